@@ -8,7 +8,7 @@
 //     model.num_layers: {choices: [2, 4, 6]}
 //     width: {choices: ["model.hidden_size=64 model.num_heads=2", "model.hidden_size=128 model.num_heads=4"]}
 //     optimizer.momentum: {low: 0.8, high: 0.99, when: optimizer.name=muon}
-//   hosts:                                  # instead of sweep.workers; needs sweep.listen
+//   hosts:                                  # instead of sweep.workers; a command needs sweep.listen
 //     node1: {workers: 8}
 //     node2: {workers: 8, command: ssh node2}
 //

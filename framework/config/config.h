@@ -2,7 +2,8 @@
 // The typed configuration of a run. Plain values: parsing, range checks and printing live in config_table.h (one table
 // per section, from which all three are made), checks across fields in validate.h. Units are in the names.
 //
-// Precedence: defaults < family preset < file < --set. See configs/ for complete examples.
+// Precedence: defaults < family preset < initial model < file < --set. See configs/ for complete examples, and
+// configs/KEYS.md for what users read.
 
 #include <cstdint>
 #include <string>
@@ -20,8 +21,8 @@ struct RunConfig {
 };
 
 /// The shape of a decoder-only transformer. `family` presets position, norm, activation, biases, norms of query and
-/// key, tie_embeddings, and for a family with experts how many there are (FamilyPreset in load.h); each may still be
-/// set by itself.
+/// key, tie_embeddings, and for a family with experts num_experts, experts_per_token, router_normalize and
+/// shared_expert_gate (FamilyPreset in load.h); each may still be set by itself.
 struct ModelConfig {
   std::string family = "gpt2";
   int64_t vocab_size = 0;  // required
@@ -267,7 +268,8 @@ struct ElasticConfig {
   int64_t kill_timeout_ms = 120000;       // a worker that cannot abort a transfer for this long ends itself
   int64_t progress_timeout_ms = 600000;   // heartbeats without progress for longer: hung, removed
   int64_t join_timeout_ms = 60000;        // the first world waits this long for `workers`, then takes min_workers
-  int64_t lost_state_timeout_ms = 10000;  // how long holders of lost state may take to come back before the run fails
+  int64_t lost_state_timeout_ms = 10000;  // how long holders of lost state may take to come back; then the run goes
+                                          // back to the newest checkpoint, or fails without one
   int64_t coordinator_lease_ms = 5000;    // a coordinator that is silent for longer is replaced by one that stands by
   int64_t coordinator_timeout_ms = 3600000;  // an agent without a coordinator for longer ends itself and its workers
   int64_t max_restarts = 100;                // of each worker, by its agent
@@ -293,7 +295,7 @@ struct CheckpointConfig {
   int64_t compression_level = 1;  // of zstd
   int64_t staging_mib = 256;      // CPU memory for chunks that were captured and are not written yet, per worker
   int64_t threads = 1;            // that compress and load, per worker
-  double max_gib = 0.0;           // space for all checkpoints together; 0 = no limit
+  double max_gib = 0.0;           // space for all checkpoints, also those that keep_* keep; 0 = no limit
   S3Config s3;
 
   bool enabled() const { return every_steps > 0 || every_seconds > 0 || every != CheckpointEvery::kNever; }
@@ -313,7 +315,7 @@ struct AlertsConfig {
 struct LogConfig {
   int64_t every_steps = 1;           // console lines; metrics.jsonl has every step
   int64_t digest_every_steps = 100;  // state_digest in metrics.jsonl; the last step always has it; 0 = only there
-  int64_t sample_bytes = 400;        // length of the text sample at the end of a run; 0 = none
+  int64_t sample_bytes = 400;  // tokens of the text sample at the end of a run (bytes, with that tokenizer); 0 = none
 
   bool operator==(const LogConfig&) const = default;
 };

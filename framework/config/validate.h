@@ -15,7 +15,8 @@ struct Violation {
   std::string message;
 };
 
-/// Fills in what stands as 0 for a value derived from other keys: num_kv_heads, head_dim, intermediate_size.
+/// Fills in what stands as 0 for a value derived from other keys: num_kv_heads, head_dim, intermediate_size,
+/// and with experts expert_intermediate_size.
 /// schedule.decay_steps and train.threads stay 0: they follow a later --set train.steps and the machine.
 void ResolveDerived(ModelConfig* model);
 
@@ -40,8 +41,8 @@ struct ModelDifference {
 };
 
 /// The keys of two resolved models with which the same weights make other numbers. Not among them: the family, which
-/// only presets other keys, dropout, initial values and parametrization, and what does not matter to the kind of
-/// position.
+/// only presets other keys, dropout, initial values and parametrization, what the router does in training only, and
+/// what does not matter to the kind of position.
 std::vector<ModelDifference> ArithmeticDifferences(const ModelConfig& ours, const ModelConfig& theirs);
 
 }  // namespace holdfast

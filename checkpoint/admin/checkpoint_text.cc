@@ -117,7 +117,7 @@ std::string SummaryText(const CatalogEntry& entry, const CheckpointReader& reade
                             m.world_size == 1 ? " worker (" : " workers (", Printable(m.sharding, kMaxCellBytes), ")"));
   text +=
       Line("step", absl::StrCat(m.name.step, ", generation ", m.name.generation, ", after ", m.samples, " samples"));
-  text += Line("validation", m.validation_loss.has_value() ? "loss " + LossText(m) : "none yet");
+  text += Line("validation", m.validation_loss.has_value() ? "loss " + LossText(m) : "none of this step");
   text += Line("digest", DigestText(m.state_digest));
   text += Line("size", absl::StrFormat("%s in %d shards; values %s stored in %s, %d of %d pieces compressed",
                                        FormatBytes(static_cast<double>(entry.bytes)), m.shards.size(), FormatBytes(raw),

@@ -93,13 +93,14 @@ std::vector<CheckpointName> ChooseDeletions(const std::vector<CatalogEntry>& val
     const bool is_nth = retention.keep_every_steps > 0 && manifest->name.step % retention.keep_every_steps == 0;
     if (is_last || is_nth) kept.insert(manifest->name);
   }
-  // Of equally good ones the newer.
-  std::vector<const Manifest*> by_loss = newest_of_step;
-  std::erase_if(by_loss, [](const Manifest* manifest) { return !manifest->validation_loss.has_value(); });
-  std::stable_sort(by_loss.begin(), by_loss.end(),
-                   [](const Manifest* a, const Manifest* b) { return *a->validation_loss < *b->validation_loss; });
-  for (size_t i = 0; i < by_loss.size() && static_cast<int64_t>(i) < retention.keep_best; ++i) {
-    kept.insert(by_loss[i]->name);
+  // Of those with one loss the oldest: earlier versions gave it to the checkpoints after the validated one, too.
+  std::map<double, CheckpointName> by_loss;
+  for (const Manifest* manifest : newest_of_step) {
+    if (manifest->validation_loss.has_value()) by_loss.insert_or_assign(*manifest->validation_loss, manifest->name);
+  }
+  number = 0;
+  for (auto it = by_loss.begin(); it != by_loss.end() && number < retention.keep_best; ++it, ++number) {
+    kept.insert(it->second);
   }
   std::vector<CheckpointName> deletions;
   for (auto entry = valid.rbegin(); entry != valid.rend(); ++entry) {

@@ -39,7 +39,7 @@ absl::StatusOr<Catalog> ScanCheckpoints(Storage& storage);
 struct Retention {
   int64_t keep_last = 2;         // steps; at least 1
   int64_t keep_every_steps = 0;  // and those whose step is a multiple; 0 = none
-  int64_t keep_best = 0;         // and as many with the lowest validation loss
+  int64_t keep_best = 0;         // and as many as have the lowest validation losses; of equal ones the oldest
 };
 
 /// Which of `valid` (newest first) to delete, oldest first. Pure. Never the newest; `pinned` (being loaded) neither. Of

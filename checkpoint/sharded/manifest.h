@@ -72,7 +72,7 @@ struct Manifest {
   int64_t world_size = 0;
   std::string sharding;                   // how it was written, for people
   double time = 0;                        // seconds since the epoch
-  std::optional<double> validation_loss;  // of the last validation up to this step
+  std::optional<double> validation_loss;  // of this very step
   uint64_t state_digest = 0;
   std::vector<StoredTensor> tensors;  // canonical order
   std::vector<StoredShard> shards;

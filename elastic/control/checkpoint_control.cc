@@ -48,7 +48,7 @@ CheckpointControl::Done CheckpointControl::OnDone(Instant now, int64_t step, dou
 
 void CheckpointControl::OnValidation(const ValidationResult& result) {
   for (PendingSaves::Save& save : saves_.saves()) {
-    if (save.step >= result.step) save.validation_loss = result.loss;
+    if (save.step == result.step) save.validation_loss = result.loss;
   }
 }
 

@@ -56,7 +56,7 @@ class CheckpointControl {
   /// Whether the step that has just been committed is to be saved, one at a time: when it is due, and `wanted` ones;
   /// `last` is saved by the end of the run.
   bool MaySave(Instant now, int64_t step, bool wanted, bool last);
-  /// `validation_loss`: the last one of the run.
+  /// `validation_loss`: of this very step, if it has been validated already.
   void Begin(Instant now, int64_t step, const World& world, bool at_end, std::optional<double> validation_loss);
   PendingSaves& pending() { return saves_; }
   const PendingSaves& pending() const { return saves_; }

@@ -172,7 +172,7 @@ struct CommitCheckpointAction {
   uint64_t generation = 0;
   std::vector<SavedMessage> shards;       // by rank
   double stall_seconds = 0;               // of the slowest
-  std::optional<double> validation_loss;  // of the last validation up to this step
+  std::optional<double> validation_loss;  // of this very step
   uint64_t data_digest = 0;               // RunDigests::data
   uint64_t kernel_digest = 0;             // RunDigests::kernels
   uint64_t state_digest = 0;              // of the step's metrics line; 0 = it has none
@@ -305,6 +305,7 @@ class Coordinator {
   void CommitSaves();
   bool IsValidationStep(int64_t step) const;
   bool MayBeBest() const;
+  std::optional<double> LossNow() const;
   bool AwaitsValidation(int64_t step) const;
   bool MustSaveAtEnd() const;
   void SaveFailed(int64_t step, const std::string& cause);

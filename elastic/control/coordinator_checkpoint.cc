@@ -63,8 +63,14 @@ bool Coordinator::IsValidationStep(int64_t step) const {
   return options_.validates && (step == options_.total_steps || (every > 0 && step % every == 0));
 }
 
-// What a run that ends early is for is the state with the lowest loss.
-bool Coordinator::MayBeBest() const { return options_.early_stop.patience > 0 && IsValidationStep(committed_); }
+// Its loss is known only later, so every state that is validated is one.
+bool Coordinator::MayBeBest() const { return options_.checkpoint.keep_best > 0 && IsValidationStep(committed_); }
+
+/// Of the committed state.
+std::optional<double> Coordinator::LossNow() const {
+  const std::optional<ValidationResult> result = validations_.Of(committed_);
+  return result.has_value() ? std::optional(result->loss) : std::nullopt;
+}
 
 // "Best by validation loss" is about the state a checkpoint holds, so its own validation comes first if there is one.
 bool Coordinator::AwaitsValidation(int64_t step) const {

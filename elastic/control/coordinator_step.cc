@@ -147,7 +147,7 @@ void Coordinator::CommitStep() {
       checkpoints_.MaySave(now_, committed_, /*wanted=*/MayBeBest(), committed_ == options_.total_steps)};
   if (MeasureSpeeds()) commit.microbatches = open_->microbatches;
   if (commit.save) {
-    checkpoints_.Begin(now_, committed_, open_->world, /*at_end=*/Ending(), validations_.LastLoss());
+    checkpoints_.Begin(now_, committed_, open_->world, /*at_end=*/Ending(), LossNow());
   }
   for (auto& [name, worker] : roster_.workers()) {
     worker.holds_state = worker.rank >= 0;  // what others wait with has been overtaken

@@ -17,10 +17,6 @@ std::optional<ValidationResult> Validations::Of(int64_t step) const {
   return std::nullopt;
 }
 
-std::optional<double> Validations::LastLoss() const {
-  return known_.empty() ? std::nullopt : std::optional<double>(known_.back().loss);
-}
-
 void Validations::GoBackTo(int64_t step) {
   while (!known_.empty() && known_.back().step > step) known_.pop_back();
 }

@@ -31,8 +31,6 @@ class Validations {
   bool Has(int64_t step) const { return !known_.empty() && known_.back().step >= step; }
   /// Nothing if there was none after this very step.
   std::optional<ValidationResult> Of(int64_t step) const;
-  /// Nothing if there was none.
-  std::optional<double> LastLoss() const;
   /// The run goes back to `step`.
   void GoBackTo(int64_t step);
 

@@ -289,7 +289,7 @@ struct CheckpointConfig {
   int64_t every_seconds = 0;                       // 0 = not set
   int64_t keep_last = 2;                           // newest checkpoints that stay
   int64_t keep_every_steps = 0;                    // those whose step is a multiple stay too; 0 = none
-  int64_t keep_best = 0;                           // and as many with the lowest validation loss
+  int64_t keep_best = 0;  // and as many with the lowest validation losses; > 0: validated states are saved
   /// auto: only where it makes the whole faster, or max_gib asks for it.
   CheckpointCompression compression = CheckpointCompression::kAuto;
   int64_t compression_level = 1;  // of zstd

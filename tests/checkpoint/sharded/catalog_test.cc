@@ -202,6 +202,16 @@ TEST(RetentionTest, Examples) {
   EXPECT_TRUE(ChooseDeletions({}, {}, {{2, 1}}).empty());
 }
 
+TEST(RetentionTest, OfOneLossTheOldestIsTheOneThatWasValidated) {
+  // Step 2 has the best loss; 3 and 4, which were not validated, were given it by an earlier version.
+  const std::vector<CatalogEntry> valid = {Entry(9, 1, 3.0), Entry(8, 1, 2.5), Entry(6, 1),
+                                           Entry(4, 1, 2.0), Entry(3, 1, 2.0), Entry(2, 1, 2.0)};
+  EXPECT_THAT(ChooseDeletions(valid, {.keep_last = 1, .keep_best = 1}, {}),
+              ElementsAre(CheckpointName{3, 1}, CheckpointName{4, 1}, CheckpointName{6, 1}, CheckpointName{8, 1}));
+  EXPECT_THAT(ChooseDeletions(valid, {.keep_last = 1, .keep_best = 2}, {}),
+              ElementsAre(CheckpointName{3, 1}, CheckpointName{4, 1}, CheckpointName{6, 1}));
+}
+
 TEST(RetentionTest, OneCheckpointPerStepCounts) {
   const std::vector<CatalogEntry> valid = {Entry(8, 5, 1.0), Entry(8, 2, 0.5), Entry(6, 5), Entry(6, 1), Entry(4, 1)};
   EXPECT_THAT(ChooseDeletions(valid, {.keep_last = 2}, {}),
@@ -235,16 +245,19 @@ TEST(RetentionTest, Properties) {
       const CheckpointName name = valid[i].manifest.name;
       const bool shadowed = i > 0 && valid[i - 1].manifest.name.step == name.step;
       const bool is_pinned = std::find(pinned.begin(), pinned.end(), name) != pinned.end();
-      int64_t better = 0;
+      std::set<double> better;
+      bool is_oldest = true;
       for (size_t j = 0; j < valid.size(); ++j) {
         const Manifest& other = valid[j].manifest;
         if (j > 0 && valid[j - 1].manifest.name.step == other.name.step) continue;
         if (!other.validation_loss || !valid[i].manifest.validation_loss) continue;
-        better += std::pair(*other.validation_loss, j) < std::pair(*valid[i].manifest.validation_loss, i);
+        if (*other.validation_loss < *valid[i].manifest.validation_loss) better.insert(*other.validation_loss);
+        is_oldest = is_oldest && (j <= i || *other.validation_loss != *valid[i].manifest.validation_loss);
       }
-      const bool kept = !shadowed && (newer_steps < std::max<int64_t>(1, retention.keep_last) ||
-                                      (retention.keep_every_steps > 0 && name.step % retention.keep_every_steps == 0) ||
-                                      (valid[i].manifest.validation_loss && better < retention.keep_best));
+      const bool kept =
+          !shadowed && (newer_steps < std::max<int64_t>(1, retention.keep_last) ||
+                        (retention.keep_every_steps > 0 && name.step % retention.keep_every_steps == 0) ||
+                        (valid[i].manifest.validation_loss && is_oldest && std::ssize(better) < retention.keep_best));
       ASSERT_EQ(deleted.contains(name), !kept && !is_pinned) << name.ToString();
       newer_steps += !shadowed;
     }

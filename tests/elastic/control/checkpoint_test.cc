@@ -115,7 +115,7 @@ TEST_F(CheckpointTest, OneIsWrittenAtATimeAndThoseSkippedAreCounted) {
   EXPECT_TRUE(ToldToSave(0));
 }
 
-TEST_F(CheckpointTest, HasTheValidationLossOfItsOwnStepOrTheLastBefore) {
+TEST_F(CheckpointTest, HasTheValidationLossOfItsOwnStepOnly) {
   CoordinatorOptions options = EverySteps(1);
   options.validates = true;
   options.validate_every_steps = 3;
@@ -135,8 +135,26 @@ TEST_F(CheckpointTest, HasTheValidationLossOfItsOwnStepOrTheLastBefore) {
   EXPECT_EQ(save(1, std::nullopt), std::nullopt);
   EXPECT_EQ(save(2, std::nullopt), std::nullopt);
   EXPECT_EQ(save(3, 0.5), 0.5);
-  EXPECT_EQ(save(4, std::nullopt), 0.5);
-  EXPECT_EQ(save(5, std::nullopt), 0.25);
+  EXPECT_EQ(save(4, std::nullopt), std::nullopt);
+  EXPECT_EQ(save(5, std::nullopt), std::nullopt);
+}
+
+TEST_F(CheckpointTest, WhereTheBestAreKeptEveryValidatedStateIsSaved) {
+  CoordinatorOptions options = EverySteps(100);
+  options.checkpoint.keep_best = 1;
+  options.validates = true;
+  options.validate_every_steps = 2;
+  StartThree(options);
+  for (const bool saved : {false, true, false, true}) {
+    Commit({0, 1, 2});
+    EXPECT_EQ(ToldToSave(0), saved) << records_.back().step;
+    if (!saved) continue;
+    const int64_t step = records_.back().step;
+    for (const int w : {0, 1, 2}) Saved(w, step);
+    Say(0, ValidationMessage{Generation(), step, 0.25});
+    Done(step, {{"c", step}});
+  }
+  EXPECT_EQ(commits_.back().validation_loss, 0.25);
 }
 
 TEST_F(CheckpointTest, ALaterValidationIsNotThatOfAnOlderState) {

@@ -107,13 +107,14 @@ TEST(CheckpointControl, OneIsWrittenAtATime) {
   EXPECT_FALSE(control.failure().has_value()) << "a later one exists";
 }
 
-TEST(CheckpointControl, AValidationIsAboutCheckpointsOfItsStepAndLaterOnes) {
+TEST(CheckpointControl, AValidationIsAboutTheCheckpointOfItsStep) {
   CheckpointControl control(EveryTwoSteps(), {});
-  control.Begin(seconds(2), 2, TwoMembers(7), false, 0.75);
-  control.Begin(seconds(4), 4, TwoMembers(7), true, 0.75);
-  control.OnValidation({.step = 3, .loss = 0.5});
-  EXPECT_EQ(control.pending().saves().front().validation_loss, 0.75);
-  EXPECT_EQ(control.pending().saves().back().validation_loss, 0.5);
+  control.Begin(seconds(2), 2, TwoMembers(7), false, std::nullopt);
+  control.Begin(seconds(4), 4, TwoMembers(7), true, std::nullopt);
+  control.OnValidation({.step = 2, .loss = 0.5});
+  control.OnValidation({.step = 3, .loss = 0.25});
+  EXPECT_EQ(control.pending().saves().front().validation_loss, 0.5);
+  EXPECT_EQ(control.pending().saves().back().validation_loss, std::nullopt);
 }
 
 TEST(CheckpointControl, GoingBackGivesUpWhatWasBegun) {

@@ -169,11 +169,8 @@ class Truth {
     Demand(commit.state_digest == 0 || (may_have_digest && commit.state_digest == StateDigest(digests)),
            "the checkpoint of step ", commit.step, " is to have another state's digest");
     if (!commit.validation_loss.has_value()) return;
-    bool found = false;
-    for (int64_t step = 1; step <= commit.step; ++step) {
-      found = found || (IsValidationStep(step) && ValidationLoss(step) == *commit.validation_loss);
-    }
-    Demand(found, "the checkpoint of step ", commit.step, " has the validation loss of another step");
+    const bool validated = IsValidationStep(commit.step) && ValidationLoss(commit.step) == *commit.validation_loss;
+    Demand(validated, "the checkpoint of step ", commit.step, " has the validation loss of another step");
   }
 
   void SentCommit(const CommitMessage& commit) {

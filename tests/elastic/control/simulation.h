@@ -198,6 +198,7 @@ class Simulation {
     options.elastic = scenario_.elastic;
     options.parallel = scenario_.parallel;
     options.checkpoint = scenario_.checkpoint;
+    if (scenario_.patience > 0) options.checkpoint.keep_best = 1;
     options.microbatches = scenario_.workers * 2;
     options.total_steps = scenario_.steps;
     options.digests.config = 42;

@@ -26,15 +26,15 @@ TEST(Validations, OneOfEachStepCounts) {
   EXPECT_FALSE(validations.Add({10, 1.0}));
   EXPECT_FALSE(validations.Add({5, 1.0})) << "a step before one that is known";
   EXPECT_TRUE(validations.Add({20, 1.5}));
-  EXPECT_EQ(validations.LastLoss(), 1.5);
   EXPECT_EQ(validations.Of(10), (ValidationResult{10, 2.0}));
   EXPECT_EQ(validations.Of(15), std::nullopt);
   EXPECT_FALSE(validations.Has(21));
   validations.GoBackTo(19);
   EXPECT_FALSE(validations.Has(20));
-  EXPECT_EQ(validations.LastLoss(), 2.0);
+  EXPECT_EQ(validations.Of(20), std::nullopt);
+  EXPECT_TRUE(validations.Has(10));
   validations.GoBackTo(0);
-  EXPECT_EQ(validations.LastLoss(), std::nullopt);
+  EXPECT_FALSE(validations.Has(10));
 }
 
 TEST(Validations, ARunEndsWhenTheLossHasNotFallenForAsManyValidations) {

@@ -3,6 +3,12 @@
 #include <algorithm>
 
 namespace holdfast {
+namespace {
+
+// Each of them takes staging memory of every worker, and its update may wait until those before it are written.
+constexpr int64_t kMaxBeingWritten = 2;
+
+}  // namespace
 
 bool CheckpointControl::Has(int64_t step) const {
   return std::any_of(usable_.begin(), usable_.end(), [&](const CheckpointChoice& c) { return c.step == step; });
@@ -22,7 +28,8 @@ void CheckpointControl::Reject(const std::string& name) {
 bool CheckpointControl::MaySave(Instant now, int64_t step, bool wanted, bool last) {
   if (!enabled()) return false;
   if (!schedule_.IsDue(now, step) && !wanted && !last) return false;
-  if (!last && !saves_.empty()) {
+  const bool has_room = wanted ? saves_.being_written() < kMaxBeingWritten : saves_.empty();
+  if (!last && !has_room) {
     ++skipped_;
     return false;
   }
@@ -35,13 +42,13 @@ void CheckpointControl::Begin(Instant now, int64_t step, const World& world, boo
   PendingSaves::Save& save = saves_.saves().back();
   save.validation_loss = validation_loss;
   if (digest_.has_value() && digest_->first == step) save.state_digest = digest_->second;
-  begun_ = now;
+  save.begun = now;
   schedule_.OnBegun(now);
 }
 
-CheckpointControl::Done CheckpointControl::OnDone(Instant now, int64_t step, double stall_seconds) {
+CheckpointControl::Done CheckpointControl::OnDone(Instant now, Instant begun, int64_t step, double stall_seconds) {
   if (failure_.has_value() && failure_->first <= step) failure_.reset();
-  const double seconds = std::chrono::duration<double>(now - begun_).count();
+  const double seconds = std::chrono::duration<double>(now - begun).count();
   schedule_.OnSaved(stall_seconds, seconds);
   return {.seconds = seconds, .skipped = std::exchange(skipped_, 0), .interval = schedule_.TakeNewInterval(now)};
 }

@@ -53,8 +53,8 @@ class CheckpointControl {
   void Reject(const std::string& name);
 
   // --- those that are being written
-  /// Whether the step that has just been committed is to be saved, one at a time: when it is due, and `wanted` ones;
-  /// `last` is saved by the end of the run.
+  /// Whether the step that has just been committed is to be saved: when it is due, unless another one is being written;
+  /// if it is `wanted`, also behind another one; and if it is the `last`.
   bool MaySave(Instant now, int64_t step, bool wanted, bool last);
   /// `validation_loss`: of this very step, if it has been validated already.
   void Begin(Instant now, int64_t step, const World& world, bool at_end, std::optional<double> validation_loss);
@@ -62,10 +62,11 @@ class CheckpointControl {
   const PendingSaves& pending() const { return saves_; }
   struct Done {
     double seconds = 0;                                    // since it was begun
-    int64_t skipped = 0;                                   // that were due meanwhile
+    int64_t skipped = 0;                                   // that were due or wanted meanwhile
     std::optional<CheckpointSchedule::Interval> interval;  // from here on, if it has changed
   };
-  Done OnDone(Instant now, int64_t step, double stall_seconds);
+  /// `begun`: when the save was.
+  Done OnDone(Instant now, Instant begun, int64_t step, double stall_seconds);
   void OnFailed(int64_t step, const std::string& cause) { failure_ = {step, cause}; }
   /// Why the last one that failed did; nothing if a later one has been written since.
   const std::optional<std::pair<int64_t, std::string>>& failure() const { return failure_; }
@@ -94,8 +95,7 @@ class CheckpointControl {
   CheckpointSchedule schedule_;
   std::vector<CheckpointChoice> usable_;
   PendingSaves saves_;
-  Instant begun_{0};                                        // the last
-  int64_t skipped_ = 0;                                     // that were due while one was being written
+  int64_t skipped_ = 0;                                     // since the last was written
   std::optional<std::pair<int64_t, std::string>> failure_;  // the last: step, cause
   std::optional<std::pair<int64_t, uint64_t>> digest_;      // of the last digest step: step, StateDigest
   std::optional<Doubt> doubt_;                              // while the checkpoint that is loaded is verified

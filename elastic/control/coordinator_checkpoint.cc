@@ -78,7 +78,7 @@ bool Coordinator::AwaitsValidation(int64_t step) const {
 }
 
 void Coordinator::On(const CheckpointDoneEvent& done) {
-  checkpoints_.pending().Remove(done.step, done.generation);
+  const std::optional<PendingSaves::Save> save = checkpoints_.pending().Remove(done.step, done.generation);
   checkpoints_.SetUsable(done.usable, committed_, branch_);
   if (end_.over()) return;
   if (!done.cause.empty()) {
@@ -88,7 +88,8 @@ void Coordinator::On(const CheckpointDoneEvent& done) {
       return;
     }
   } else if (branch_.Includes(done.generation, done.step)) {
-    const CheckpointControl::Done saved = checkpoints_.OnDone(now_, done.step, done.stall_seconds);
+    const CheckpointControl::Done saved =
+        checkpoints_.OnDone(now_, save.has_value() ? save->begun : now_, done.step, done.stall_seconds);
     Report(event::CheckpointSaved{.step = done.step,
                                   .name = done.name,
                                   .bytes = done.bytes,

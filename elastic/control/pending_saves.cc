@@ -21,8 +21,21 @@ PendingSaves::Save* PendingSaves::OnSaved(const WorkerId& id, const SavedMessage
   return nullptr;
 }
 
-void PendingSaves::Remove(int64_t step, uint64_t generation) {
-  std::erase_if(saves_, [&](const Save& s) { return s.step == step && s.world.generation == generation; });
+bool PendingSaves::Has(int64_t step) const {
+  return std::any_of(saves_.begin(), saves_.end(), [&](const Save& s) { return s.step == step; });
+}
+
+int64_t PendingSaves::being_written() const {
+  return std::count_if(saves_.begin(), saves_.end(), [](const Save& s) { return s.missing > 0; });
+}
+
+std::optional<PendingSaves::Save> PendingSaves::Remove(int64_t step, uint64_t generation) {
+  const auto it = std::find_if(saves_.begin(), saves_.end(),
+                               [&](const Save& s) { return s.step == step && s.world.generation == generation; });
+  if (it == saves_.end()) return std::nullopt;
+  std::optional<Save> removed = std::move(*it);
+  saves_.erase(it);
+  return removed;
 }
 
 void PendingSaves::RemoveEndOf(uint64_t generation) {

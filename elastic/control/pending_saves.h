@@ -4,6 +4,7 @@
 //
 // Thread-safety: none.
 
+#include <chrono>
 #include <cstdint>
 #include <optional>
 #include <vector>
@@ -19,19 +20,24 @@ class PendingSaves {
     World world;                                      // whose members write it
     std::vector<std::optional<SavedMessage>> shards;  // by rank
     int missing = 0;
-    bool at_end = false;                         // written by the ending of its world, and gone with it
-    bool committing = false;                     // all shards are durable
+    bool at_end = false;      // written by the ending of its world, and gone with it
+    bool committing = false;  // all shards are durable
+    std::chrono::nanoseconds begun{0};
     std::optional<double> validation_loss = {};  // of its step
     uint64_t state_digest = 0;                   // as CommitCheckpointAction has it
   };
 
   void Begin(int64_t step, const World& world, bool at_end);
   bool empty() const { return saves_.empty(); }
+  bool Has(int64_t step) const;
+  /// Those that members still work at.
+  int64_t being_written() const;
   std::vector<Save>& saves() { return saves_; }
 
   /// A member's report. Returns the save it belongs to; null if there is none that waits for it.
   Save* OnSaved(const WorkerId& id, const SavedMessage& message);
-  void Remove(int64_t step, uint64_t generation);
+  /// Nothing if there was no such save.
+  std::optional<Save> Remove(int64_t step, uint64_t generation);
   /// A world is closed.
   void RemoveEndOf(uint64_t generation);
   /// Takes out the saves that wait for somebody who is gone.

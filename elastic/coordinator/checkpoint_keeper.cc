@@ -133,8 +133,8 @@ absl::Status CheckpointKeeper::PublishManifest(const Manifest& manifest, Checkpo
   if (!branch.Includes(done->generation, done->step)) return absl::AbortedError("the run has rewound past it");
   ASSIGN_OR_RETURN(const Manifest made, CommitCheckpoint(*storage_, *fence_, manifest));
   for (const StoredShard& shard : made.shards) done->bytes += static_cast<int64_t>(shard.data.size + shard.index.size);
-  usable_.insert(usable_.begin(),
-                 {done->name, done->step, manifest.data_digest, done->generation, manifest.kernel_digest});
+  const auto older = std::find_if(usable_.begin(), usable_.end(), [&](const auto& c) { return c.step <= done->step; });
+  usable_.insert(older, {done->name, done->step, manifest.data_digest, done->generation, manifest.kernel_digest});
   return absl::OkStatus();
 }
 

@@ -293,9 +293,9 @@ struct CheckpointConfig {
   /// auto: only where it makes the whole faster, or max_gib asks for it.
   CheckpointCompression compression = CheckpointCompression::kAuto;
   int64_t compression_level = 1;  // of zstd
-  int64_t staging_mib = 256;      // CPU memory for chunks that were captured and are not written yet, per worker
-  int64_t threads = 1;            // that compress and load, per worker
-  double max_gib = 0.0;           // space for all checkpoints, also those that keep_* keep; 0 = no limit
+  int64_t staging_mib = 256;  // CPU memory of a worker for chunks captured and not yet written; half more for a second
+  int64_t threads = 1;        // that compress and load, per worker
+  double max_gib = 0.0;       // space for all checkpoints, also those that keep_* keep; 0 = no limit
   S3Config s3;
 
   bool enabled() const { return every_steps > 0 || every_seconds > 0 || every != CheckpointEvery::kNever; }

@@ -157,6 +157,30 @@ TEST_F(CheckpointTest, WhereTheBestAreKeptEveryValidatedStateIsSaved) {
   EXPECT_EQ(commits_.back().validation_loss, 0.25);
 }
 
+TEST_F(CheckpointTest, AValidatedStateIsSavedBehindOneThatIsBeingWritten) {
+  CoordinatorOptions options = EverySteps(1);
+  options.checkpoint.keep_best = 1;
+  options.validates = true;
+  options.validate_every_steps = 2;
+  StartThree(options);
+  Commit({0, 1, 2});
+  ASSERT_TRUE(ToldToSave(0));
+  Pass(seconds(1), {0, 1, 2});
+  Commit({0, 1, 2});
+  EXPECT_TRUE(ToldToSave(0)) << "that of step 1 is still being written";
+  Say(0, ValidationMessage{Generation(), 2, 0.25});
+  for (const int64_t step : {1, 2}) {
+    for (const int w : {0, 1, 2}) Saved(w, step);
+  }
+  ASSERT_EQ(commits_.size(), 2u);
+  EXPECT_EQ(commits_[0].validation_loss, std::nullopt);
+  EXPECT_EQ(commits_[1].validation_loss, 0.25);
+  Done(1, {{"one", 1}});
+  EXPECT_GE(Last<event::CheckpointSaved>().seconds, 1) << "since it was begun itself";
+  Done(2, {{"two", 2}, {"one", 1}});
+  EXPECT_EQ(Last<event::CheckpointSaved>().step, 2);
+}
+
 TEST_F(CheckpointTest, ALaterValidationIsNotThatOfAnOlderState) {
   CoordinatorOptions options = EverySteps(1);
   options.validates = true;

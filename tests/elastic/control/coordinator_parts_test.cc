@@ -85,7 +85,7 @@ CheckpointConfig EveryTwoSteps() {
   return config;
 }
 
-TEST(CheckpointControl, OneIsWrittenAtATime) {
+TEST(CheckpointControl, OneThatIsDueIsWrittenAtATimeAndOneThatIsWantedBehindIt) {
   CheckpointControl control(EveryTwoSteps(), {});
   EXPECT_FALSE(control.MaySave(seconds(1), 1, false, false));
   ASSERT_TRUE(control.MaySave(seconds(2), 2, false, false));
@@ -94,14 +94,28 @@ TEST(CheckpointControl, OneIsWrittenAtATime) {
   const PendingSaves::Save& save = control.pending().saves().back();
   EXPECT_EQ(save.validation_loss, 0.5);
   EXPECT_EQ(save.state_digest, 99u);
-  EXPECT_FALSE(control.MaySave(seconds(3), 3, /*wanted=*/true, false));
   EXPECT_FALSE(control.MaySave(seconds(4), 4, false, false));
-  EXPECT_TRUE(control.MaySave(seconds(4), 4, false, /*last=*/true));
+  ASSERT_TRUE(control.MaySave(seconds(4), 4, /*wanted=*/true, false)) << "one is written, this one waits for it";
+  control.Begin(seconds(4), 4, TwoMembers(7), false, std::nullopt);
+  EXPECT_FALSE(control.MaySave(seconds(4), 5, /*wanted=*/true, false));
+  EXPECT_TRUE(control.MaySave(seconds(4), 5, false, /*last=*/true));
   control.OnFailed(1, "disk full");
-  control.pending().Remove(2, 7);
-  const CheckpointControl::Done done = control.OnDone(seconds(5), 2, 0);
+  for (const Member& member : TwoMembers(7).members) {
+    SavedMessage saved;
+    saved.generation = 7;
+    saved.step = 2;
+    control.pending().OnSaved(member.id, saved);
+  }
+  EXPECT_TRUE(control.MaySave(seconds(5), 5, /*wanted=*/true, false)) << "nobody works at the first any more";
+  EXPECT_FALSE(control.MaySave(seconds(5), 6, false, false)) << "but it does not exist yet";
+  const std::optional<PendingSaves::Save> removed = control.pending().Remove(2, 7);
+  ASSERT_TRUE(removed.has_value());
+  EXPECT_EQ(removed->begun, seconds(2));
+  EXPECT_FALSE(control.pending().Remove(2, 7).has_value());
+  control.pending().Remove(4, 7);
+  const CheckpointControl::Done done = control.OnDone(seconds(5), removed->begun, 2, 0);
   EXPECT_EQ(done.seconds, 3);
-  EXPECT_EQ(done.skipped, 2);
+  EXPECT_EQ(done.skipped, 3);
   EXPECT_FALSE(control.MaySave(seconds(5), 5, false, false));
   EXPECT_TRUE(control.MaySave(seconds(5), 5, /*wanted=*/true, false));
   EXPECT_FALSE(control.failure().has_value()) << "a later one exists";

@@ -124,6 +124,13 @@ TEST_F(CheckpointKeeperTest, TheNewestStaysWhateverTheSpaceAndSoDoesWhatIsBeingW
   EXPECT_EQ(Commit(next).cause, "");
 }
 
+TEST_F(CheckpointKeeperTest, AnOlderOneThatComesLateIsNotTheNewest) {
+  EXPECT_EQ(Commit(Write(8)).cause, "");
+  const CheckpointDoneEvent done = Commit(Write(7));
+  ASSERT_EQ(done.usable.size(), 2u);
+  EXPECT_EQ(done.usable[0].step, 8);
+}
+
 TEST_F(CheckpointKeeperTest, WithoutALineToCompareWithItHasItsOwnDigest) {
   const CheckpointDoneEvent done = Commit(Write(8));
   EXPECT_EQ(done.cause, "");

@@ -109,6 +109,32 @@ TEST_F(CheckpointerTest, WhatIsSavedBesideStepsIsWhatIsLoaded) {
   EXPECT_EQ(trainer().progress().bytes_to_load, 0) << "nothing is being loaded any more";
 }
 
+TEST_F(CheckpointerTest, ASecondOneBegunBeforeTheFirstIsWrittenHasItsOwnBits) {
+  const uint64_t first = trainer().Digest();
+  std::promise<void> stepped;
+  before_opening_ = [&] {
+    stepped.get_future().wait();
+    return absl::OkStatus();
+  };
+  Checkpointer checkpointer(Dependencies());
+  Begin(checkpointer);
+  Step();
+  const uint64_t second = trainer().Digest();
+  Begin(checkpointer, 2);
+  Step();
+  stepped.set_value();
+  checkpointer.Finish({});
+  before_opening_ = nullptr;
+  for (const auto& [saved, digest] : {std::pair(saved_.at(0), first), std::pair(saved_.at(1), second)}) {
+    ASSERT_EQ(saved.cause, "");
+    const std::string name = Publish(storage_, saved, trainer().state_layout());
+    TrainerWorld world;
+    world.load = [&](ShardedState& state, const std::stop_token& stop) { return checkpointer.Load(name, state, stop); };
+    ASSERT_TRUE(trainer().EnterWorld(world, {}).ok());
+    EXPECT_EQ(trainer().Digest(), digest) << "step " << saved.step;
+  }
+}
+
 TEST_F(CheckpointerTest, WhatCannotBeWrittenIsReportedAndTheNextOneIsTried) {
   Checkpointer checkpointer(Dependencies());
   storage_.Inject({.operation = StorageOperation::kStage, .fault = StorageFault::kNoSpace});

@@ -308,9 +308,11 @@ void Coordinator::Handle(Connection from, const ValidationMessage& validation) {
   if (!stop.has_value() || open_->purpose == Purpose::kStop) return;
   Report(event::EarlyStop{.step = result.step,
                           .loss = result.loss,
-                          .best_step = stop->best.step,
-                          .best_loss = stop->best.loss,
-                          .validations = stop->later});
+                          .best_step = stop->lowest.step,
+                          .best_loss = stop->lowest.loss,
+                          .validations = stop->later,
+                          .fall_step = stop->last_fall.step,
+                          .fall_loss = stop->last_fall.loss});
   CloseWorld("the validation loss does not fall any more", 0);
   Advance();
 }

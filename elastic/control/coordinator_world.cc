@@ -97,11 +97,15 @@ std::string Coordinator::EndReason(const RunEnd::Stop* stop) const {
   if (stop != nullptr) return absl::StrCat("stopped by signal ", stop->signal, " at step ", committed_);
   const std::optional<Validations::EarlyStop> early = EarlyEnd();
   if (!early.has_value()) return absl::StrCat("all ", committed_, " steps are done");
-  const ValidationResult& best = early->best;
-  return absl::StrFormat(
+  const auto& [lowest, last_fall, later] = *early;
+  std::string reason = absl::StrFormat(
       "ended early, at step %d of %d: the validation loss was lowest at step %d (%.4f), of which there is %s "
       "checkpoint",
-      committed_, options_.total_steps, best.step, best.loss, checkpoints_.Has(best.step) ? "a" : "no");
+      committed_, options_.total_steps, lowest.step, lowest.loss, checkpoints_.Has(lowest.step) ? "a" : "no");
+  if (last_fall.step == lowest.step) return reason;
+  absl::StrAppendFormat(&reason, "; since step %d (%.4f) it has not fallen by more than train.early_stop_min_delta",
+                        last_fall.step, last_fall.loss);
+  return reason;
 }
 
 WorldQuestion Coordinator::Question() const {

@@ -434,10 +434,12 @@ struct EarlyStop {
   double loss = 0;
   int64_t best_step = 0;
   double best_loss = 0;
-  int64_t validations = 0;  // since the best
+  int64_t validations = 0;  // since the last fall by more than train.early_stop_min_delta
+  int64_t fall_step = 0;    // of that; 0 = not known, the best
+  double fall_loss = 0;
   static void Fields(auto& e, auto& field) {
-    field("step", e.step)("loss", e.loss)("best_step", e.best_step)("best_loss", e.best_loss)("validations",
-                                                                                              e.validations);
+    field("step", e.step)("loss", e.loss)("best_step", e.best_step)("best_loss", e.best_loss);
+    field("validations", e.validations)("fall_step", e.fall_step)("fall_loss", e.fall_loss);
   }
 };
 

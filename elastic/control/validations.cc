@@ -23,11 +23,16 @@ void Validations::GoBackTo(int64_t step) {
 
 std::optional<Validations::EarlyStop> Validations::EndAfter(int64_t step) const {
   if (rule_.patience == 0 || known_.empty() || known_.back().step != step) return std::nullopt;
-  EarlyStop stop{.best = known_.front()};
+  const auto falls = [](const ValidationResult& result, const ValidationResult& before, double by) {
+    return result.loss < before.loss - by || (std::isnan(before.loss) && !std::isnan(result.loss));
+  };
+  EarlyStop stop{.lowest = known_.front(), .last_fall = known_.front()};
   for (const ValidationResult& result : known_) {
-    if (result.loss < stop.best.loss - rule_.min_delta || (std::isnan(stop.best.loss) && !std::isnan(result.loss))) {
-      stop = {.best = result};
-    } else if (result.step > stop.best.step) {
+    if (falls(result, stop.lowest, 0)) stop.lowest = result;
+    if (falls(result, stop.last_fall, rule_.min_delta)) {
+      stop.last_fall = result;
+      stop.later = 0;
+    } else if (result.step > stop.last_fall.step) {
       ++stop.later;
     }
   }

@@ -14,8 +14,8 @@
 
 namespace holdfast {
 
-/// When a run ends early: the last `patience` validations all had a loss of no less than the lowest before them minus
-/// `min_delta`.
+/// When a run ends early: the last `patience` validations all had a loss of no less than that of the last fall minus
+/// `min_delta`. The first is a fall, and so is each that is lower than that of the last one minus `min_delta`.
 struct EarlyStopRule {
   int64_t patience = 0;  // 0 = never
   double min_delta = 0;
@@ -35,8 +35,9 @@ class Validations {
   void GoBackTo(int64_t step);
 
   struct EarlyStop {
-    ValidationResult best;
-    int64_t later = 0;  // validations since then
+    ValidationResult lowest;
+    ValidationResult last_fall;  // by more than min_delta: what the later ones were compared with
+    int64_t later = 0;           // validations since then
   };
   /// Why the run is to end after `step`, its last one; nothing if it is not.
   std::optional<EarlyStop> EndAfter(int64_t step) const;

@@ -136,9 +136,15 @@ std::string Words(const event::StepSlowResolved& e) {
   return absl::StrCat("steps take as long as before: ", Short(e.seconds), " s");
 }
 std::string Words(const event::EarlyStop& e) {
+  if (e.fall_step == 0 || e.fall_step == e.best_step) {
+    return absl::StrFormat(
+        "the validation loss has not fallen below that of step %d, %.4f, for %d validations: the run ends", e.best_step,
+        e.best_loss, e.validations);
+  }
   return absl::StrFormat(
-      "the validation loss has not fallen below that of step %d, %.4f, for %d validations: the run ends", e.best_step,
-      e.best_loss, e.validations);
+      "the validation loss has not fallen below that of step %d, %.4f, by more than train.early_stop_min_delta for %d "
+      "validations: the run ends; it was lowest at step %d, %.4f",
+      e.fall_step, e.fall_loss, e.validations, e.best_step, e.best_loss);
 }
 std::string Words(const event::CoordinatorChanged& e) {
   return absl::StrCat("this coordinator leads the run on: ", e.cause);

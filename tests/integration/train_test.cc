@@ -490,16 +490,19 @@ TEST_F(TrainTest, ARunEndsEarlyAtTheSameStepInAnyWorld) {
                                             "--set", "train.early_stop_patience=2",
                                             "--set", "train.early_stop_min_delta=100",
                                             "--set", "checkpoint.keep_best=1",
-                                            "--set", "checkpoint.keep_last=4"};  // later ones have lower losses
+                                            "--set", "checkpoint.keep_last=4"};
   const auto with = [&](std::vector<std::string> more) {
     more.insert(more.begin(), patient.begin(), patient.end());
     return more;
   };
   const CommandResult a = Train("a", patient);
   ASSERT_EQ(a.exit_code, 0) << a.output;
-  EXPECT_THAT(a.output, HasSubstr("ended early, at step 9 of 40: the validation loss was lowest at step 3 ("));
-  EXPECT_THAT(a.output, HasSubstr("), of which there is a checkpoint"));
-  EXPECT_EQ(RunHoldfast({"ckpt", "export", Path("a"), Path("best"), "--step", "3"}).exit_code, 0);
+  EXPECT_THAT(a.output, HasSubstr("ended early, at step 9 of 40: the validation loss was lowest at step 9 ("));
+  EXPECT_THAT(a.output, HasSubstr("), of which there is a checkpoint; since step 3 ("));
+  const std::string saved = "checkpoint of step 9:";
+  ASSERT_THAT(a.output, HasSubstr(saved));
+  EXPECT_EQ(a.output.find(saved), a.output.rfind(saved)) << "it is written once: " << a.output;
+  EXPECT_EQ(RunHoldfast({"ckpt", "export", Path("a"), Path("best"), "--step", "9"}).exit_code, 0);
   EXPECT_TRUE(fs::exists(directory_ / "a/model/model.safetensors"));
   EXPECT_THAT(ReadAll(directory_ / "a/metrics.jsonl"), HasSubstr("\"validation\":{\"step\":6,"));
   const CommandResult done = Train("a", patient);

@@ -770,6 +770,26 @@ TEST_F(CoordinatorTest, ARunEndsEarlyWhenItsValidationLossDoesNotFall) {
   EXPECT_EQ(Count<event::EarlyStop>(), 1);
 }
 
+TEST_F(CoordinatorTest, ARunThatEndsEarlyNamesItsLowestLossAndTheLastFall) {
+  CoordinatorOptions options = DefaultOptions();
+  options.validates = true;
+  options.validate_every_steps = 1;
+  options.early_stop = {.patience = 1, .min_delta = 0.5};
+  Start(options);
+  for (const int w : {0, 1, 2}) Join(w);
+  Commit({0, 1, 2});
+  Say(0, ValidationMessage{Generation(), 1, 0.75});
+  Commit({0, 1, 2});
+  Say(0, ValidationMessage{Generation(), 2, 0.5});
+  EXPECT_EQ(Last<event::EarlyStop>().best_step, 2);
+  EXPECT_EQ(Last<event::EarlyStop>().fall_step, 1);
+  for (const int w : {0, 1, 2}) Say(w, FinishedMessage{Generation()});
+  EXPECT_EQ(Last<event::RunFinished>().reason,
+            absl::StrCat("ended early, at step 2 of ", options.total_steps,
+                         ": the validation loss was lowest at step 2 (0.5000), of which there is no checkpoint; since "
+                         "step 1 (0.7500) it has not fallen by more than train.early_stop_min_delta"));
+}
+
 // The coordinator that knew why the loss of step 3 ends the run is gone.
 TEST_F(CoordinatorTest, ValidationsThatAreRecordedCountAfterARestart) {
   CoordinatorOptions options = DefaultOptions();

@@ -64,7 +64,17 @@ TEST(Validations, SaysWhichWasTheLowest) {
   EXPECT_FALSE(validations.EndAfter(41).has_value()) << "steps were done since then";
   const auto stop = validations.EndAfter(40);
   ASSERT_TRUE(stop.has_value());
-  EXPECT_EQ(stop->best, (ValidationResult{20, 2.0}));
+  EXPECT_EQ(stop->lowest, (ValidationResult{20, 2.0}));
+  EXPECT_EQ(stop->last_fall, stop->lowest);
+  EXPECT_EQ(stop->later, 2);
+}
+
+TEST(Validations, TheLowestNeedNotBeTheLastFall) {
+  const Validations validations({.patience = 2, .min_delta = 0.5}, {{10, 3.0}, {20, 2.625}, {30, 2.75}});
+  const auto stop = validations.EndAfter(30);
+  ASSERT_TRUE(stop.has_value());
+  EXPECT_EQ(stop->lowest, (ValidationResult{20, 2.625}));
+  EXPECT_EQ(stop->last_fall, (ValidationResult{10, 3.0}));
   EXPECT_EQ(stop->later, 2);
 }
 

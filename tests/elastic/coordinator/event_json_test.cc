@@ -83,7 +83,8 @@ std::vector<Expected> EachKind() {
       {event::Paused{"c"}, R"("cause":"c")"},
       {event::Resumed{0.5}, R"("seconds":0.5)"},
       {event::Validation{7, 2.5}, R"("step":7,"loss":2.5)"},
-      {event::EarlyStop{9, 2.5, 3, 2.25, 2}, R"("step":9,"loss":2.5,"best_step":3,"best_loss":2.25,"validations":2)"},
+      {event::EarlyStop{9, 2.5, 6, 2.25, 2, 3, 2.5},
+       R"("step":9,"loss":2.5,"best_step":6,"best_loss":2.25,"validations":2,"fall_step":3,"fall_loss":2.5)"},
       {event::StopRequested{15, "a", 7}, R"("signal":15,"by":"a","step":7)"},
       {event::AlertFailed{"c"}, R"("cause":"c")"},
       {event::RunFinished{end}, end_line},
@@ -140,6 +141,9 @@ TEST(EventText, InWordsOrListed) {
   EXPECT_EQ(EventText(event::Validation{7, 2.5}), "");
   EXPECT_EQ(EventText(event::EarlyStop{9, 2.5, 3, 2.25, 2}),
             "the validation loss has not fallen below that of step 3, 2.2500, for 2 validations: the run ends");
+  EXPECT_EQ(EventText(event::EarlyStop{9, 2.5, 6, 2.25, 2, 3, 2.5}),
+            "the validation loss has not fallen below that of step 3, 2.5000, by more than train.early_stop_min_delta "
+            "for 2 validations: the run ends; it was lowest at step 6, 2.2500");
 }
 
 }  // namespace

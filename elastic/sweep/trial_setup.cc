@@ -84,6 +84,11 @@ absl::StatusOr<TrialSetup> SetUpTrial(const LoadTrialFn& load, const search::Poi
   TrialSetup trial;
   ASSIGN_OR_RETURN(trial.config, load(OverridesOf(point)));
   Config& config = trial.config;
+  if (config.train.early_stop_patience > 0) {
+    return absl::InvalidArgumentError(
+        "train.early_stop_patience is not for sweeps, which compare trials at the ends of their train.steps; leave it "
+        "out (sweep.strategy: asha ends bad trials early)");
+  }
   config.schedule.total_steps = config.schedule.length(config.train.steps);
   config.train.steps = StepsOfRung(config.train.steps, rung, rungs, reduction);
   RETURN_IF_ERROR(CheckTraining(config, /*workers_here=*/0).status());

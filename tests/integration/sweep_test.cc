@@ -277,6 +277,10 @@ TEST_F(Sweep, SaysWhatIsWrong) {
               AllOf(HasSubstr("all 2 trials have failed; trial 0 {"), HasSubstr("is not a multiple of num_heads")));
   EXPECT_THAT(fails("", "budget: {flops: 10}\n" + rates), HasSubstr("does not fit into budget.flops"));
   EXPECT_THAT(fails("", rates), HasSubstr("nothing limits the search"));
+  const std::string patience =
+      ", set: [train.early_stop_patience=1, train.validate_every_steps=1, checkpoint.keep_best=1]";
+  EXPECT_THAT(fails(patience, "budget: {trials: 2}\n" + rates),
+              AllOf(HasSubstr("train.early_stop_patience is not for sweeps"), Not(HasSubstr("is tried again"))));
 }
 
 TEST_F(Sweep, AnotherSweepInItsDirectoryIsRefused) {

@@ -187,8 +187,10 @@ void Worker::PointLoaderAt(const StepTask& task) {
 }
 
 bool Worker::IsDigestStep(int64_t step) const {
-  const int64_t every = deps_.config->log.digest_every_steps;
-  return step == deps_.config->train.steps || (every > 0 && step % every == 0);
+  const TrainConfig& train = deps_.config->train;
+  const auto is_nth = [step](int64_t every) { return every > 0 && step % every == 0; };
+  const bool may_be_last = step == train.steps || (train.early_stop_patience > 0 && is_nth(train.validate_every_steps));
+  return may_be_last || is_nth(deps_.config->log.digest_every_steps);
 }
 
 absl::StatusOr<VoteMessage> Worker::Prepare(const StepTask& task, const std::stop_token& stop) {

@@ -314,7 +314,7 @@ struct AlertsConfig {
 
 struct LogConfig {
   int64_t every_steps = 1;           // console lines; metrics.jsonl has every step
-  int64_t digest_every_steps = 100;  // state_digest in metrics.jsonl; the last step always has it; 0 = only there
+  int64_t digest_every_steps = 100;  // state_digest in metrics.jsonl; the last step, or what may be it, always has it
   int64_t sample_bytes = 400;  // tokens of the text sample at the end of a run (bytes, with that tokenizer); 0 = none
 
   bool operator==(const LogConfig&) const = default;

@@ -511,6 +511,7 @@ TEST_F(TrainTest, ARunEndsEarlyAtTheSameStepInAnyWorld) {
   ASSERT_EQ(Train("b", with({"--workers", "3"})).exit_code, 0);
   const CommandResult same = RunHoldfast({"compare", Path("a"), Path("b")});
   EXPECT_EQ(same.exit_code, 0) << same.output;
+  EXPECT_THAT(same.output, HasSubstr("9 steps and 5 digests")) << "of 4 and 8, and where it might have ended";
   EXPECT_THAT(ReadAll(directory_ / "b/metrics.jsonl"), Not(HasSubstr("\"step\":10,")));
   const CommandResult more = Train("a", with({"--set", "train.early_stop_patience=3"}));
   ASSERT_EQ(more.exit_code, 0) << more.output;

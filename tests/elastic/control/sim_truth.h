@@ -131,7 +131,9 @@ class Truth {
     last_of_[record.generation] = record.step;
   }
 
-  bool IsDigestStep(int64_t step) const { return digest_every > 0 && step % digest_every == 0; }
+  bool IsDigestStep(int64_t step) const {
+    return (digest_every > 0 && step % digest_every == 0) || (patience > 0 && IsValidationStep(step));
+  }
   bool IsValidationStep(int64_t step) const {
     return validate_every > 0 && (step % validate_every == 0 || step == total_steps);
   }

@@ -155,6 +155,18 @@ TEST_F(WorkerTest, VotesAreThoseOfATrainerAlone) {
   }
 }
 
+TEST_F(WorkerTest, WhereARunMayEndEarlyItsValidatedStepsHaveDigests) {
+  Start(ConfigOf({"data.validation=[" + (root_ / "train.bin") + "]", "train.validation_microbatches=1",
+                  "log.digest_every_steps=0", "train.steps=9", "train.validate_every_steps=2",
+                  "train.early_stop_patience=1", "checkpoint.keep_best=1"}));
+  link_.Tell(WorldOf(1));
+  link_.Await<RecoveredMessage>(OfGeneration(1));
+  for (int64_t step = 1; step <= 4; ++step) {
+    EXPECT_EQ(VoteOf(step).digests.empty(), step % 2 != 0) << "step " << step;
+    link_.Tell(CommitMessage{.generation = 1, .step = step, .microbatches = {}});
+  }
+}
+
 TEST_F(WorkerTest, AfterTheLastStepTheModelIsSavedAndTheRunEnds) {
   uint64_t saved = 0;
   dependencies_.save_model = [&](const ReadWeightsFn&) {

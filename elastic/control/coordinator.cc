@@ -88,6 +88,7 @@ void Coordinator::On(const TickEvent&) {
   WatchLinks();
   WatchPace();
   ReportNoProgress();
+  EndIfFinished();  // a save may have been given up with a writer that was not in this world
   Advance();
 }
 

@@ -251,7 +251,7 @@ void Coordinator::Publish(const WorldDecision& decision) {
   open.published = open.last_commit = now_;
   open.detect_seconds = formation_.detect_seconds();
   actions_.emplace_back(PersistAction{generation_, branch_});
-  const bool save_at_end = MustSaveAtEnd();
+  const bool save_at_end = MustSaveAtEnd() && !checkpoints_.pending().Has(committed_);
   Report(event::WorldPublished{generation_, open.size(), committed_, open.reason});
   for (int rank = 0; rank < open.size(); ++rank) {
     JoinedWorker& worker = *roster_.Find(open.world.members[static_cast<size_t>(rank)].id.name);

@@ -337,6 +337,49 @@ TEST_F(CheckpointTest, StopAtAStepThatIsSavedSavesNothing) {
   EXPECT_FALSE(worlds_[Connection(0)].save);
 }
 
+TEST_F(CheckpointTest, ARunThatEndsEarlyWritesItsLastStateOnceUnlessThatFails) {
+  CoordinatorOptions options = EverySteps(100);
+  options.checkpoint.keep_best = 1;
+  options.validates = true;
+  options.validate_every_steps = 1;
+  options.early_stop.patience = 1;
+  for (const bool fails : {false, true}) {
+    ended_.reset();
+    commits_.clear();
+    StartThree(options);
+    Commit({0, 1, 2});
+    for (const int w : {0, 1, 2}) Saved(w, 1);
+    Say(0, ValidationMessage{Generation(), 1, 0.5});
+    Done(1, {{"one", 1}});
+    Commit({0, 1, 2});
+    EXPECT_TRUE(ToldToSave(0));
+    const uint64_t writers = Generation();
+    Say(0, ValidationMessage{writers, 2, 0.75});
+    ASSERT_NE(Generation(), writers) << "the world that ends the run";
+    EXPECT_FALSE(worlds_[Connection(0)].save) << "the last state is being written";
+    for (const int w : {0, 1, 2}) Say(w, FinishedMessage{Generation()});
+    EXPECT_FALSE(ended_.has_value());
+    for (const int w : {0, 1, 2}) {
+      SavedMessage saved;
+      saved.generation = writers;
+      saved.step = 2;
+      if (fails) saved.cause = "disk full";
+      Say(w, saved);
+    }
+    if (!fails) {
+      ASSERT_EQ(commits_.size(), 2u);
+      EXPECT_EQ(commits_.back().validation_loss, 0.75);
+      Event(CheckpointDoneEvent{2, writers, "two", "", false, 100, 0, {{"two", 2}, {"one", 1}}});
+      ASSERT_TRUE(ended_.has_value());
+      EXPECT_EQ(ended_->exit_code, 0);
+      continue;
+    }
+    Pass(milliseconds(100), {0, 1, 2});
+    ASSERT_FALSE(ended_.has_value());
+    EXPECT_TRUE(worlds_[Connection(0)].save) << "it is tried again";
+  }
+}
+
 TEST_F(CheckpointTest, LostStateIsTakenFromTheNewestCheckpoint) {
   CoordinatorOptions options = EverySteps(100);
   options.parallel.mirrors = 0;

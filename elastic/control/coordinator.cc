@@ -1,5 +1,7 @@
 #include "elastic/control/coordinator.h"
 
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 
 namespace holdfast {
@@ -9,6 +11,7 @@ Coordinator::Coordinator(const CoordinatorOptions& options)
       generation_(options.last_generation),
       branch_(options.branch),
       committed_(options.recorded_step),
+      agreed_(std::min(options.agreed_step, options.recorded_step)),
       state_(/*claimed=*/options.recorded_step > 0 && !options.workers_are_new),
       checkpoints_(options.checkpoint, options.checkpoints),
       validations_(options.early_stop, options.validations),

@@ -85,6 +85,7 @@ struct CoordinatorOptions {
   uint64_t last_generation = 0;
   Branch branch;
   int64_t recorded_step = 0;                  // the last one in metrics.jsonl
+  int64_t agreed_step = 0;                    // the last one there with a digest
   std::vector<ValidationResult> validations;  // those there, up to that step
   std::vector<CheckpointChoice> checkpoints;  // newest first
   bool had_checkpoint = false;                // ever

@@ -1032,6 +1032,28 @@ TEST_F(CoordinatorTest, OfTwoCopiesNobodyKnowsWhichIsRightAndTheRunGoesBackToWhe
   EXPECT_EQ(worlds_[Connection(0)].committed_step, 5);
 }
 
+TEST_F(CoordinatorTest, WhatAllAgreedAboutIsKnownAfterARestart) {
+  Start();
+  for (const int w : {0, 1, 2}) Join(w);
+  for (int i = 0; i < 7; ++i) Commit({0, 1, 2});
+  const World old = worlds_[Connection(0)].world;
+  CoordinatorOptions options = DefaultOptions();
+  options.checkpoint.directory = "somewhere";
+  options.checkpoints = {{"step-6", 6, 0, 1}, {"step-4", 4, 0, 1}};
+  options.recorded_step = 7;
+  options.agreed_step = 5;
+  options.last_generation = Generation();
+  Start(options);
+  for (const int w : {0, 1, 2}) Join(w, {.world = old, .committed_step = 7, .prepared_world = {}});
+  ASSERT_EQ(WorldSize(), 3);
+  Say(0, WithCopy(Vote(Generation(), 8), 70));
+  Say(1, WithCopy(Vote(Generation(), 8), 71));
+  Say(2, Vote(Generation(), 8));
+  EXPECT_FALSE(ended_.has_value());
+  ASSERT_EQ(WorldSize(), 3);
+  EXPECT_EQ(worlds_[Connection(0)].checkpoint, "step-4") << "6 may have been written from the wrong copy";
+}
+
 TEST_F(CoordinatorTest, WithoutACheckpointFromBeforeTheDoubtTheRunFailsAndNamesBothHosts) {
   Start();
   for (const int w : {0, 1, 2}) Join(w);

@@ -27,11 +27,13 @@ TEST(CoordinatorHistory, EndsBeforeTheFirstStepThatWasGivenUp) {
     StepMetrics line;
     line.step = step;
     line.generation = generation;
+    if (step != 20) line.state_digest = 1;
     ASSERT_TRUE(writer->Write(line.ToJson()).ok());
   }
   const auto history = ReadCoordinatorHistory(directory);
   ASSERT_TRUE(history.ok()) << history.status();
   EXPECT_EQ(history->recorded_step, 20);
+  EXPECT_EQ(history->agreed_step, 19);
 }
 
 TEST(CoordinatorHistory, AFirstLineThatWasCutOffCountsForNothing) {

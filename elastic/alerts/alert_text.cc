@@ -3,6 +3,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_replace.h"
+#include "framework/base/clip_text.h"
 #include "nlohmann/json.hpp"
 
 namespace holdfast {
@@ -46,7 +47,7 @@ std::string SlackBody(const Alert& alert) {
   const std::string head = alert.action == Alert::Action::kResolve  ? "resolved"
                            : alert.action == Alert::Action::kNotify ? "holdfast"
                                                                     : SeverityName(alert.severity);
-  std::string text = absl::StrCat("[", head, "] ", alert.summary.substr(0, kMaxSummaryBytes));
+  std::string text = absl::StrCat("[", head, "] ", ClipText(alert.summary, kMaxSummaryBytes));
   if (!alert.run.directory.empty()) absl::StrAppend(&text, "\n", StandOf(alert.run));
   if (!alert.advice.empty() && alert.action == Alert::Action::kTrigger) absl::StrAppend(&text, "\n", alert.advice);
   // Slack reads <...> as links and mentions, &...; as entities.
@@ -57,9 +58,9 @@ std::string PagerDutyBody(const Alert& alert, const std::string& routing_key) {
   const AlertedRun& run = alert.run;
   nlohmann::json body = {{"routing_key", routing_key},
                          {"event_action", alert.action == Alert::Action::kResolve ? "resolve" : "trigger"},
-                         {"dedup_key", alert.key.substr(0, kMaxKeyBytes)}};
+                         {"dedup_key", ClipText(alert.key, kMaxKeyBytes)}};
   if (alert.action != Alert::Action::kResolve) {
-    body["payload"] = {{"summary", alert.summary.substr(0, kMaxSummaryBytes)},
+    body["payload"] = {{"summary", ClipText(alert.summary, kMaxSummaryBytes)},
                        {"source", alert.source},
                        {"severity", SeverityName(alert.severity)},
                        {"component", "holdfast"},

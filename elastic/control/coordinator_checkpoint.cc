@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "elastic/control/coordinator.h"
+#include "framework/base/clip_text.h"
 #include "framework/base/limits.h"
 
 namespace holdfast {
@@ -30,7 +31,7 @@ void Coordinator::Handle(Connection from, const SavedMessage& saved) {
   if (save == nullptr) return;
   if (!saved.cause.empty()) {
     const std::string cause =
-        absl::StrCat(worker->member.id.name, " on ", worker->member.host, ": ", saved.cause.substr(0, kMaxTextBytes));
+        absl::StrCat(worker->member.id.name, " on ", worker->member.host, ": ", ClipText(saved.cause, kMaxTextBytes));
     checkpoints_.pending().Remove(saved.step, saved.generation);
     SaveFailed(saved.step, cause);
     return;

@@ -9,6 +9,7 @@
 #include "absl/strings/str_join.h"
 #include "elastic/control/balance.h"
 #include "elastic/control/coordinator.h"
+#include "framework/base/clip_text.h"
 #include "framework/base/limits.h"
 
 namespace holdfast {
@@ -273,7 +274,7 @@ void Coordinator::Handle(Connection from, const FailureMessage& failure) {
   const JoinedWorker* worker = MemberOf(from, failure.generation);
   if (worker == nullptr || open_->rank(worker->rank).failed) return;
   FailureMessage clipped = failure;
-  if (clipped.cause.size() > kMaxTextBytes) clipped.cause.resize(kMaxTextBytes);
+  clipped.cause = ClipText(clipped.cause, kMaxTextBytes);
   if (!open_->failed_since.has_value() || failure.fatal) {
     Report(event::StepFailed{.worker = worker->member.id.name,
                              .rank = worker->rank,

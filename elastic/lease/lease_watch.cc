@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
+#include "framework/base/clip_text.h"
 
 namespace holdfast {
 namespace {
@@ -25,9 +26,7 @@ std::string Shortened(const std::string& reason) {
   std::string line = absl::StrReplaceAll(reason, {{"\n", " "}});
   if (line.size() <= kReasonBytes) return line;
   constexpr char kMore[] = "...";
-  size_t end = kReasonBytes - sizeof(kMore) + 1;
-  while (end > 0 && (line[end] & 0xc0) == 0x80) --end;
-  return line.substr(0, end) + kMore;
+  return ClipText(line, kReasonBytes - sizeof(kMore) + 1) + kMore;
 }
 
 }  // namespace

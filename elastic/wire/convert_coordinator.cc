@@ -5,6 +5,8 @@
 
 #include "elastic/wire/convert.h"
 #include "elastic/wire/convert_fields.h"
+#include "framework/base/clip_text.h"
+#include "framework/base/limits.h"
 
 namespace holdfast {
 namespace {
@@ -104,7 +106,7 @@ absl::StatusOr<CoordinatorMessage> Read(const v1::Commit& wire) {
 }
 
 void Fill(const RefusedMessage& message, v1::FromCoordinator* wire) {
-  wire->mutable_refused()->set_reason(ClipText(message.reason));
+  wire->mutable_refused()->set_reason(ClipText(message.reason, kMaxTextBytes));
   wire->mutable_refused()->set_rejoin(message.rejoin);
   wire->mutable_refused()->set_keep(message.keep);
 }
@@ -117,7 +119,7 @@ absl::StatusOr<CoordinatorMessage> Read(const v1::Refused& wire) {
 
 void Fill(const EndMessage& message, v1::FromCoordinator* wire) {
   wire->mutable_end()->set_exit_code(message.exit_code);
-  wire->mutable_end()->set_reason(ClipText(message.reason));
+  wire->mutable_end()->set_reason(ClipText(message.reason, kMaxTextBytes));
 }
 
 absl::StatusOr<CoordinatorMessage> Read(const v1::End& wire) {
@@ -180,7 +182,7 @@ WorkerStatus Read(const v1::WorkerStatus& wire, FieldCheck* check) {
 void Fill(const RunFigures& figures, v1::RunFigures* wire) {
   wire->set_run(figures.run);
   wire->set_wanted_workers(figures.wanted_workers);
-  for (const std::string& worker : figures.missing) wire->add_missing(ClipText(worker));
+  for (const std::string& worker : figures.missing) wire->add_missing(ClipText(worker, kMaxTextBytes));
   wire->set_workers_lost(figures.workers_lost);
   wire->set_lost_seconds(figures.lost_seconds);
   wire->set_loss(figures.loss);
@@ -237,7 +239,7 @@ absl::StatusOr<CoordinatorMessage> FromWire(const v1::FromCoordinator& wire) {
 
 void ToWire(const RunStatus& status, v1::StatusReply* wire) {
   wire->set_state(RunStateName(status.state));
-  wire->set_detail(ClipText(status.detail));
+  wire->set_detail(ClipText(status.detail, kMaxTextBytes));
   wire->set_generation(status.generation);
   wire->set_world_size(status.world_size);
   wire->set_committed_step(status.committed_step);

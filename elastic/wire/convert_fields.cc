@@ -19,14 +19,6 @@ static_assert(static_cast<int>(Phase::kSave) == v1::PHASE_SAVE);
 static_assert(static_cast<int>(Phase::kIdle) == v1::PHASE_IDLE &&
               static_cast<int>(Phase::kIdle) + 1 == v1::Phase_ARRAYSIZE);
 
-std::string ClipText(const std::string& text) {
-  if (text.size() <= kMaxTextBytes) return text;
-  size_t length = kMaxTextBytes;
-  const auto continues = [&](size_t at) { return (static_cast<unsigned char>(text[at]) & 0xC0) == 0x80; };
-  for (int back = 0; back < 3 && continues(length); ++back) --length;
-  return text.substr(0, length);
-}
-
 void ToWire(const WorkerId& id, v1::WorkerId* wire) {
   wire->set_name(id.name);
   wire->set_incarnation(id.incarnation);

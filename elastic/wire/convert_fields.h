@@ -10,9 +10,6 @@
 
 namespace holdfast {
 
-/// At most kMaxTextBytes of a text for people; a UTF-8 character is not cut in two.
-std::string ClipText(const std::string& text);
-
 void ToWire(const WorkerId& id, v1::WorkerId* wire);
 void ToWire(const World& world, v1::World* wire);
 void ToWire(const Member& member, v1::Member* wire);

@@ -4,6 +4,8 @@
 
 #include "elastic/wire/convert.h"
 #include "elastic/wire/convert_fields.h"
+#include "framework/base/clip_text.h"
+#include "framework/base/limits.h"
 
 namespace holdfast {
 namespace {
@@ -202,7 +204,7 @@ void Fill(const FailureMessage& message, v1::ToCoordinator* wire) {
   failure->set_generation(message.generation);
   failure->set_step(message.step);
   failure->set_phase(ToWire(message.phase));
-  failure->set_cause(ClipText(message.cause));
+  failure->set_cause(ClipText(message.cause, kMaxTextBytes));
   failure->mutable_suspects()->Add(message.suspects.begin(), message.suspects.end());
   failure->set_fatal(message.fatal);
   failure->set_bad_checkpoint(message.bad_checkpoint);
@@ -257,7 +259,7 @@ void Fill(const SavedMessage& message, v1::ToCoordinator* wire) {
   v1::Saved* saved = wire->mutable_saved();
   saved->set_generation(message.generation);
   saved->set_step(message.step);
-  saved->set_cause(ClipText(message.cause));
+  saved->set_cause(ClipText(message.cause, kMaxTextBytes));
   Fill(message.data, saved->mutable_data());
   Fill(message.index, saved->mutable_index());
   saved->set_chunks(message.chunks);
@@ -318,7 +320,7 @@ absl::StatusOr<WorkerMessage> Read(const v1::AgentHello& wire) {
 
 void Fill(const WorkerExitMessage& message, v1::ToCoordinator* wire) {
   ToWire(message.id, wire->mutable_worker_exit()->mutable_id());
-  wire->mutable_worker_exit()->set_cause(ClipText(message.cause));
+  wire->mutable_worker_exit()->set_cause(ClipText(message.cause, kMaxTextBytes));
   wire->mutable_worker_exit()->set_restarting(message.restarting);
 }
 

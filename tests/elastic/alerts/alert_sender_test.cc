@@ -274,6 +274,14 @@ TEST(AlertTextTest, WhatTheRunHasCostIsToldWhereThePriceIsKnown) {
   EXPECT_EQ(details["cost"], 250);
 }
 
+TEST(AlertTextTest, ALongSummaryIsCutBetweenCharacters) {
+  const std::string kept(1023, 'x');
+  const Alert alert = Lost(kept + "\xC3\xA9 and more");
+  EXPECT_EQ(nlohmann::json::parse(PagerDutyBody(alert, "k"))["payload"]["summary"], kept);
+  const std::string slack = nlohmann::json::parse(SlackBody(alert))["text"];
+  EXPECT_EQ(slack, "[error] " + kept);
+}
+
 TEST(AlertTextTest, BytesThatAreNotUtf8AreReplaced) {
   EXPECT_TRUE(nlohmann::json::accept(SlackBody(Lost("bad \xFF byte"))));
   EXPECT_TRUE(nlohmann::json::accept(PagerDutyBody(Lost("bad \xFF byte"), "k")));

@@ -6,6 +6,7 @@
 
 #include <cmath>
 
+#include "framework/base/limits.h"
 #include "tests/elastic/control/coordinator_harness.h"
 
 namespace holdfast {
@@ -222,6 +223,16 @@ TEST_F(CheckpointTest, IsGivenUpWithAWriterThatWasLostOrFailedAndTheRunGoesOn) {
   Commit({0, 2});
   Commit({0, 2});
   EXPECT_TRUE(ToldToSave(0)) << "the next one is tried";
+}
+
+TEST_F(CheckpointTest, AndALongCauseIsCutBetweenCharacters) {
+  StartThree(EverySteps(1));
+  Commit({0, 1, 2});
+  const std::string kept(kMaxTextBytes - 1, 'x');
+  Saved(2, 1, kept + "\xC3\xA9 and more");
+  EXPECT_EQ(Last<event::CheckpointFailed>().cause, "n1/2 on n1: " + kept);
+  Say(0, FailureMessage{.generation = Generation(), .step = 2, .cause = kept + "\xC3\xA9 and more", .suspects = {}});
+  EXPECT_EQ(Last<event::StepFailed>().cause, kept);
 }
 
 TEST_F(CheckpointTest, IsGivenUpWithAWriterThatWasLetGo) {

@@ -23,6 +23,21 @@ absl::StatusOr<TokenIndex> IndexOf(FileAccess& files, const std::string& path, c
   return index;
 }
 
+/// DataLoss if one of `tokens`, which begin at token `first` of the file, is beyond the vocabulary: it becomes an index
+/// into the embeddings. When the file was opened, only its index and a few blocks were looked at.
+absl::Status CheckTokens(const TokenFile& file, int64_t first, absl::Span<const uint32_t> tokens, int64_t vocab_size) {
+  const uint32_t bits = file.kind().has_marks ? kTokenBits : ~0U;
+  const int64_t limit = std::min<int64_t>(vocab_size, int64_t{kTokenBits} + 1);
+  uint32_t largest = 0;
+  for (const uint32_t token : tokens) largest = std::max(largest, token & bits);
+  if (largest < limit) return absl::OkStatus();
+  const auto bad = std::find_if(tokens.begin(), tokens.end(), [&](uint32_t token) { return (token & bits) >= limit; });
+  return absl::DataLossError(absl::StrCat(
+      file.path(), " at byte ", TokenFile::OffsetOfStored((first + (bad - tokens.begin())) * file.bytes_per_token()),
+      ": token ", *bad & bits, " is beyond the vocabulary of ", vocab_size,
+      ": the file has changed since it was packed; holdfast data verify ", file.path()));
+}
+
 /// Of a sample from a file without marks.
 void MarkDocuments(absl::Span<uint32_t> tokens, std::optional<int32_t> end_of_document) {
   if (!end_of_document.has_value()) return;
@@ -84,6 +99,7 @@ absl::StatusOr<Dataset> Dataset::Open(absl::Span<const std::string> paths, int64
   LocalFileAccess local;
   FileAccess& files = options.files != nullptr ? *options.files : local;
   ASSIGN_OR_RETURN(Dataset dataset, OpenFiles(paths, sequence, files));
+  dataset.vocab_size_ = vocab_size;
   dataset.end_of_document_ = options.end_of_document;
   dataset.digests_.resize(paths.size());
   const uint64_t seed = std::random_device()();  // other blocks at each start, on each host
@@ -132,7 +148,9 @@ absl::Status Dataset::Read(int64_t index, const SampleView& sample) const {
   const int64_t at = after - first_sample_.begin() - 1;
   const TokenFile& file = *files_[at];
   std::vector<uint32_t> tokens(length + 1);  // one read: the targets are the inputs moved by one
-  RETURN_IF_ERROR(file.ReadMarked((index - first_sample_[at]) * sequence_, absl::MakeSpan(tokens)));
+  const int64_t first = (index - first_sample_[at]) * sequence_;
+  RETURN_IF_ERROR(file.ReadMarked(first, absl::MakeSpan(tokens)));
+  RETURN_IF_ERROR(CheckTokens(file, first, tokens, vocab_size_));
   if (!file.kind().has_marks) MarkDocuments(absl::MakeSpan(tokens), end_of_document_);
   for (size_t i = 0; i < length; ++i) {
     sample.inputs[i] = static_cast<int32_t>(tokens[i] & kTokenBits);

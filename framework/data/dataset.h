@@ -66,7 +66,7 @@ class Dataset {
   bool has_documents() const;
   /// Reads sample `index`. Its targets are its inputs moved by one; those that are marked as not learned, and, where
   /// there are documents, the first of a document, are -1. DataLoss or Unavailable, naming file and offset, if it
-  /// cannot be read. Thread-safe.
+  /// cannot be read; DataLoss also if a token is beyond the vocabulary. Thread-safe.
   absl::Status Read(int64_t index, const SampleView& sample) const;
   /// How many samples should be read at the same time (RandomAccessFile::reads_at_once).
   int reads_at_once() const;
@@ -77,7 +77,7 @@ class Dataset {
   std::vector<std::shared_ptr<const TokenFile>> files_;
   std::vector<uint64_t> digests_;      // of the files
   std::vector<int64_t> first_sample_;  // (files + 1) running sum
-  int64_t sequence_ = 0;
+  int64_t sequence_ = 0, vocab_size_ = 0;
   std::optional<int32_t> end_of_document_;
 };
 

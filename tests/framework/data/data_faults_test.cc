@@ -138,6 +138,48 @@ TEST(DataFaultsLocal, AFileThatIsCutShortWhileTrainingIsAnErrorAndNotACrash) {
   EXPECT_THAT(std::string(status.message()), AllOf(HasSubstr(directory / "train.bin"), HasSubstr("byte 1064")));
 }
 
+struct RottenToken {
+  TokenFileKind kind;
+  uint32_t stored, shown;
+};
+
+TEST(DataFaultsLocal, ATokenBeyondTheVocabularyIsAnErrorOfItsSamplesWhereverItLies) {
+  constexpr int64_t kVocabulary = 100, kAt = 20;  // the last target of sample 1 and the first input of sample 2
+  const TokenFileKind narrow{.bytes_per_token = 2}, wide{.bytes_per_token = 4},
+      marked{.bytes_per_token = 4, .has_marks = true};
+  for (const RottenToken& token :
+       {RottenToken{narrow, 100, 100}, RottenToken{narrow, 0xffff, 0xffff}, RottenToken{wide, 100, 100},
+        RottenToken{wide, kDocumentStart | 5, kDocumentStart | 5}, RottenToken{wide, kNotLearned | 5, kNotLearned | 5},
+        RottenToken{marked, kDocumentStart | 100, 100}, RottenToken{marked, kTokenBits, kTokenBits}}) {
+    SCOPED_TRACE(testing::Message() << token.kind.bytes_per_token << " bytes, token " << token.stored);
+    const TemporaryDirectory directory;
+    const std::string path = directory / "train.bin";
+    LocalFileAccess files;
+    const auto writer = *TokenFileWriter::Create(files, path, token.kind);
+    std::vector<int32_t> tokens = Count(41);
+    tokens[3] = kVocabulary - 1;
+    ASSERT_TRUE(writer->Append(tokens).ok());
+    ASSERT_TRUE(writer->Finish().ok());
+    const Dataset data = *Dataset::Open({path}, 10, kVocabulary);
+    const int64_t byte = 1024 + kAt * token.kind.bytes_per_token;
+    {
+      std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+      file.seekp(byte);
+      file.write(reinterpret_cast<const char*>(&token.stored), token.kind.bytes_per_token);
+    }
+    std::vector<int32_t> inputs(10), targets(10);
+    const SampleView sample{.inputs = absl::MakeSpan(inputs), .targets = absl::MakeSpan(targets)};
+    EXPECT_TRUE(data.Read(0, sample).ok()) << "the largest of the vocabulary";
+    EXPECT_TRUE(data.Read(3, sample).ok());
+    for (const int64_t index : {1, 2}) {
+      const absl::Status status = data.Read(index, sample);
+      EXPECT_TRUE(absl::IsDataLoss(status)) << status;
+      EXPECT_THAT(std::string(status.message()),
+                  HasSubstr(absl::StrCat(path, " at byte ", byte, ": token ", token.shown, " is beyond")));
+    }
+  }
+}
+
 /// Reads wait until they are let go on, and say how many there are at the same time.
 class Gate {
  public:

@@ -2,16 +2,40 @@
 
 #include <sys/stat.h>
 
+#include <algorithm>
+#include <filesystem>
+#include <system_error>
+
 #include "framework/base/status.h"
 #include "framework/data/document_reader.h"
+#include "framework/data/token_index.h"
 
 namespace holdfast {
 namespace {
 
+/// Of a file that need not exist: x//a, a symlinked directory and a relative path give what the plain path gives. So
+/// two objects of a storage whose names differ in such things only count as one, which only refuses them.
+std::filesystem::path PlainPath(const std::string& path) {
+  std::error_code error;
+  const std::filesystem::path absolute = std::filesystem::absolute(path, error);
+  std::filesystem::path plain = std::filesystem::weakly_canonical(absolute, error);
+  return error ? absolute.lexically_normal() : plain;
+}
+
 bool IsSameFile(const std::string& a, const std::string& b) {
   struct stat first, second;
-  if (stat(a.c_str(), &first) != 0 || stat(b.c_str(), &second) != 0) return a == b;
+  if (stat(a.c_str(), &first) != 0 || stat(b.c_str(), &second) != 0) return PlainPath(a) == PlainPath(b);
   return first.st_dev == second.st_dev && first.st_ino == second.st_ino;
+}
+
+struct NamedFile {
+  std::string path, name;
+};
+
+/// An output is two files: itself and its index.
+std::vector<NamedFile> FilesOf(const std::string& output, const std::string& name) {
+  if (output.empty()) return {};
+  return {{output, name}, {TokenIndexPath(output), "index of " + name}};
 }
 
 }  // namespace
@@ -26,14 +50,18 @@ absl::Status CheckPackPaths(const PackPaths& paths) {
   if ((fraction > 0) != !paths.validation_output.empty()) {
     return absl::InvalidArgumentError("a validation fraction needs a validation output, and the other way round");
   }
-  if (fraction > 0 && IsSameFile(paths.output, paths.validation_output)) {
-    return absl::InvalidArgumentError(absl::StrCat(paths.output, ": is both output and validation output"));
-  }
+  std::vector<NamedFile> used;
   for (const std::string& input : paths.inputs) {
-    for (const std::string& output : {paths.output, paths.validation_output}) {
-      if (input == "-" || output.empty() || !IsSameFile(input, output)) continue;
-      return absl::InvalidArgumentError(absl::StrCat(output, ": is both input and output"));
+    if (input != "-") used.push_back({input, "input"});
+  }
+  for (const auto& output : {FilesOf(paths.output, "output"), FilesOf(paths.validation_output, "validation output")}) {
+    for (const NamedFile& file : output) {
+      const auto same = [&](const NamedFile& other) { return IsSameFile(file.path, other.path); };
+      const auto found = std::find_if(used.begin(), used.end(), same);
+      if (found == used.end()) continue;
+      return absl::InvalidArgumentError(absl::StrCat(file.path, ": is both ", found->name, " and ", file.name));
     }
+    used.insert(used.end(), output.begin(), output.end());
   }
   return absl::OkStatus();
 }

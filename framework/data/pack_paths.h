@@ -18,7 +18,7 @@ struct PackPaths {
   std::string validation_output = {};
 };
 
-/// InvalidArgument if a place is missing or used twice.
+/// InvalidArgument if a place is missing or used twice, however it is spelled; each output's index is one too.
 absl::Status CheckPackPaths(const PackPaths& paths);
 
 /// Opens every input once, so that a missing one is found at once: the sum of their sizes, 0 if one of them is unknown.

@@ -4,6 +4,7 @@
 #include "framework/data/pack.h"
 
 #include <cmath>
+#include <filesystem>
 
 #include "framework/data/token_stats.h"
 #include "gmock/gmock.h"
@@ -169,6 +170,32 @@ TEST_F(PackTest, Failures) {
   EXPECT_EQ(ReadText(good), "good text");
   out_ = directory_ / "no/such/out.bin";
   ExpectError(good, "no/such");
+}
+
+TEST_F(PackTest, OneFileSpelledInTwoWaysIsRefusedThoughItDoesNotExistYet) {
+  const std::string good = Write("good.txt", "good text");
+  std::filesystem::create_directory(directory_ / "real");
+  std::filesystem::create_directory_symlink(directory_ / "real", directory_ / "link");
+  const auto expect = [&](const std::string& out, const std::string& validation, const std::string& says) {
+    SCOPED_TRACE(out + " and " + validation);
+    out_ = out;
+    ExpectError(good, says, {.validation_fraction = 0.5, .validation_output = validation});
+    out_ = validation;
+    ExpectError(good, says, {.validation_fraction = 0.5, .validation_output = out});
+  };
+  const std::string a = directory_ / "a.bin";
+  const std::string both = "both output and validation output", index = "index of ";
+  expect(a, directory_ / "./a.bin", both);
+  expect(a, directory_ / "/a.bin", both);
+  expect(a, directory_ / "real/../a.bin", both);
+  expect(a, std::filesystem::relative(a), both);
+  expect(directory_ / "real/a.bin", directory_ / "link/a.bin", both);
+  expect(a, a + ".index", index);
+  expect(directory_ / "real/a.bin", directory_ / "link/a.bin.index", index);
+  out_ = directory_ / "other.bin";
+  ASSERT_TRUE(Run({.inputs = {good}, .validation_fraction = 0.5, .validation_output = a}).ok());
+  out_ = directory_ / "b";
+  ExpectError(Write("b.index", "text"), "both input and index of output");
 }
 
 TEST_F(PackTest, Stats) {

@@ -15,7 +15,6 @@ namespace holdfast {
 namespace {
 
 constexpr char kPrefix[] = "fence-";
-constexpr uint64_t kMaxClaimBytes = 64 << 10;
 constexpr size_t kMaxOwnerBytes = 200;
 
 struct Owner {
@@ -39,7 +38,7 @@ std::string FenceOwner(const std::string& what) { return absl::StrCat(Describe(T
 absl::Status CheckNotInUse(Storage& storage) {
   ASSIGN_OR_RETURN(const std::vector<StoredObject> claims, storage.List(kPrefix));
   if (claims.empty()) return absl::OkStatus();
-  const auto claim = ReadObject(storage, claims.back().name, kMaxClaimBytes);  // names sort as their epochs
+  const auto claim = ReadObject(storage, claims.back().name, kFenceClaimBytesMax);  // names sort as their epochs
   if (absl::IsNotFound(claim.status()))
     return absl::UnavailableError("another process has just claimed the checkpoints; try again");
   RETURN_IF_ERROR(claim.status());

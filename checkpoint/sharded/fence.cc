@@ -21,7 +21,6 @@ namespace {
 constexpr char kPrefix[] = "fence-", kOwnerKey[] = "owner", kMarkKey[] = "mark";
 constexpr int kAttempts = 20;
 constexpr uint64_t kMaxEpoch = 9'999'999'999;  // ten digits, so that names sort as numbers
-constexpr uint64_t kMaxClaimBytes = 1 << 20;
 
 std::string ClaimName(uint64_t epoch) { return absl::StrFormat("%s%010d.json", kPrefix, epoch); }
 
@@ -51,14 +50,14 @@ std::string FieldOf(const std::string& claim, const char* key) {
 
 // For a message only: whatever cannot be read is not worth an error of its own.
 std::string OwnerOf(Storage& storage, uint64_t epoch) {
-  const absl::StatusOr<std::string> text = ReadObject(storage, ClaimName(epoch), kMaxClaimBytes);
+  const absl::StatusOr<std::string> text = ReadObject(storage, ClaimName(epoch), kFenceClaimBytesMax);
   const std::string owner = text.ok() ? FieldOf(*text, kOwnerKey) : "";
   return owner.empty() ? "somebody" : owner;
 }
 
 /// Whether the claim with that number is the one with that mark. No if there is none.
 absl::StatusOr<bool> HasMark(Storage& storage, uint64_t epoch, const std::string& mark) {
-  const absl::StatusOr<std::string> text = ReadObject(storage, ClaimName(epoch), kMaxClaimBytes);
+  const absl::StatusOr<std::string> text = ReadObject(storage, ClaimName(epoch), kFenceClaimBytesMax);
   if (absl::IsNotFound(text.status())) return false;
   RETURN_IF_ERROR(text.status());
   return FieldOf(*text, kMarkKey) == mark;
@@ -70,7 +69,7 @@ std::string NewMark() {
 }
 
 absl::StatusOr<Branch> BranchOf(Storage& storage, uint64_t epoch) {
-  ASSIGN_OR_RETURN(const std::string text, ReadObject(storage, ClaimName(epoch), kMaxClaimBytes));
+  ASSIGN_OR_RETURN(const std::string text, ReadObject(storage, ClaimName(epoch), kFenceClaimBytesMax));
   return BranchFromJson(nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false));
 }
 
@@ -153,7 +152,7 @@ absl::Status Fence::GoBack(const Branch& branch) {
   const std::string name = ClaimName(epoch_ + 1), text = ClaimText(identity_, epoch_ + 1, after);
   absl::Status created = storage_.Create(name, text);
   if (absl::IsAlreadyExists(created)) {
-    ASSIGN_OR_RETURN(const std::string there, ReadObject(storage_, name, kMaxClaimBytes));
+    ASSIGN_OR_RETURN(const std::string there, ReadObject(storage_, name, kFenceClaimBytesMax));
     if (there != text) return Check();
     created = absl::OkStatus();  // we have been here before, and the answer was lost
   }

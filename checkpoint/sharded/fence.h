@@ -22,6 +22,7 @@ namespace holdfast {
 /// Generations begin anew with every claim, at epoch * kGenerationsPerEpoch, so that none repeats in a storage,
 /// whichever run directory it was used by.
 inline constexpr uint64_t kGenerationsPerEpoch = 1'000'000;
+inline constexpr uint64_t kFenceClaimBytesMax = 1 << 20;
 /// In a claim: the process that claims, as ToText has it.
 inline constexpr char kFenceProcessKey[] = "process";
 

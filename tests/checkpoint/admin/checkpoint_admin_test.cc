@@ -177,6 +177,8 @@ TEST_F(CheckpointAdminTest, WhoeverUsesThemIsNotDisturbed) {
   EXPECT_TRUE(CheckNotInUse(storage).ok()) << "nobody has claimed it";
   ASSERT_TRUE(Fence::Claim(storage, FenceOwner("a test")).ok());
   EXPECT_TRUE(CheckNotInUse(storage).ok()) << "it is this process";
+  ASSERT_TRUE(Fence::Claim(storage, FenceOwner(std::string(200'000, 'x'))).ok());
+  EXPECT_TRUE(CheckNotInUse(storage).ok()) << "a claim that a fence can read is not too long here";
   const auto claimed_by = [&](auto change) {
     ProcessId process = ThisProcess();
     change(process);

@@ -26,7 +26,7 @@ absl::StatusOr<std::vector<Deletion>> PlanDeletions(Storage& storage, const Cata
   const std::set<CheckpointName> chosen(superfluous.begin(), superfluous.end());
   for (const CatalogEntry& entry : catalog.valid) {
     if (chosen.contains(entry.manifest.name)) {
-      plan.push_back({entry.manifest.name.ToString(), "not kept", entry.bytes});
+      plan.push_back({entry.manifest.name.ToString(), "not kept", entry.bytes, /*valid=*/true});
     }
   }
   for (const RejectedCheckpoint& rejected : catalog.rejected) {

@@ -17,6 +17,7 @@ Retention ConfiguredRetention(const CheckpointPlace& place, const Catalog& catal
 struct Deletion {
   std::string name, reason;
   uint64_t bytes = 0;
+  bool valid = false;  // by its manifest and the sizes of its files
 };
 
 /// What `retention` does not keep, what was never finished or was given up and, if `damaged`, what is damaged. Deletes

@@ -331,6 +331,34 @@ TEST_F(CkptTest, PruneKeepsWhatRetentionKeepsAndTheRunGoesOn) {
   EXPECT_THAT(more.output, HasSubstr("step-0000000006"));
 }
 
+TEST_F(CkptTest, PruneDeletesNoIntactCheckpointForADamagedOne) {
+  TrainInParts(Shared("llama.yaml"), Path("run"));
+  const fs::path checkpoints = Path("run/checkpoints");
+  std::vector<fs::path> found;
+  for (const auto& entry : fs::directory_iterator(checkpoints)) {
+    if (entry.is_directory()) found.push_back(entry.path());
+  }
+  std::sort(found.begin(), found.end());
+  ASSERT_EQ(found.size(), 3u);
+  const fs::path shard = found[2] / "shard-0-of-1.h5";
+  FlipBit(shard, fs::file_size(shard) / 2);  // its manifest and all sizes are as they were
+  for (const char* option : {"--dry-run", "--take-over"}) {
+    const CommandResult refused = Ckpt({"prune", Path("run"), "--keep-last", "1", option});
+    EXPECT_EQ(refused.exit_code, 1) << refused.output;
+    EXPECT_THAT(refused.output, HasSubstr(found[2].filename().string() + ", the newest checkpoint, is damaged ("));
+    EXPECT_THAT(refused.output, HasSubstr("shard-0-of-1.h5"));
+    EXPECT_THAT(refused.output, HasSubstr("--damaged deletes " + found[2].filename().string()));
+    for (const fs::path& path : found) EXPECT_TRUE(fs::exists(path / "manifest.json")) << path;
+  }
+  const CommandResult pruned = Ckpt({"prune", Path("run"), "--keep-last", "1", "--damaged"});
+  EXPECT_EQ(pruned.exit_code, 0) << pruned.output;
+  EXPECT_FALSE(fs::exists(found[0]));
+  EXPECT_FALSE(fs::exists(found[2]));
+  const CommandResult left = Ckpt({"verify", Path("run"), "--all"});
+  EXPECT_EQ(left.exit_code, 0) << left.output;
+  EXPECT_THAT(left.output, HasSubstr(found[1].filename().string() + ": valid"));
+}
+
 TEST_F(CkptTest, PruneRefusesWhileARunIsTraining) {
   Command run({"train", Shared("llama.yaml"), "--run-dir", Path("run"), "--set", "train.steps=1000000"});
   ASSERT_TRUE(run.WaitForOutput("step      20/"));

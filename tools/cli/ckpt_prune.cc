@@ -1,5 +1,6 @@
 // holdfast ckpt prune: deletes checkpoints that retention does not keep, and what was never finished.
 
+#include <algorithm>
 #include <cstdio>
 #include <memory>
 #include <set>
@@ -7,13 +8,18 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "checkpoint/admin/checkpoint_verify.h"
 #include "checkpoint/admin/fence_owner.h"
 #include "checkpoint/admin/retention_plan.h"
 #include "checkpoint/sharded/fence.h"
+#include "checkpoint/sharded/manifest.h"
+#include "checkpoint/sharded/stored_files.h"
 #include "framework/base/status.h"
+#include "framework/base/thread_pool.h"
 #include "framework/metrics/progress.h"
 #include "tools/cli/ckpt_actions.h"
 #include "tools/cli/command.h"
+#include "tools/cli/shared_progress.h"
 
 namespace holdfast {
 namespace {
@@ -46,6 +52,44 @@ void PrintKept(const Catalog& catalog, const std::vector<Deletion>& doomed) {
   }
 }
 
+/// What is wrong with the newest valid checkpoint, every byte of which is read; empty if nothing is.
+absl::StatusOr<std::string> DamageOfNewest(Storage& storage, const Catalog& catalog) {
+  const CatalogEntry& newest = catalog.valid.front();
+  const std::string name = newest.manifest.name.ToString();
+  SharedProgress progress("verifying " + name);
+  ASSIGN_OR_RETURN(const std::vector<std::string> problems,
+                   VerifyCheckpoint(storage, {.name = name, .entry = &newest, .reason = ""}, AvailableProcessors(),
+                                    progress.Listener()));
+  progress.Finish();
+  if (problems.empty()) return "";
+  // While a dry run reads, the run that writes them may delete what was the newest; its manifest goes first.
+  const absl::Status there = storage.Size(ObjectName(newest.manifest.name, kManifestName)).status();
+  if (absl::IsNotFound(there)) return absl::UnavailableError(name + " was deleted while it was read; try again");
+  return problems.front();
+}
+
+/// What is to go. An older checkpoint may be the last that is intact, so none goes before the newest has been read. If
+/// that is damaged it goes too, if --damaged says so, and it is the next one that is kept.
+absl::StatusOr<std::vector<Deletion>> PlanAndVerify(Storage& storage, Catalog& catalog, const Retention& retention,
+                                                    bool damaged) {
+  while (true) {
+    ASSIGN_OR_RETURN(std::vector<Deletion> plan, PlanDeletions(storage, catalog, retention, damaged));
+    if (std::none_of(plan.begin(), plan.end(), [](const Deletion& d) { return d.valid; })) return plan;
+    ASSIGN_OR_RETURN(const std::string damage, DamageOfNewest(storage, catalog));
+    if (damage.empty()) return plan;
+    const std::string name = catalog.valid.front().manifest.name.ToString();
+    if (!damaged) {
+      return absl::DataLossError(
+          absl::StrCat(storage.Describe(), ": ", name, ", the newest checkpoint, is damaged (", damage,
+                       "), and an older one that would go may be the last that is intact: nothing is deleted; "
+                       "--damaged deletes ",
+                       name, " and keeps the newest that is intact instead"));
+    }
+    catalog.rejected.insert(catalog.rejected.begin(), {.name = name, .reason = damage});
+    catalog.valid.erase(catalog.valid.begin());
+  }
+}
+
 absl::Status RefuseIfInUse(Storage& storage) {
   absl::Status status = CheckNotInUse(storage);
   if (!absl::IsFailedPrecondition(status)) return status;
@@ -72,9 +116,9 @@ absl::StatusOr<int> CkptPrune(const CkptPruneOptions& options) {
     ASSIGN_OR_RETURN(fence, Fence::Claim(storage, FenceOwner("holdfast ckpt prune")));
     RETURN_IF_ERROR(storage.Sweep());
   }
-  ASSIGN_OR_RETURN(const Catalog catalog, ScanCheckpoints(storage));
+  ASSIGN_OR_RETURN(Catalog catalog, ScanCheckpoints(storage));
   const Retention retention = RetentionOf(options, ConfiguredRetention(place, catalog));
-  ASSIGN_OR_RETURN(const std::vector<Deletion> doomed, PlanDeletions(storage, catalog, retention, options.damaged));
+  ASSIGN_OR_RETURN(const std::vector<Deletion> doomed, PlanAndVerify(storage, catalog, retention, options.damaged));
   std::printf("%s: %s\n", storage.Describe().c_str(), Describe(retention).c_str());
   PrintKept(catalog, doomed);
   if (fence != nullptr) RETURN_IF_ERROR(fence->Check());  // what looks unfinished may be a new owner's

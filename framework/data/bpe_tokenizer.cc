@@ -4,7 +4,6 @@
 
 #include "framework/base/status.h"
 #include "framework/data/byte_level.h"
-#include "framework/data/nfc.h"
 
 namespace holdfast {
 
@@ -65,11 +64,11 @@ absl::StatusOr<size_t> BpeTokenizer::CutAdded(int stage, std::string_view text, 
 }
 
 absl::StatusOr<size_t> BpeTokenizer::Normalize(std::string_view text, bool more_may_follow, Call& call) const {
-  const size_t valid = Utf8ValidLength(text);
-  if (!steps_.is_nfc || IsNfc(text.substr(0, valid))) return CutAdded(1, text, more_may_follow, call);
-  if (more_may_follow) return 0;
-  if (valid < text.size()) return CutAdded(1, text, false, call);  // the library takes no such text at all
+  if (!steps_.is_nfc) return CutAdded(1, text, more_may_follow, call);
+  if (more_may_follow) text = text.substr(0, NfcFinished(text));
+  if (IsNfc(text)) return CutAdded(1, text, more_may_follow, call);
   const NfcText normalized(text);
+  if (more_may_follow) return EncodeBeginningOf(normalized, call);
   const size_t at = call.at, first = call.out.size();
   RETURN_IF_ERROR(CutAdded(1, normalized.text(), false, call).status());
   if (call.ranges == nullptr) return text.size();
@@ -78,6 +77,26 @@ absl::StatusOr<size_t> BpeTokenizer::Normalize(std::string_view text, bool more_
   }
   call.at = at + text.size();
   return text.size();
+}
+
+// A word may end between two characters that one of the original became, or that changed places: there, what has no
+// tokens yet is not the normalized rest of the original.
+absl::StatusOr<size_t> BpeTokenizer::EncodeBeginningOf(const NfcText& normalized, Call& call) const {
+  call.normalized = &normalized;
+  call.cut = 0;
+  call.cut_tokens = call.out.size();
+  const absl::StatusOr<size_t> done = CutAdded(1, normalized.text(), true, call);
+  RETURN_IF_ERROR(done.status());
+  NoteCut(*done, call);
+  call.normalized = nullptr;
+  call.out.resize(call.cut_tokens);
+  return normalized.InOriginal(call.cut, false);
+}
+
+void BpeTokenizer::NoteCut(size_t at, Call& call) {
+  if (!call.normalized->IsInOriginal(at)) return;
+  call.cut = at;
+  call.cut_tokens = call.out.size();
 }
 
 absl::StatusOr<size_t> BpeTokenizer::CutInvalid(std::string_view text, bool more_may_follow, Call& call) const {
@@ -126,6 +145,9 @@ absl::StatusOr<size_t> BpeTokenizer::Split(size_t stage, std::string_view text, 
     if (found)
       RETURN_IF_ERROR(Split(stage + 1, text.substr(match.begin, match.end - match.begin), false, call).status());
     begin = found ? match.end : end;
+    if (stage == 0 && call.normalized != nullptr) {
+      NoteCut(static_cast<size_t>(text.data() + begin - call.normalized->text().data()), call);
+    }
   }
   return begin;
 }

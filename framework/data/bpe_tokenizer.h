@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "framework/data/bpe_spec.h"
+#include "framework/data/nfc.h"
 #include "framework/data/regex.h"
 #include "framework/data/tokenizer.h"
 #include "framework/data/workspace_pool.h"
@@ -39,6 +40,9 @@ class BpeTokenizer final : public Tokenizer {
     std::vector<int32_t>& out;
     std::vector<ByteRange>* ranges = nullptr;  // nullptr: nobody asks
     size_t at = 0;                             // if somebody does: bytes of the text that have their tokens
+    // Of a normalized text that may go on: the last end of a word that is also a place in the original.
+    const NfcText* normalized = nullptr;
+    size_t cut = 0, cut_tokens = 0;
   };
 
   // One stage each. They return how many bytes of `text` are encoded: all, unless more_may_follow.
@@ -46,7 +50,9 @@ class BpeTokenizer final : public Tokenizer {
   absl::StatusOr<size_t> Normalize(std::string_view text, bool more_may_follow, Call& call) const;
   absl::StatusOr<size_t> CutInvalid(std::string_view text, bool more_may_follow, Call& call) const;
   absl::StatusOr<size_t> Split(size_t stage, std::string_view text, bool more_may_follow, Call& call) const;
+  absl::StatusOr<size_t> EncodeBeginningOf(const NfcText& normalized, Call& call) const;
   void EncodeWord(std::string_view word, Call& call) const;
+  static void NoteCut(size_t at, Call& call);
 
   BpeSpec spec_;
   ByteLevelSteps steps_;

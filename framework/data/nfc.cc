@@ -7,6 +7,7 @@
 #include <memory>
 
 #include "framework/base/status.h"
+#include "framework/data/byte_level.h"
 
 namespace holdfast {
 namespace {
@@ -29,21 +30,36 @@ std::string Compose(std::string_view text) {
 bool MayCompose(char c) { return static_cast<unsigned char>(c) >= 0xcc; }
 bool IsAscii(char c) { return static_cast<unsigned char>(c) < 0x80; }
 
+/// Of characters up to U+02FF and from U+4000 to U+9FFF (Han): all have combining class 0 and NFC_Quick_Check=Yes, so
+/// that form C can be made of the texts before and from them by themselves (UAX 15, section 9).
+bool BeginsAnew(char c) {
+  const auto byte = static_cast<unsigned char>(c);
+  return byte < 0x80 || (byte >= 0xc2 && byte <= 0xcb) || (byte >= 0xe4 && byte <= 0xe9);
+}
+
 }  // namespace
 
 bool IsNfc(std::string_view text) {
-  return std::none_of(text.begin(), text.end(), MayCompose) || Compose(text) == text;
+  return std::none_of(text.begin(), text.end(), MayCompose) ||
+         (Utf8ValidLength(text) == text.size() && Compose(text) == text);
+}
+
+size_t NfcFinished(std::string_view text) {
+  const auto last = std::find_if(text.rbegin(), text.rend(), BeginsAnew);
+  return last == text.rend() ? 0 : static_cast<size_t>(text.rend() - last) - 1;
 }
 
 NfcText::NfcText(std::string_view text) {
   text_.reserve(text.size());
   for (size_t begin = 0; begin < text.size();) {
-    // A piece of what composes, with the ASCII character before it, or of what does not.
+    // A piece of what composes, with the ASCII character before it, or of what does not; or a byte that is not UTF-8.
     size_t end = begin + 1;
     while (end < text.size() && !IsAscii(text[end])) ++end;
+    const size_t valid = Utf8ValidLength(text.substr(begin, end - begin));
+    end = begin + std::max<size_t>(valid, 1);
     const std::string_view piece = text.substr(begin, end - begin);
     const std::string composed =
-        std::any_of(piece.begin(), piece.end(), MayCompose) ? Compose(piece) : std::string(piece);
+        valid > 0 && std::any_of(piece.begin(), piece.end(), MayCompose) ? Compose(piece) : std::string(piece);
     const bool changed = composed != piece;
     if (changed || pieces_.empty() || pieces_.back().changed) pieces_.push_back({begin, text_.size(), changed});
     text_ += composed;

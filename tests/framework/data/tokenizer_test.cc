@@ -9,6 +9,7 @@
 #include <random>
 #include <sstream>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "framework/data/nfc.h"
 #include "framework/data/tokenizer_json.h"
@@ -158,6 +159,90 @@ TEST(NfcTokenizer, HasTheIdsOfTheLibraryAlsoInPieces) {
   EXPECT_GT(changed, 100);
 }
 
+class NfcPieces : public ::testing::Test {
+ protected:
+  NfcPieces() {
+    Json root = Json::parse(Contents(kGolden + "tokenizer_llama3_style.json"));
+    root["normalizer"] = {{"type", "NFC"}};
+    tokenizer_ = MakeTokenizer(ParseTokenizerJson(root.dump()).value());
+  }
+  std::unique_ptr<const Tokenizer> tokenizer_;
+};
+
+// The expression takes 's for a word that no text can change; a mark can.
+TEST_F(NfcPieces, AMarkBelongsToTheLastCharacterOfThePieceBefore) {
+  for (const std::string end : {"cd's", "cd't", "cd'd", "12"}) {
+    for (const std::string rest : {"\xcc\xa3 x", "\xcc\xa3", "\xcc\xa3\xcc\x87s", "x"}) {  // U+0323, U+0307
+      std::vector<int32_t> tokens;
+      std::string buffer = "some text, " + end;
+      buffer.erase(0, tokenizer_->EncodeBeginning(buffer, tokens).value());
+      const std::vector<int32_t> after = tokenizer_->Encode(buffer + rest).value();
+      tokens.insert(tokens.end(), after.begin(), after.end());
+      EXPECT_EQ(tokens, tokenizer_->Encode("some text, " + end + rest).value()) << end << rest;
+    }
+  }
+}
+
+TEST_F(NfcPieces, ACharacterInPartsDoesNotMakeTheTextPileUp) {
+  const std::string composed = "e\xcc\x81 ", marks = "x\xcc\x87\xcc\xa3 ";  // the latter in the wrong order
+  std::string words, many;
+  for (int i = 0; i < 1000; ++i) {
+    words += "more words ";
+    many += marks;
+  }
+  for (const std::string& text : {composed + words, words + composed, words + marks, many, many + composed}) {
+    std::vector<int32_t> tokens;
+    EXPECT_GT(tokenizer_->EncodeBeginning(text, tokens).value(), text.size() - 20);
+  }
+  EXPECT_EQ(NfcFinished("\xe5\xad\xa6\xe5\xad\xa6"), 3u) << "nor do texts without ASCII: a Han character begins anew";
+  EXPECT_EQ(NfcFinished("ab\xcc\x81\xcc"), 1u);
+}
+
+// Of whatever composes, changes places, stands alone, or is not UTF-8.
+TEST_F(NfcPieces, GiveTheIdsOfTheWhole) {
+  const std::string parts[] = {"'s",
+                               "'t",
+                               " cd",
+                               "e",
+                               "S",
+                               " ",
+                               "\n",
+                               "12",
+                               "!",
+                               "<|endoftext|>",
+                               "<|endof",
+                               "\xcc\x81",
+                               "\xcc\xa3",
+                               "\xcc\x87",
+                               "\xcd\x84",
+                               "\xc3\xa9",
+                               "\xe1\xb8\x8d",  // marks, é, d with a dot below
+                               "\xe1\x84\x80",
+                               "\xe1\x85\xa1",
+                               "\xe1\x86\xa8",
+                               "\xea\xb0\x80",  // Hangul in parts
+                               "\xe3\x81\x8b",
+                               "\xe3\x82\x99",
+                               "\xe5\xad\xa6",
+                               "\xef\xa4\x80",  // ka, its mark, Han, its double
+                               "\xd7\xa9",
+                               "\xd6\xbc",
+                               "\xd7\x81",
+                               "\xe0\xa7\x87",
+                               "\xe0\xa6\xbe",
+                               "\xf0\x9f\x98\x80",  // Hebrew, Bengali
+                               "\xff",
+                               "\xcc",
+                               "\xe3\x82"};
+  std::mt19937 random(5);
+  for (int round = 0; round < 3000; ++round) {
+    std::string text;
+    for (int i = 0; i < 30; ++i) text += parts[random() % std::size(parts)];
+    ASSERT_EQ(EncodeInPieces(*tokenizer_, text, random), tokenizer_->Encode(text).value())
+        << "round " << round << ": " << absl::CHexEscape(text);
+  }
+}
+
 TEST(NfcTokenizer, SaysWhereAChangedPieceWas) {
   const NfcText text("ab e\xcc\x81\xcc\xa3z");  // e with two marks, whose order changes
   EXPECT_EQ(text.InOriginal(2, false), 2u);
@@ -168,6 +253,7 @@ TEST(NfcTokenizer, SaysWhereAChangedPieceWas) {
   EXPECT_EQ(text.InOriginal(begin + 1, true), 8u);
   EXPECT_EQ(text.InOriginal(end, true), 8u);
   EXPECT_EQ(text.InOriginal(text.text().size(), true), 9u);
+  EXPECT_TRUE(text.IsInOriginal(begin) && text.IsInOriginal(end) && !text.IsInOriginal(begin + 1));
 }
 
 /// BPE over characters.

@@ -38,8 +38,11 @@ class Translation {
     const std::string_view two = rest.substr(0, 2);
     if (in_class_ && ((rest[0] == '[') || two == "&&")) return absl::UnimplementedError("nested character class");
     if (!in_class_ && two == "}+") return absl::UnimplementedError("{n,m}+ (Oniguruma and PCRE2 disagree on it)");
-    if (!in_class_ && (rest[0] == '^' || rest.substr(0, 4) == "(?<=" || rest.substr(0, 4) == "(?<!"))
-      looks_back_ = true;
+    if (!in_class_ && (rest[0] == '^' || rest[0] == '$')) {
+      return absl::UnimplementedError(
+          absl::StrCat(std::string(1, rest[0]), " (in Oniguruma it is at every line, in PCRE2 at the text's ends)"));
+    }
+    if (!in_class_ && (rest.substr(0, 4) == "(?<=" || rest.substr(0, 4) == "(?<!")) looks_back_ = true;
     if (rest[0] == '[' || rest[0] == ']') in_class_ = rest[0] == '[';
     result_.push_back(rest[0]);
     if (two == "[^") result_.push_back('^');

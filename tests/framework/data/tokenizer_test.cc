@@ -380,14 +380,19 @@ std::unique_ptr<const Tokenizer> Changed(const std::string& pointer, const Json&
 }
 
 TEST(Tokenizer, AnExpressionThatPcre2GivesUpOnIsAnError) {
-  const auto hostile = Changed("/pre_tokenizer/pretokenizers/0/pattern/Regex", "(a+)+$");
+  const auto hostile = Changed("/pre_tokenizer/pretokenizers/0/pattern/Regex", "(a+)+\\z");
   EXPECT_TRUE(hostile->Encode("aaaa").ok());
   const std::string text = std::string(64, 'a') + "b";
   const auto whole = hostile->Encode("b" + text);
   EXPECT_EQ(whole.status().code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_THAT(Message(whole.status()), AllOf(HasSubstr("(a+)+$"), HasSubstr("match limit")));
+  EXPECT_THAT(Message(whole.status()), AllOf(HasSubstr("(a+)+\\z"), HasSubstr("match limit")));
   std::vector<int32_t> tokens;
   EXPECT_EQ(hostile->EncodeBeginning(text, tokens).status().code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST(Tokenizer, AnchorsAreCharactersInAClassOrAfterABackslash) {
+  const auto tokenizer = Changed("/pre_tokenizer/pretokenizers/0/pattern/Regex", R"([^a^$]+|\^|\$|a[$^]?)");
+  EXPECT_EQ(tokenizer->Decode(tokenizer->Encode("a$^b\na").value()), "a$^b\na");
 }
 
 TEST(Tokenizer, ManyAddedTokensTakeNoLongTime) {
@@ -465,6 +470,8 @@ INSTANTIATE_TEST_SUITE_P(
                       Broken{"/pre_tokenizer/pretokenizers/0/pattern/Regex", "\"(a\"", kInvalid, "(a"},
                       Broken{"/pre_tokenizer/pretokenizers/0/pattern/Regex", "\"\\\\w+\"", kUnimplemented, "\\w"},
                       Broken{"/pre_tokenizer/pretokenizers/0/pattern/Regex", "\"[a[bc]]\"", kUnimplemented, "nested"},
+                      Broken{"/pre_tokenizer/pretokenizers/0/pattern/Regex", "\"^a|b\"", kUnimplemented, "^a|b: ^ ("},
+                      Broken{"/pre_tokenizer/pretokenizers/0/pattern/Regex", "\"[$]a$\"", kUnimplemented, "$: $ ("},
                       Broken{"/added_tokens/0/id", "3", kInvalid, "two tokens"},
                       Broken{"/added_tokens/0/content", "7", kInvalid, "added_tokens"}));
 

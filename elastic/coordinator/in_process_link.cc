@@ -45,6 +45,10 @@ void InProcessLink::Close(Connection connection) {
   });
 }
 
-void InProcessLink::Leave() { Send(connection_, EndMessage{1, "another coordinator owns the run"}); }
+void InProcessLink::Leave() {
+  down_.Post([this] {  // by whichever line there is then
+    if (handler_ != nullptr) handler_->OnMessage(EndMessage{1, "another coordinator owns the run"});
+  });
+}
 
 }  // namespace holdfast

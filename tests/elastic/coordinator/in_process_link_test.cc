@@ -7,7 +7,9 @@
 
 #include <chrono>
 #include <condition_variable>
+#include <memory>
 #include <mutex>
+#include <optional>
 
 #include "elastic/coordinator/run_digests.h"
 #include "framework/metrics/run_lock.h"
@@ -51,29 +53,54 @@ class SilentWorker final : public ControlLinkHandler {
   std::condition_variable changed_;
 };
 
-TEST(InProcessLink, AWorkerWhoseLineIsClosedComesBackAndHearsOfTheEnd) {
-  Config config;
-  config.train.steps = 10;
-  config.elastic.workers = 1;
-  config.elastic.heartbeat_interval_ms = 10;
-  config.elastic.heartbeat_timeout_ms = 50;
-  const TemporaryDirectory root;
-  const RunDirectory directory(root.path());
-  const auto lock = RunLock::Take(directory);
-  ASSERT_TRUE(lock.ok()) << lock.status();
-  InProcessLink link;
-  const RunStart start{.history = {}, .is_ours = [&] { return lock->Check(); }, .usable = {}};
-  const auto shell = CoordinatorShell::Create(config, directory, start, link, {});
-  ASSERT_TRUE(shell.ok()) << shell.status();
-  link.Attach(**shell);
-  SilentWorker worker(config, link);
-  link.Start(worker);
-  EXPECT_TRUE(worker.Until([&] { return worker.worlds_ >= 2; }));
-  EXPECT_TRUE(worker.Until([&] { return worker.connected_ >= 2 && worker.disconnected_ >= 1; }));
-  (*shell)->RequestStop(15);
-  EXPECT_EQ((*shell)->Wait().exit_code, 143);
-  EXPECT_TRUE(worker.Until([&] { return worker.ends_ >= 1; }));
-  link.Stop();
+class InProcessLinkTest : public testing::Test {
+ protected:
+  InProcessLinkTest() {
+    config_.train.steps = 10;
+    config_.elastic.workers = 1;
+  }
+
+  void Start() {
+    auto lock = RunLock::Take(directory_);
+    ASSERT_TRUE(lock.ok()) << lock.status();
+    lock_.emplace(*std::move(lock));
+    const RunStart start{.history = {}, .is_ours = [&] { return lock_->Check(); }, .usable = {}};
+    auto shell = CoordinatorShell::Create(config_, directory_, start, link_, {});
+    ASSERT_TRUE(shell.ok()) << shell.status();
+    shell_ = *std::move(shell);
+    link_.Attach(*shell_);
+    worker_.emplace(config_, link_);
+    link_.Start(*worker_);
+  }
+
+  Config config_;
+  const TemporaryDirectory root_;
+  const RunDirectory directory_{root_.path()};
+  std::optional<RunLock> lock_;
+  InProcessLink link_;
+  std::unique_ptr<CoordinatorShell> shell_;
+  std::optional<SilentWorker> worker_;
+};
+
+TEST_F(InProcessLinkTest, AWorkerWhoseLineIsClosedComesBackAndHearsOfTheEnd) {
+  config_.elastic.heartbeat_interval_ms = 10;
+  config_.elastic.heartbeat_timeout_ms = 50;
+  Start();
+  EXPECT_TRUE(worker_->Until([&] { return worker_->worlds_ >= 2; }));
+  EXPECT_TRUE(worker_->Until([&] { return worker_->connected_ >= 2 && worker_->disconnected_ >= 1; }));
+  shell_->RequestStop(15);
+  EXPECT_EQ(shell_->Wait().exit_code, 143);
+  EXPECT_TRUE(worker_->Until([&] { return worker_->ends_ >= 1; }));
+  link_.Stop();
+}
+
+TEST_F(InProcessLinkTest, AWorkerWhoseLineIsBeingClosedHearsThatTheRunIsAnothersNow) {
+  Start();
+  EXPECT_TRUE(worker_->Until([&] { return worker_->worlds_ == 1; }));
+  link_.Close(1);
+  link_.Leave();
+  EXPECT_TRUE(worker_->Until([&] { return worker_->ends_ == 1; }));
+  link_.Stop();
 }
 
 }  // namespace

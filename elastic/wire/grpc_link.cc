@@ -54,23 +54,24 @@ class GrpcLink final : public ControlLink, public ClientHandler {
   }
   void OnMessage(CoordinatorMessage message) override { handler_->OnMessage(message); }
   void OnDisconnected(const absl::Status& reason) override {
-    if (absl::IsInvalidArgument(reason)) {  // it would say so again after every connection
-      const auto line = not_understood_.Line(std::chrono::steady_clock::now().time_since_epoch(), reason.message());
-      if (line.has_value()) LogError("the coordinator does not accept what this process sends: ", *line);
+    if (absl::IsInvalidArgument(reason)) {  // of either side; it comes again with every connection
+      const std::optional<std::string> line = LineOf(not_understood_, reason);
+      if (line.has_value()) LogError("the coordinator and this process do not understand each other: ", *line);
     }
     LogDebug("lost the connection to the coordinator: ", reason.message());
     handler_->OnDisconnected(std::string(reason.message()));
   }
   void OnConnectFailed(const absl::Status& reason) override {
     const bool is_refused = absl::IsUnauthenticated(reason);
-    const std::optional<std::string> line =
-        (is_refused ? refusals_ : failures_)
-            .Line(std::chrono::steady_clock::now().time_since_epoch(), reason.message());
+    const std::optional<std::string> line = LineOf(is_refused ? refusals_ : failures_, reason);
     if (line.has_value() && is_refused) LogError("coordinator rejected authentication: ", *line);
     if (line.has_value() && !is_refused) LogWarning("no connection yet, retrying: ", *line);
   }
 
  private:
+  static std::optional<std::string> LineOf(RareLog& log, const absl::Status& reason) {
+    return log.Line(std::chrono::steady_clock::now().time_since_epoch(), reason.message());
+  }
   ControlClient* Client() {
     const std::lock_guard lock(mutex_);
     return client_.get();

@@ -157,7 +157,7 @@ TEST(ControlTest, ClientComesBackWhenTheServerDoes) {
   for (const auto& entry : handler.messages) EXPECT_LE(std::get<FinishedMessage>(entry.second).generation, 3u);
 }
 
-TEST(ControlTest, WhatTheCoordinatorDoesNotAcceptIsSaidOnce) {
+TEST(ControlTest, AMessageThatIsNotUnderstoodIsSaidOnce) {
   struct Joiner : ControlLinkHandler, Waiter {
     void OnConnected() override {
       JoinMessage join;
@@ -182,7 +182,7 @@ TEST(ControlTest, WhatTheCoordinatorDoesNotAcceptIsSaidOnce) {
   EXPECT_TRUE(joiner.Until([&] { return joiner.disconnected == 2; }));
   (*link)->Stop();
   const std::string said = ::testing::internal::GetCapturedStderr();
-  const std::string line = "the coordinator does not accept what this process sends: ";
+  const std::string line = "the coordinator and this process do not understand each other: ";
   EXPECT_THAT(said, HasSubstr(line));
   EXPECT_THAT(said, HasSubstr("Join.config_keys"));
   EXPECT_EQ(said.find(line), said.rfind(line)) << said;

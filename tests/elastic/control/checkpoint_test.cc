@@ -25,6 +25,13 @@ class CheckpointTest : public CoordinatorTest {
     options.checkpoint.every_steps = steps;
     return options;
   }
+  /// Every second step is validated.
+  static CoordinatorOptions KeepingTheBest(CoordinatorOptions options) {
+    options.checkpoint.keep_best = 1;
+    options.validates = true;
+    options.validate_every_steps = 2;
+    return options;
+  }
   void StartThree(const CoordinatorOptions& options) {
     Start(options);
     for (const int w : {0, 1, 2}) Join(w);
@@ -141,11 +148,7 @@ TEST_F(CheckpointTest, HasTheValidationLossOfItsOwnStepOnly) {
 }
 
 TEST_F(CheckpointTest, WhereTheBestAreKeptEveryValidatedStateIsSaved) {
-  CoordinatorOptions options = EverySteps(100);
-  options.checkpoint.keep_best = 1;
-  options.validates = true;
-  options.validate_every_steps = 2;
-  StartThree(options);
+  StartThree(KeepingTheBest(EverySteps(100)));
   for (const bool saved : {false, true, false, true}) {
     Commit({0, 1, 2});
     EXPECT_EQ(ToldToSave(0), saved) << records_.back().step;
@@ -159,11 +162,7 @@ TEST_F(CheckpointTest, WhereTheBestAreKeptEveryValidatedStateIsSaved) {
 }
 
 TEST_F(CheckpointTest, AValidatedStateIsSavedBehindOneThatIsBeingWritten) {
-  CoordinatorOptions options = EverySteps(1);
-  options.checkpoint.keep_best = 1;
-  options.validates = true;
-  options.validate_every_steps = 2;
-  StartThree(options);
+  StartThree(KeepingTheBest(EverySteps(1)));
   Commit({0, 1, 2});
   ASSERT_TRUE(ToldToSave(0));
   Pass(seconds(1), {0, 1, 2});

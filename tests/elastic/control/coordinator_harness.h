@@ -30,6 +30,15 @@ class CoordinatorTest : public testing::Test {
     return options;
   }
 
+  /// Each step is validated.
+  static CoordinatorOptions EndingEarly(const EarlyStopRule& rule) {
+    CoordinatorOptions options = DefaultOptions();
+    options.validates = true;
+    options.validate_every_steps = 1;
+    options.early_stop = rule;
+    return options;
+  }
+
   void Start(const CoordinatorOptions& options = DefaultOptions()) {
     coordinator_ = std::make_unique<Coordinator>(options);
     worlds_.clear();

@@ -739,10 +739,7 @@ TEST_F(CoordinatorTest, StopSavesInAWorldOfItsOwn) {
 }
 
 TEST_F(CoordinatorTest, ARunEndsEarlyWhenItsValidationLossDoesNotFall) {
-  CoordinatorOptions options = DefaultOptions();
-  options.validates = true;
-  options.validate_every_steps = 1;
-  options.early_stop.patience = 1;
+  CoordinatorOptions options = EndingEarly({.patience = 1});
   Start(options);
   for (const int w : {0, 1, 2}) Join(w);
   Commit({0, 1, 2});
@@ -771,10 +768,7 @@ TEST_F(CoordinatorTest, ARunEndsEarlyWhenItsValidationLossDoesNotFall) {
 }
 
 TEST_F(CoordinatorTest, ARunThatEndsEarlyNamesItsLowestLossAndTheLastFall) {
-  CoordinatorOptions options = DefaultOptions();
-  options.validates = true;
-  options.validate_every_steps = 1;
-  options.early_stop = {.patience = 1, .min_delta = 0.5};
+  CoordinatorOptions options = EndingEarly({.patience = 1, .min_delta = 0.5});
   Start(options);
   for (const int w : {0, 1, 2}) Join(w);
   Commit({0, 1, 2});
@@ -792,10 +786,7 @@ TEST_F(CoordinatorTest, ARunThatEndsEarlyNamesItsLowestLossAndTheLastFall) {
 
 // The coordinator that knew why the loss of step 3 ends the run is gone.
 TEST_F(CoordinatorTest, ValidationsThatAreRecordedCountAfterARestart) {
-  CoordinatorOptions options = DefaultOptions();
-  options.validates = true;
-  options.validate_every_steps = 1;
-  options.early_stop.patience = 2;
+  CoordinatorOptions options = EndingEarly({.patience = 2});
   Start(options);
   for (const int w : {0, 1, 2}) Join(w);
   Commit({0, 1, 2});

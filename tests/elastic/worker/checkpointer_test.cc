@@ -68,6 +68,22 @@ class CheckpointerTest : public TinyRun {
     return saved_.back();
   }
 
+  /// Nothing is written before `stepped`.
+  void WriteAfter(std::promise<void>& stepped) {
+    before_opening_ = [&stepped] {
+      stepped.get_future().wait();
+      return absl::OkStatus();
+    };
+  }
+
+  /// Into the state.
+  void Load(Checkpointer& checkpointer, const SavedMessage& saved) {
+    const std::string name = Publish(storage_, saved, trainer().state_layout());
+    TrainerWorld world;
+    world.load = [&](ShardedState& state, const std::stop_token& stop) { return checkpointer.Load(name, state, stop); };
+    ASSERT_TRUE(trainer().EnterWorld(world, {}).ok());
+  }
+
   Config config_;
   TestDirectory scratch_;
   const std::unique_ptr<Storage> memory_ = MakeMemoryStorage(scratch_.path());
@@ -81,10 +97,7 @@ class CheckpointerTest : public TinyRun {
 TEST_F(CheckpointerTest, WhatIsSavedBesideStepsIsWhatIsLoaded) {
   const uint64_t digest = trainer().Digest();
   std::promise<void> stepped;
-  before_opening_ = [&] {
-    stepped.get_future().wait();
-    return absl::OkStatus();
-  };
+  WriteAfter(stepped);
   Checkpointer checkpointer(Dependencies());
   Begin(checkpointer);
   Step();
@@ -99,11 +112,8 @@ TEST_F(CheckpointerTest, WhatIsSavedBesideStepsIsWhatIsLoaded) {
   EXPECT_EQ(checkpointer.TakeStallSeconds(), 0);
 
   before_opening_ = nullptr;
-  const std::string name = Publish(storage_, saved, trainer().state_layout());
-  TrainerWorld world;
-  world.load = [&](ShardedState& state, const std::stop_token& stop) { return checkpointer.Load(name, state, stop); };
   const uint64_t before = trainer().progress().count;
-  ASSERT_TRUE(trainer().EnterWorld(world, {}).ok());
+  ASSERT_NO_FATAL_FAILURE(Load(checkpointer, saved));
   EXPECT_EQ(trainer().Digest(), digest);
   EXPECT_GE(trainer().progress().count, before + trainer().state_layout().parameters().chunks().size());
   EXPECT_EQ(trainer().progress().bytes_to_load, 0) << "nothing is being loaded any more";
@@ -112,10 +122,7 @@ TEST_F(CheckpointerTest, WhatIsSavedBesideStepsIsWhatIsLoaded) {
 TEST_F(CheckpointerTest, ASecondOneBegunBeforeTheFirstIsWrittenHasItsOwnBits) {
   const uint64_t first = trainer().Digest();
   std::promise<void> stepped;
-  before_opening_ = [&] {
-    stepped.get_future().wait();
-    return absl::OkStatus();
-  };
+  WriteAfter(stepped);
   Checkpointer checkpointer(Dependencies());
   Begin(checkpointer);
   Step();
@@ -127,10 +134,7 @@ TEST_F(CheckpointerTest, ASecondOneBegunBeforeTheFirstIsWrittenHasItsOwnBits) {
   before_opening_ = nullptr;
   for (const auto& [saved, digest] : {std::pair(saved_.at(0), first), std::pair(saved_.at(1), second)}) {
     ASSERT_EQ(saved.cause, "");
-    const std::string name = Publish(storage_, saved, trainer().state_layout());
-    TrainerWorld world;
-    world.load = [&](ShardedState& state, const std::stop_token& stop) { return checkpointer.Load(name, state, stop); };
-    ASSERT_TRUE(trainer().EnterWorld(world, {}).ok());
+    ASSERT_NO_FATAL_FAILURE(Load(checkpointer, saved));
     EXPECT_EQ(trainer().Digest(), digest) << "step " << saved.step;
   }
 }

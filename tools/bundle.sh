@@ -52,7 +52,7 @@ if ((${#tests[@]} > 0)); then
 fi
 strip --strip-unneeded "$out"/lib/*.so*
 cp -r configs "$out/configs"
-cp LICENSE tools/train_quickstart.sh "$out/"
+cp LICENSE SCALING.md SWEEPS.md tools/train_quickstart.sh "$out/" # the pages that those of configs name
 mkdir "$out/corpus"
 cp corpus/kjv.txt "$out/corpus/" # in the public domain
 cat >"$out/libraries.sh" <<'LIBRARIES'

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 
+#include "absl/algorithm/container.h"
 #include "framework/base/status.h"
 #include "framework/data/byte_level.h"
 
@@ -42,11 +43,20 @@ class Translation {
       return absl::UnimplementedError(
           absl::StrCat(std::string(1, rest[0]), " (in Oniguruma it is at every line, in PCRE2 at the text's ends)"));
     }
+    if (!in_class_ && (two == "(?" || two == "(*") && !IsGroupOfBoth(rest)) {
+      return absl::UnimplementedError(absl::StrCat(rest.substr(0, 4), " (a group that means something else in PCRE2)"));
+    }
     if (!in_class_ && (rest.substr(0, 4) == "(?<=" || rest.substr(0, 4) == "(?<!")) looks_back_ = true;
     if (rest[0] == '[' || rest[0] == ']') in_class_ = rest[0] == '[';
     result_.push_back(rest[0]);
     if (two == "[^") result_.push_back('^');
     return two == "[^" ? 2 : 1;
+  }
+
+  // Options for the rest of a group, as in (?m) and a(?i)b|c, names, recursion and verbs differ.
+  static bool IsGroupOfBoth(std::string_view rest) {
+    constexpr std::string_view kGroups[] = {"(?:", "(?=", "(?!", "(?>", "(?<=", "(?<!", "(?i:"};
+    return absl::c_any_of(kGroups, [&](std::string_view group) { return rest.starts_with(group); });
   }
 
   absl::StatusOr<size_t> Escape(std::string_view rest) {

@@ -13,7 +13,7 @@ void CheckGrid(const SearchSpace& space, std::vector<std::string>* errors) {
   for (const Dimension& dimension : space.dimensions()) {
     if (dimension.scale == Scale::kChoice || dimension.integer || dimension.low == dimension.high) continue;
     if (dimension.steps == 0) {
-      errors->push_back(absl::StrCat(dimension.name, ": a grid needs its steps, as its values have no number"));
+      errors->push_back(absl::StrCat(dimension.name, ": a grid needs its `points`, as its values have no number"));
     }
   }
   if (errors->empty() && !space.GridCount().has_value()) errors->emplace_back("the grid has more than 2^62 points");

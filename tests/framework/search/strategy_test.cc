@@ -186,7 +186,7 @@ TEST(Grid, IsListedInOrder) {
   ASSERT_EQ(history.size(), 12u);
   EXPECT_EQ(PointText(history[0].point), "c=\"a\" n=1");
   EXPECT_EQ(PointText(history[4].point), "c=\"b\" n=2");
-  EXPECT_THAT(MakeStrategy(Square(), Named("grid")).status().message(), HasSubstr("x: a grid needs its steps"));
+  EXPECT_THAT(MakeStrategy(Square(), Named("grid")).status().message(), HasSubstr("x: a grid needs its `points`"));
 }
 
 TEST(Random, IsEven) {

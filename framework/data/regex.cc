@@ -44,7 +44,8 @@ class Translation {
           absl::StrCat(std::string(1, rest[0]), " (in Oniguruma it is at every line, in PCRE2 at the text's ends)"));
     }
     if (!in_class_ && (two == "(?" || two == "(*") && !IsGroupOfBoth(rest)) {
-      return absl::UnimplementedError(absl::StrCat(rest.substr(0, 4), " (a group that means something else in PCRE2)"));
+      return absl::UnimplementedError(
+          absl::StrCat(std::string(rest.substr(0, 4)), " (a group that means something else in PCRE2)"));
     }
     if (!in_class_ && (rest.substr(0, 4) == "(?<=" || rest.substr(0, 4) == "(?<!")) looks_back_ = true;
     if (rest[0] == '[' || rest[0] == ']') in_class_ = rest[0] == '[';

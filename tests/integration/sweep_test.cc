@@ -90,7 +90,11 @@ TEST_F(Sweep, HasTheSameTableThroughKillsOfEverything) {
     Command sweep({"sweep", file, "--sweep-dir", Path("hurt"), "--workers", "3"});
     for (int hit = 0; hit < 4; ++hit) {
       std::this_thread::sleep_for(std::chrono::milliseconds(random() % 300));
-      const std::vector<int> pids = Processes("hurt");
+      std::vector<int> pids = Processes("hurt");
+      for (int i = 0; killed == 0 && pids.empty() && i < 6000; ++i) {  // a minute, for the first that is started
+        std::this_thread::sleep_for(std::chrono::milliseconds(10));
+        pids = Processes("hurt");
+      }
       if (pids.empty()) continue;
       kill(pids[random() % pids.size()], SIGKILL);
       ++killed;

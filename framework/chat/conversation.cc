@@ -146,6 +146,10 @@ absl::Status ReadTools(const Dict& line, Conversation& conversation) {
   const Value* const variables = line.FindName("chat_template_kwargs");
   if (variables == nullptr || variables->is_none()) return absl::OkStatus();
   if (!variables->is_dict()) return Wrong("\"chat_template_kwargs\"", *variables, "an object");
+  for (const char* own : {"messages", "tools", "documents", "add_generation_prompt"}) {
+    if (variables->dict().FindName(own) == nullptr) continue;
+    return absl::InvalidArgumentError(absl::StrCat("\"chat_template_kwargs\" cannot set \"", own, "\""));
+  }
   conversation.variables = variables->dict();
   return absl::OkStatus();
 }

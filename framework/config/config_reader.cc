@@ -220,7 +220,10 @@ std::string ConfigReader::InitFrom() const {
 
 Config ConfigReader::Defaults() const {
   Config config;
-  if (initial_.has_value()) config.model = initial_->model;
+  if (initial_.has_value()) {
+    config.model = initial_->model;
+    if (!initial_->tokenizer.empty()) config.data.tokenizer = initial_->tokenizer;
+  }
   const std::string before = config.model.family;
   for (const Section& section : ConfigTable(&config, FamilyNames())) {
     for (const Field& field : section.fields) {

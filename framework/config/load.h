@@ -16,7 +16,8 @@ namespace holdfast {
 /// The model whose weights a run starts from, as its own files describe it (dropout aside).
 struct InitialModel {
   ModelConfig model;
-  std::string file;  // that says so
+  std::string file;       // that says so
+  std::string tokenizer;  // its own, as data.tokenizer names one; empty if it has none
 };
 
 /// Reads that model; `init_from` is train.init_from, empty if it is not set. Nothing if the run starts from none.
@@ -35,12 +36,12 @@ struct ModelSources {
   InitialModelFn initial_model = nullptr;
 };
 
-/// Defaults < family preset < initial model < file < overrides ("section.key=value"). On any error: InvalidArgument
-/// whose message has one line per error, "file:line: section.key: what is wrong (did you mean 'x'?)", all of them, in
-/// file order; overrides are reported as "--set section.key=value: what is wrong". A value is YAML, so lists work:
-/// "data.train=[a.bin, b.bin]"; the last of two overrides of a key counts. Zeros that stand for a derived value
-/// (head_dim, num_kv_heads, intermediate_size, expert_intermediate_size) are resolved in the result; train.threads and
-/// schedule.decay_steps stay as they are. A file that cannot be read is NotFound.
+/// Defaults < family preset < initial model (and its tokenizer) < file < overrides ("section.key=value"). On any error:
+/// InvalidArgument whose message has one line per error, "file:line: section.key: what is wrong (did you mean 'x'?)",
+/// all of them, in file order; overrides are reported as "--set section.key=value: what is wrong". A value is YAML, so
+/// lists work: "data.train=[a.bin, b.bin]"; the last of two overrides of a key counts. Zeros that stand for a derived
+/// value (head_dim, num_kv_heads, intermediate_size, expert_intermediate_size) are resolved in the result;
+/// train.threads and schedule.decay_steps stay as they are. A file that cannot be read is NotFound.
 ///
 /// With an initial model, a key of `model` that decides its arithmetic and has another value there is such an error. If
 /// it cannot be read and nothing else is wrong, that error is returned as it is.

@@ -141,9 +141,7 @@ absl::StatusOr<Interpreter::Flow> Interpreter::ExecuteIf(const Statement& statem
 absl::StatusOr<Interpreter::Flow> Interpreter::ExecuteFor(const Statement& statement) {
   ASSIGN_OR_RETURN(const Value value, Evaluate(*statement.expression));
   ASSIGN_OR_RETURN(const Items items, At(statement.expression->position, ItemsOf(value, budget_)));
-  ++loops_;
-  auto ended = RunLoop(statement, items);
-  --loops_;
+  const auto ended = RunLoop(statement, items);
   RETURN_IF_ERROR(ended.status());
   if (*ended || statement.bodies.size() < 2) return Flow::kNext;
   const std::shared_ptr<Scope> outer = scope_;
@@ -166,7 +164,7 @@ absl::StatusOr<bool> Interpreter::RunLoop(const Statement& statement, const Item
     return IsTrue(*taken);
   };
   const auto loop =
-      std::make_shared<Loop>(items, statement.condition == nullptr ? nullptr : Loop::Condition(condition), loops_ - 1);
+      std::make_shared<Loop>(items, statement.condition == nullptr ? nullptr : Loop::Condition(condition));
   bool completed = false;
   absl::Status status;
   while (status.ok()) {

@@ -88,7 +88,7 @@ class Interpreter {
   std::string* out_;  // where text goes
   Value captured_;    // what the filters of a set block are applied to
   std::optional<size_t> failed_at_;
-  int depth_ = 0, loops_ = 0;
+  int depth_ = 0;
   // What values may hold that hold those values in turn; emptied at the end.
   std::vector<std::shared_ptr<Scope>> kept_scopes_;
   std::vector<std::shared_ptr<Object>> kept_objects_;

@@ -6,8 +6,7 @@
 
 namespace holdfast::jinja {
 
-Loop::Loop(Items items, Condition condition, int depth0)
-    : list_(std::move(items)), condition_(std::move(condition)), depth0_(depth0) {}
+Loop::Loop(Items items, Condition condition) : list_(std::move(items)), condition_(std::move(condition)) {}
 
 absl::StatusOr<std::optional<Value>> Loop::Advance() {
   if (asks_) return absl::InvalidArgumentError("the condition of a loop asks the loop for its elements");
@@ -67,8 +66,8 @@ absl::StatusOr<std::optional<Value>> Loop::Attribute(absl::string_view name) {
   if (name == "index") return Value(index0_ + 1);
   if (name == "index0") return Value(index0_);
   if (name == "first") return Value(index0_ == 0);
-  if (name == "depth") return Value(int64_t{depth0_} + 1);
-  if (name == "depth0") return Value(int64_t{depth0_});
+  if (name == "depth") return Value(int64_t{1});  // of recursive loops, which are refused
+  if (name == "depth0") return Value(int64_t{0});
   if (name == "previtem") return before_.value_or(Value::MakeUndefined("there is no previous item"));
   if (name == "last" || name == "nextitem") {
     ASSIGN_OR_RETURN(const std::optional<Value> next, Peek());

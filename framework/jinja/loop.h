@@ -15,7 +15,7 @@ class Loop final : public Object {
   /// Whether the loop's condition takes an element; asked as late as Python's generators ask.
   using Condition = std::function<absl::StatusOr<bool>(const Value& item)>;
 
-  Loop(Items items, Condition condition, int depth0);
+  Loop(Items items, Condition condition);
   const char* type_name() const override { return "loop"; }
   int depth() const override { return list_.depth; }
 
@@ -37,7 +37,6 @@ class Loop final : public Object {
   Condition condition_;  // null: all
   size_t next_ = 0;
   int64_t index0_ = -1;
-  int depth0_;
   bool asks_ = false;  // the condition is at work
   std::optional<Value> before_, current_;
   std::optional<std::optional<Value>> after_;  // what Peek has found

@@ -24,10 +24,10 @@ ordered_json IdOf(const std::optional<SpecialToken>& token) {
   return token.has_value() ? ordered_json(token->id) : ordered_json(nullptr);
 }
 
-/// The text of a special token in a tokenizer_config.json: "</s>", or {"content": "</s>", ...}.
-std::string TokenText(const ordered_json& config, const char* key) {
+/// The text of a special token in a tokenizer_config.json: "</s>", or {"content": "</s>", ...}; empty for null.
+std::optional<std::string> TokenText(const ordered_json& config, const char* key) {
   const auto found = config.find(key);
-  if (found == config.end()) return "";
+  if (found == config.end()) return std::nullopt;
   const ordered_json& token = found->is_object() && found->contains("content") ? (*found)["content"] : *found;
   return token.is_string() ? token.get<std::string>() : "";
 }

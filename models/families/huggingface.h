@@ -36,9 +36,10 @@ std::string HuggingFaceGenerationConfigJson(const SavedTokenizer& tokenizer);
 std::string HuggingFaceTokenizerConfigJson(const ModelConfig& config, const SavedTokenizer& tokenizer,
                                            const std::string& original);
 
-/// What a tokenizer_config.json calls its special tokens; empty = none.
+/// What a tokenizer_config.json or special_tokens_map.json calls its special tokens. Nothing: it does not say; empty:
+/// it says that there is none (null).
 struct SpecialTokenTexts {
-  std::string bos, eos;
+  std::optional<std::string> bos, eos;
 };
 SpecialTokenTexts ReadTokenizerConfigJson(const std::string& text);
 

@@ -48,7 +48,12 @@ absl::StatusOr<std::optional<InitialModel>> ReadInitialModel(const std::string& 
                                             " OUT_DIR` writes one, with --ema of its averaged weights"));
   }
   ASSIGN_OR_RETURN(const HuggingFaceConfig parsed, ReadModelConfig(directory));
-  return InitialModel{.model = parsed.model, .file = ConfigFileOf(directory)};
+  InitialModel initial{.model = parsed.model, .file = ConfigFileOf(directory), .tokenizer = ""};
+  const auto file = [&](const char* name) { return absl::StrCat(directory, "/", name); };
+  // A chat template is saved with a tokenizer.json only, also where its tokens are bytes.
+  const bool bytes = parsed.byte_tokenizer && !std::filesystem::exists(file("chat_template.jinja"), error);
+  if (!bytes && std::filesystem::exists(file(kTokenizerFile), error)) initial.tokenizer = file(kTokenizerFile);
+  return initial;
 }
 
 }  // namespace holdfast

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "checkpoint/model_directory.h"
 #include "framework/base/status.h"
 #include "models/families/huggingface.h"
 #include "models/runtime/adapter_config.h"
@@ -64,7 +65,13 @@ absl::StatusOr<SavedModel> OpenSavedModel(const std::string& path) {
     saved.adapter = saved.directory;
     ASSIGN_OR_RETURN(saved.directory, BaseModelOf(saved.adapter));
   }
-  ASSIGN_OR_RETURN(const HuggingFaceConfig parsed, ReadModelConfig(saved.directory));
+  const auto read = ReadModelConfig(saved.directory);
+  if (absl::IsNotFound(read.status()) && !saved.adapter.empty()) {
+    return Annotate(read.status(), absl::StrCat("the model that the adapters in ", saved.adapter, " are for (",
+                                                kAdapterConfigFile, ", base_model_name_or_path) is not there"));
+  }
+  RETURN_IF_ERROR(read.status());
+  const HuggingFaceConfig& parsed = *read;
   saved.config = parsed.model;
   const std::string tokenizer = saved.directory + "/tokenizer.json";
   if (parsed.byte_tokenizer || Exists(tokenizer)) {

@@ -14,7 +14,7 @@
 namespace holdfast {
 namespace {
 
-constexpr char kBytes[] = "bytes";
+constexpr char kBytes[] = "bytes", kSpecialTokensMapFile[] = "special_tokens_map.json";
 constexpr size_t kMaxTokenizerBytes = 100'000'000;
 constexpr size_t kMaxSettingsBytes = size_t{16} << 20;
 
@@ -23,11 +23,19 @@ std::string Beside(const std::string& tokenizer, const std::string& name) {
   return ReadFile(absl::StrCat(DirectoryOf(tokenizer), "/", name), kMaxSettingsBytes).value_or("");
 }
 
-/// The token that is spelled `text`, else the one that the tokenizer itself has for the purpose.
-std::optional<SpecialToken> Find(const Tokenizer& tokenizer, const std::string& text, std::optional<int32_t> own) {
-  if (!text.empty()) {
-    const auto ids = tokenizer.Encode(text);
-    if (ids.ok() && ids->size() == 1) return SpecialToken{ids->front(), text};
+/// What the settings call a token: as the chat template takes it (framework/chat/tokenizer_settings.h), the older file
+/// where the newer one has no text.
+std::optional<std::string> Named(const std::optional<std::string>& newer, const std::optional<std::string>& older) {
+  return newer.value_or("").empty() && older.has_value() ? older : newer;
+}
+
+/// The token that the settings name, else the one that the tokenizer itself has for the purpose; none if they say none.
+std::optional<SpecialToken> Find(const Tokenizer& tokenizer, const std::optional<std::string>& text,
+                                 std::optional<int32_t> own) {
+  if (text == "") return std::nullopt;
+  if (text.has_value()) {
+    const auto ids = tokenizer.Encode(*text);
+    if (ids.ok() && ids->size() == 1) return SpecialToken{ids->front(), *text};
   }
   if (!own.has_value()) return std::nullopt;
   return SpecialToken{*own, tokenizer.Decode({*own})};
@@ -46,14 +54,15 @@ absl::StatusOr<SavedModelFiles> MakeSavedModelFiles(const ModelConfig& model, co
   } else {
     ASSIGN_OR_RETURN(files.others[kTokenizerFile], ReadFile(tokenizer, kMaxTokenizerBytes));
     settings = Beside(tokenizer, kTokenizerConfigFile);
-    for (const char* name : {"special_tokens_map.json", "chat_template.jinja"}) {
+    for (const char* name : {kSpecialTokensMapFile, "chat_template.jinja"}) {
       std::string contents = Beside(tokenizer, name);
       if (!contents.empty()) files.others[name] = std::move(contents);
     }
   }
   const SpecialTokenTexts texts = ReadTokenizerConfigJson(settings);
-  saved.bos = Find(*opened, texts.bos, opened->begin_of_text());
-  saved.eos = Find(*opened, texts.eos, opened->end_of_text());
+  const SpecialTokenTexts older = ReadTokenizerConfigJson(saved.bytes ? "" : Beside(tokenizer, kSpecialTokensMapFile));
+  saved.bos = Find(*opened, Named(texts.bos, older.bos), opened->begin_of_text());
+  saved.eos = Find(*opened, Named(texts.eos, older.eos), opened->end_of_text());
   files.others[kTokenizerConfigFile] = HuggingFaceTokenizerConfigJson(model, saved, settings);
   files.others[kGenerationConfigFile] = HuggingFaceGenerationConfigJson(saved);
   files.config_json = HuggingFaceConfigJson(model, saved);

@@ -18,6 +18,7 @@
 namespace holdfast::integration {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::MatchesRegex;
 using ::testing::Not;
@@ -200,6 +201,12 @@ TEST_F(CkptTest, SettingsBesideTheTokenizerAreExported) {
   EXPECT_THAT(ReadAll(Path("out/tokenizer_config.json")), HasSubstr("\"chat_template\": \"{{ x }}\""));
   EXPECT_THAT(ReadAll(Path("out/generation_config.json")), HasSubstr("\"eos_token_id\": 10"));
   EXPECT_EQ(ReadAll(Path("out/chat_template.jinja")), "{{ x }}");
+  WriteAll(Path("in/tokenizer_config.json"), R"({"bos_token": null})");
+  WriteAll(Path("in/special_tokens_map.json"), R"({"eos_token": {"content": "a"}})");
+  ASSERT_EQ(Ckpt({"export", Path("ck"), Path("map"), "--tokenizer", Path("in/tokenizer.json")}).exit_code, 0);
+  EXPECT_THAT(ReadAll(Path("map/generation_config.json")),
+              AllOf(HasSubstr("\"bos_token_id\": null"), HasSubstr("\"eos_token_id\": 97")));
+  EXPECT_THAT(ReadAll(Path("map/tokenizer_config.json")), HasSubstr("\"bos_token\": null"));
   ASSERT_EQ(Ckpt({"export", Path("ck"), Path("out")}).exit_code, 0);  // over it, with the run's own tokenizer
   EXPECT_THAT(ReadAll(Path("out/tokenizer_config.json")), Not(HasSubstr("chat_template")));
   EXPECT_FALSE(fs::exists(Path("out/chat_template.jinja")));

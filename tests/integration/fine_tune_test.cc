@@ -172,6 +172,11 @@ TEST_F(FineTuneTest, AdaptersAreSavedEvaluatedSampledAndMerged) {
   EXPECT_NE(Evaluate("base"), Evaluate("merged"));
   const CommandResult sample = RunHoldfast({"sample", Path("tuned"), "--tokens", "10", "--prompt", "line"});
   EXPECT_EQ(sample.exit_code, 0) << sample.output;
+  const CommandResult over = Export("tuned", "adapters", {"--merge"});  // where the adapters were
+  ASSERT_EQ(over.exit_code, 0) << over.output;
+  for (const char* file : {"adapters/adapter_model.safetensors", "adapters/adapter_config.json"}) {
+    EXPECT_FALSE(fs::exists(Path(file))) << file << " would count, not the model beside it";
+  }
   const CommandResult no_adapters = Export("base", "no", {"--merge"});
   EXPECT_EQ(no_adapters.exit_code, 1);
   EXPECT_THAT(no_adapters.output, HasSubstr("the run had no adapters"));
@@ -184,6 +189,9 @@ TEST_F(FineTuneTest, AnotherBaseThanTheRunBeganWithIsRefused) {
   ASSERT_EQ(Train("tuned", FromBase(settings)).exit_code, 0);
   ASSERT_EQ(Train("other", {"--set", "train.steps=7"}).exit_code, 0);
   fs::rename(Path("base/model"), Path("base/was"));
+  const CommandResult missing = RunHoldfast({"sample", Path("tuned"), "--tokens", "10"});
+  EXPECT_EQ(missing.exit_code, 1);
+  EXPECT_THAT(missing.output, HasSubstr("adapter_config.json, base_model_name_or_path"));
   fs::copy(Path("other/model"), Path("base/model"));
   const CommandResult sample = RunHoldfast({"sample", Path("tuned"), "--tokens", "10"});
   EXPECT_EQ(sample.exit_code, 1);

@@ -40,6 +40,8 @@ TEST(Conversation, RefusalsSayWhatToDo) {
   EXPECT_THAT(Refusal(R"({"messages": "a"})"), HasSubstr("is a str, not a list of messages"));
   EXPECT_THAT(Refusal(R"({"text": "a"})"), HasSubstr("neither \"messages\" nor"));
   EXPECT_THAT(Refusal("{\"messages\": \"\xff\"}"), HasSubstr("invalid UTF-8"));
+  EXPECT_THAT(Refusal(R"({"prompt": "a", "completion": "b", "chat_template_kwargs": {"add_generation_prompt": true}})"),
+              HasSubstr("cannot set \"add_generation_prompt\""));
   EXPECT_THAT(Refusal(R"({"prompt": "a", "prompt": "b"})"), HasSubstr("the key \"prompt\" twice"));
   EXPECT_THAT(Refusal(std::string(100, '[')), HasSubstr("deeper than 64"));
   EXPECT_THAT(Refusal("{"), HasSubstr("malformed JSON"));

@@ -98,7 +98,7 @@ absl::StatusOr<std::optional<InitialModel>> ALlama(const std::string& init_from)
                           "num_kv_heads: 2, tie_embeddings: true, rope_theta: 500000, norm_eps: 1e-6}\n"
                           "data: {train: a.bin}\ntrain: {steps: 1}\n")
                           .model;
-  return InitialModel{.model = model, .file = init_from + "/config.json"};
+  return InitialModel{.model = model, .file = init_from + "/config.json", .tokenizer = init_from + "/tokenizer.json"};
 }
 
 std::string From(const std::string& model) {
@@ -122,6 +122,17 @@ TEST(InitialModelTest, MissingKeysAreTakenFromIt) {
       ParseConfig(PrintConfig(*own), "c.yaml", {}, {.families = FamilyPresets(), .initial_model = ALlama});
   ASSERT_TRUE(resolved.ok()) << resolved.status();
   EXPECT_EQ(*resolved, *own);
+}
+
+TEST(InitialModelTest, ItsTokenizerIsTheDefault) {
+  const auto tokenizer = [](const std::vector<std::string>& overrides) {
+    const auto config =
+        ParseConfig(From(""), "c.yaml", overrides, {.families = FamilyPresets(), .initial_model = ALlama});
+    EXPECT_TRUE(config.ok()) << config.status();
+    return config->data.tokenizer;
+  };
+  EXPECT_EQ(tokenizer({}), "dir/tokenizer.json");
+  EXPECT_EQ(tokenizer({"data.tokenizer=bytes"}), "bytes");
 }
 
 TEST(InitialModelTest, DifferencesAreNamedWithTheirPlace) {

@@ -297,7 +297,8 @@ TEST(HuggingFaceTest, SettingsOfTheTokenizerStay) {
   EXPECT_EQ(settings["chat_template"], "t");
   EXPECT_EQ(settings["tokenizer_class"], "PreTrainedTokenizerFast");
   EXPECT_FALSE(settings.contains("auto_map"));
-  for (const char* broken : {"", "[]", "{", "7"}) EXPECT_EQ(ReadTokenizerConfigJson(broken).eos, "") << broken;
+  for (const char* broken : {"", "[]", "{", "7"})
+    EXPECT_EQ(ReadTokenizerConfigJson(broken).eos, std::nullopt) << broken;
 }
 
 constexpr char kLlama3Rope[] = R"("rope_type": "llama3", "factor": 32.0, "low_freq_factor": 1.5,

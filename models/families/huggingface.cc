@@ -1,5 +1,6 @@
 #include "models/families/huggingface.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <string>
 
@@ -90,8 +91,14 @@ absl::StatusOr<HuggingFaceConfig> ParseHuggingFaceConfig(const std::string& text
   return result;
 }
 
-std::string HuggingFaceGenerationConfigJson(const SavedTokenizer& tokenizer) {
-  const ordered_json object = {{"bos_token_id", IdOf(tokenizer.bos)}, {"eos_token_id", IdOf(tokenizer.eos)}};
+std::string HuggingFaceGenerationConfigJson(const SavedTokenizer& tokenizer, const std::string& original) {
+  ordered_json object = ParseTokenizerConfig(original);
+  object["bos_token_id"] = IdOf(tokenizer.bos);
+  ordered_json ends = object.value("eos_token_id", ordered_json());
+  if (!ends.is_array()) ends = ends.is_number_integer() ? ordered_json::array({ends}) : ordered_json::array();
+  const ordered_json own = IdOf(tokenizer.eos);
+  if (!own.is_null() && std::find(ends.begin(), ends.end(), own) == ends.end()) ends.insert(ends.begin(), own);
+  object["eos_token_id"] = ends.size() > 1 ? ends : ends.empty() ? own : ends[0];
   return object.dump(2) + "\n";
 }
 

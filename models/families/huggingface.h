@@ -31,7 +31,9 @@ struct SavedTokenizer {
 };
 
 std::string HuggingFaceConfigJson(const ModelConfig& config, const SavedTokenizer& tokenizer);
-std::string HuggingFaceGenerationConfigJson(const SavedTokenizer& tokenizer);
+/// `original`: the file beside the tokenizer.json, whose settings and further ends of text stay; empty if there is
+/// none.
+std::string HuggingFaceGenerationConfigJson(const SavedTokenizer& tokenizer, const std::string& original);
 /// `original`: the file beside the tokenizer.json, whose settings (a chat template, ...) stay; empty if there is none.
 std::string HuggingFaceTokenizerConfigJson(const ModelConfig& config, const SavedTokenizer& tokenizer,
                                            const std::string& original);

@@ -64,7 +64,8 @@ absl::StatusOr<SavedModelFiles> MakeSavedModelFiles(const ModelConfig& model, co
   saved.bos = Find(*opened, Named(texts.bos, older.bos), opened->begin_of_text());
   saved.eos = Find(*opened, Named(texts.eos, older.eos), opened->end_of_text());
   files.others[kTokenizerConfigFile] = HuggingFaceTokenizerConfigJson(model, saved, settings);
-  files.others[kGenerationConfigFile] = HuggingFaceGenerationConfigJson(saved);
+  files.others[kGenerationConfigFile] =
+      HuggingFaceGenerationConfigJson(saved, saved.bytes ? "" : Beside(tokenizer, kGenerationConfigFile));
   files.config_json = HuggingFaceConfigJson(model, saved);
   return files;
 }

@@ -207,6 +207,10 @@ TEST_F(CkptTest, SettingsBesideTheTokenizerAreExported) {
   EXPECT_THAT(ReadAll(Path("map/generation_config.json")),
               AllOf(HasSubstr("\"bos_token_id\": null"), HasSubstr("\"eos_token_id\": 97")));
   EXPECT_THAT(ReadAll(Path("map/tokenizer_config.json")), HasSubstr("\"bos_token\": null"));
+  WriteAll(Path("in/generation_config.json"), R"({"temperature": 0.5, "eos_token_id": 98})");
+  ASSERT_EQ(Ckpt({"export", Path("ck"), Path("map"), "--tokenizer", Path("in/tokenizer.json")}).exit_code, 0);
+  EXPECT_EQ(ReadAll(Path("map/generation_config.json")),
+            "{\n  \"temperature\": 0.5,\n  \"eos_token_id\": [\n    97,\n    98\n  ],\n  \"bos_token_id\": null\n}\n");
   ASSERT_EQ(Ckpt({"export", Path("ck"), Path("out")}).exit_code, 0);  // over it, with the run's own tokenizer
   EXPECT_THAT(ReadAll(Path("out/tokenizer_config.json")), Not(HasSubstr("chat_template")));
   EXPECT_FALSE(fs::exists(Path("out/chat_template.jinja")));

@@ -280,7 +280,8 @@ TEST(HuggingFaceTest, SpecialTokensStandInEveryFile) {
     EXPECT_EQ(written["eos_token_id"], 4) << name;
     EXPECT_TRUE(Json::parse(HuggingFaceConfigJson(config, {}))["eos_token_id"].is_null()) << name;
   }
-  EXPECT_EQ(Json::parse(HuggingFaceGenerationConfigJson(tokenizer)), Json({{"bos_token_id", 3}, {"eos_token_id", 4}}));
+  EXPECT_EQ(Json::parse(HuggingFaceGenerationConfigJson(tokenizer, "")),
+            Json({{"bos_token_id", 3}, {"eos_token_id", 4}}));
   const Json settings = Json::parse(HuggingFaceTokenizerConfigJson(TinyLlama(), tokenizer, ""));
   EXPECT_EQ(settings["tokenizer_class"], "PreTrainedTokenizerFast");
   EXPECT_EQ(settings["eos_token"], "</s>");

@@ -85,12 +85,14 @@ absl::Status StatusOfError(int status, const S3Error& error, bool speaks_s3) {
   return absl::Status(CodeOf(status, error, speaks_s3), message);
 }
 
-absl::Status StatusOfAnswer(const HttpAnswer& answer) {
+absl::Status StatusOfAnswer(const HttpAnswer& answer, bool is_head) {
   if (answer.status >= 200 && answer.status < 300) return absl::OkStatus();
   const S3Error error = ParseS3Error(answer.body);
   const std::string region = answer.Header("x-amz-bucket-region");
-  // HEAD is answered without a body.
-  const bool speaks_s3 = !error.code.empty() || !region.empty() || (answer.body.empty() && answer.status / 100 != 3);
+  // HEAD is answered without a body. So are other calls by what lies in between and knows no way: its 404 is none of
+  // S3.
+  const bool silent = answer.body.empty() && answer.status / 100 != 3 && (is_head || answer.status != 404);
+  const bool speaks_s3 = !error.code.empty() || !region.empty() || silent;
   const absl::Status status = StatusOfError(answer.status, error, speaks_s3);
   std::string more;
   if (!region.empty() && (answer.status / 100 == 3 || answer.status == 400)) {

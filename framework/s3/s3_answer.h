@@ -28,7 +28,8 @@ bool MayPass(int status, const S3Error& error, bool speaks_s3 = true);
 ///   Unimplemented 501 · OutOfRange 416 · ResourceExhausted: no space, over a quota · Unavailable: may pass
 ///   FailedPrecondition: the rest, also a bucket that is not there and redirects, which name the bucket's region
 /// Never InvalidArgument or DataLoss: no answer says that an object is damaged.
-absl::Status StatusOfAnswer(const HttpAnswer& answer);
+/// `is_head`: of a HEAD, whose 404 has no body; a 404 without a body of another call may pass.
+absl::Status StatusOfAnswer(const HttpAnswer& answer, bool is_head);
 
 /// The same for an <Error> that arrives with status 200, as CompleteMultipartUpload's may.
 absl::Status StatusOfError(int status, const S3Error& error, bool speaks_s3 = true);

@@ -57,7 +57,7 @@ absl::StatusOr<HttpAnswer> S3Client::Send(const S3Call& call, int* attempts) {
     absl::StatusOr<HttpAnswer> answer = credentials.ok()
                                             ? SendOnce(call, *payload_sha256, *credentials)
                                             : NotOfTheObject(credentials.status(), absl::StatusCode::kPermissionDenied);
-    absl::Status status = answer.ok() ? StatusOfAnswer(*answer) : answer.status();
+    absl::Status status = answer.ok() ? StatusOfAnswer(*answer, call.method == "HEAD") : answer.status();
     if (call.method == "HEAD" && absl::IsNotFound(status)) status = WhyNotFound(call, *payload_sha256, *credentials);
     if (status.ok() && call.check != nullptr) status = call.check(*answer);
     if (status.ok()) return answer;
@@ -86,7 +86,7 @@ absl::Status S3Client::WhyNotFound(const S3Call& head, const std::string& payloa
   get.method = "GET";
   get.headers.emplace_back("range", "bytes=0-0");
   ASSIGN_OR_RETURN(const HttpAnswer answer, SendOnce(get, payload_sha256, credentials));
-  const absl::Status status = StatusOfAnswer(answer);
+  const absl::Status status = StatusOfAnswer(answer, /*is_head=*/false);
   return status.ok() || absl::IsOutOfRange(status) ? absl::UnavailableError("HTTP status 404 of what is there")
                                                    : status;
 }

@@ -119,10 +119,14 @@ TEST(S3Answer, NoAnswerSaysThatAnObjectIsDamaged) {
       HttpAnswer answer;
       answer.status = status;
       answer.body = body;
-      const absl::Status said = StatusOfAnswer(answer);
-      EXPECT_FALSE(said.ok() || absl::IsInvalidArgument(said) || absl::IsDataLoss(said)) << said;
-      const bool missing = body == error("NoSuchKey") || (status == 404 && (body.empty() || body == error("Nonsense")));
-      EXPECT_TRUE(missing || !absl::IsNotFound(said)) << body << ": " << said;
+      for (const bool is_head : {false, true}) {
+        const absl::Status said = StatusOfAnswer(answer, is_head);
+        EXPECT_FALSE(said.ok() || absl::IsInvalidArgument(said) || absl::IsDataLoss(said)) << said;
+        const bool missing =
+            body == error("NoSuchKey") || (status == 404 && (body == error("Nonsense") || (body.empty() && is_head)));
+        EXPECT_TRUE(missing || !absl::IsNotFound(said)) << body << ": " << said;
+        EXPECT_TRUE(status != 404 || !body.empty() || is_head || absl::IsUnavailable(said)) << said;
+      }
     }
   }
 }

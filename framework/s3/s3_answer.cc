@@ -89,8 +89,7 @@ absl::Status StatusOfAnswer(const HttpAnswer& answer, bool is_head) {
   if (answer.status >= 200 && answer.status < 300) return absl::OkStatus();
   const S3Error error = ParseS3Error(answer.body);
   const std::string region = answer.Header("x-amz-bucket-region");
-  // HEAD is answered without a body. So are other calls by what lies in between and knows no way: its 404 is none of
-  // S3.
+  // S3 answers HEAD without a body. A 404 without one to another call comes from something in between.
   const bool silent = answer.body.empty() && answer.status / 100 != 3 && (is_head || answer.status != 404);
   const bool speaks_s3 = !error.code.empty() || !region.empty() || silent;
   const absl::Status status = StatusOfError(answer.status, error, speaks_s3);

@@ -34,7 +34,7 @@ std::optional<std::string> TokenText(const ordered_json& config, const char* key
 }
 
 /// Empty if it is no JSON object.
-ordered_json ParseTokenizerConfig(const std::string& text) {
+ordered_json ParseSettings(const std::string& text) {
   if (JsonNestsDeeperThan(text, kMaxConfigJsonDepth)) return ordered_json::object();
   ordered_json parsed = ordered_json::parse(text, nullptr, /*allow_exceptions=*/false);
   return parsed.is_object() ? parsed : ordered_json::object();
@@ -92,7 +92,7 @@ absl::StatusOr<HuggingFaceConfig> ParseHuggingFaceConfig(const std::string& text
 }
 
 std::string HuggingFaceGenerationConfigJson(const SavedTokenizer& tokenizer, const std::string& original) {
-  ordered_json object = ParseTokenizerConfig(original);
+  ordered_json object = ParseSettings(original);
   object["bos_token_id"] = IdOf(tokenizer.bos);
   ordered_json ends = object.value("eos_token_id", ordered_json());
   if (!ends.is_array()) ends = ends.is_number_integer() ? ordered_json::array({ends}) : ordered_json::array();
@@ -103,13 +103,13 @@ std::string HuggingFaceGenerationConfigJson(const SavedTokenizer& tokenizer, con
 }
 
 SpecialTokenTexts ReadTokenizerConfigJson(const std::string& text) {
-  const ordered_json config = ParseTokenizerConfig(text);
+  const ordered_json config = ParseSettings(text);
   return {.bos = TokenText(config, "bos_token"), .eos = TokenText(config, "eos_token")};
 }
 
 std::string HuggingFaceTokenizerConfigJson(const ModelConfig& config, const SavedTokenizer& tokenizer,
                                            const std::string& original) {
-  ordered_json object = ParseTokenizerConfig(original);
+  ordered_json object = ParseSettings(original);
   object.erase("auto_map");  // code of somebody else
   // The class that takes tokenizer.json as it is, by a name that versions 4 and 5 know. Those of families, which
   // transformers takes without this file, add their own special tokens beyond the vocabulary.

@@ -9,8 +9,8 @@
 
 namespace holdfast {
 
-/// `tokenizer` as in DataConfig. Settings beside its tokenizer.json (tokenizer_config.json, special_tokens_map.json,
-/// chat_template.jinja) are taken over.
+/// `tokenizer` as in DataConfig. Settings beside its tokenizer.json (tokenizer_config.json, generation_config.json,
+/// special_tokens_map.json, chat_template.jinja) are taken over.
 absl::StatusOr<SavedModelFiles> MakeSavedModelFiles(const ModelConfig& model, const std::string& tokenizer);
 
 }  // namespace holdfast

@@ -70,7 +70,8 @@ absl::StatusOr<ModelExport> ExportModel(const CheckpointReader& checkpoint, cons
   const bool adapters_alone = config.lora.rank > 0 && !options.merge;
   const ParameterLayout base = TransformerLayout(config.model);
   const int64_t elements = adapters_alone ? trained.layout().elements() : base.elements();
-  ByteCounter counter(static_cast<uint64_t>(elements) * sizeof(float), progress);
+  const int64_t read_elements = elements + (options.merge ? trained.layout().elements() : 0);
+  ByteCounter counter(static_cast<uint64_t>(read_elements) * sizeof(float), progress);
   CheckpointValues values(checkpoint, trained.layout(), options.threads, options.ema ? kEmaPlane : kWeightPlane);
   ReadWeightsFn initial;
   if (!trained.is_all() && !adapters_alone) {

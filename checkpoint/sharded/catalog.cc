@@ -45,7 +45,12 @@ absl::Status Judge(Storage& storage, const Branch& branch, const CheckpointName&
     return absl::OkStatus();
   }
   absl::StatusOr<Manifest> manifest = ReadManifest(storage, name);
-  if (absl::IsNotFound(manifest.status())) return absl::OkStatus();  // deleted since the listing
+  if (absl::IsNotFound(manifest.status())) {
+    ASSIGN_OR_RETURN(const std::vector<StoredObject> now, storage.List(name.ToString() + "/"));
+    if (!Contains(now, ObjectName(name, kManifestName))) return absl::OkStatus();  // deleted since the listing
+    return absl::UnavailableError(
+        absl::StrCat("its manifest is listed, and cannot be read: ", manifest.status().message()));
+  }
   if (absl::IsDataLoss(manifest.status()) || absl::IsInvalidArgument(manifest.status())) {
     rejected.reason = absl::StrCat(kManifestName, ": ", std::string(manifest.status().message()));
     catalog->rejected.push_back(std::move(rejected));

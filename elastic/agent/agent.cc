@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <csignal>
-#include <cstring>
 #include <random>
 
 #include "absl/strings/str_cat.h"
@@ -17,23 +16,6 @@ namespace {
 
 constexpr int kUsageExit = 2;
 constexpr std::chrono::milliseconds kPoll{50};  // bounds the wait where there is no descriptor to wait for
-
-std::string DescribeExit(int wait_status) {
-  if (!WIFSIGNALED(wait_status)) return absl::StrCat("exit code ", WEXITSTATUS(wait_status));
-  const int signal = WTERMSIG(wait_status);
-  return absl::StrCat("killed by signal ", signal, " (", strsignal(signal), ")");
-}
-
-/// Whether the last line of its log says why. Who is killed from outside has no last words.
-bool SaysWhy(int wait_status) {
-  if (WIFEXITED(wait_status)) return WEXITSTATUS(wait_status) != 0;
-  return WTERMSIG(wait_status) != SIGKILL && WTERMSIG(wait_status) != SIGTERM;
-}
-
-std::string CauseOf(int wait_status, const std::string& last_line) {
-  const std::string cause = DescribeExit(wait_status);
-  return last_line.empty() || !SaysWhy(wait_status) ? cause : absl::StrCat(cause, ": ", last_line);
-}
 
 /// Random, so that no two agents give the same; with room to count up from, and never 0.
 uint64_t NewIncarnation() {
@@ -137,9 +119,8 @@ void Agent::Reap(Worker& worker) {
 }
 
 void Agent::HandleExit(Worker& worker, int wait_status) {
-  WorkerExit exit{.name = worker.command.name,
-                  .incarnation = worker.incarnation,
-                  .cause = CauseOf(wait_status, worker.process->LastLogLine())};
+  WorkerExit exit{
+      .name = worker.command.name, .incarnation = worker.incarnation, .cause = worker.process->CauseOfEnd(wait_status)};
   exit.exit_code = WIFEXITED(wait_status) ? WEXITSTATUS(wait_status) : 128 + WTERMSIG(wait_status);
   exit.killed = WIFSIGNALED(wait_status);
   worker.process.reset();

@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <csignal>
+#include <cstring>
 #include <fstream>
 #include <utility>
 
@@ -67,6 +68,18 @@ std::string Printable(std::string text) {
     if (c < ' ' || c > '~') c = '?';
   }
   return text;
+}
+
+std::string DescribeExit(int wait_status) {
+  if (!WIFSIGNALED(wait_status)) return absl::StrCat("exit code ", WEXITSTATUS(wait_status));
+  const int signal = WTERMSIG(wait_status);
+  return absl::StrCat("killed by signal ", signal, " (", strsignal(signal), ")");
+}
+
+/// Whether the last line of its log says why. Who is killed from outside has no last words.
+bool SaysWhy(int wait_status) {
+  if (WIFEXITED(wait_status)) return WEXITSTATUS(wait_status) != 0;
+  return WTERMSIG(wait_status) != SIGKILL && WTERMSIG(wait_status) != SIGTERM;
 }
 
 }  // namespace
@@ -158,6 +171,11 @@ std::string ChildProcess::LastLogLine() const {
   tail.erase(tail.find_last_not_of(" \r\n\t") + 1);
   tail.erase(0, tail.find_last_of("\r\n") + 1);  // a progress bar ends its lines with \r
   return Printable(tail.substr(0, kMaxLineBytes));
+}
+
+std::string ChildProcess::CauseOfEnd(int wait_status) const {
+  const std::string cause = DescribeExit(wait_status), last_line = LastLogLine();
+  return last_line.empty() || !SaysWhy(wait_status) ? cause : absl::StrCat(cause, ": ", last_line);
 }
 
 }  // namespace holdfast

@@ -40,6 +40,8 @@ class ChildProcess {
   std::optional<int> TryWait();
   /// The last line it has written to its log that is not empty, shortened, in printable ASCII; empty if there is none.
   std::string LastLogLine() const;
+  /// How it ended, by the status of TryWait, with the last line of its log where that may say why.
+  std::string CauseOfEnd(int wait_status) const;
 
  private:
   ChildProcess() = default;

@@ -97,7 +97,8 @@ absl::StatusOr<std::string> EtcdStore::CallAny(const std::string& path, const st
 
 absl::StatusOr<std::string> EtcdStore::SignIn() {
   const Json body{{"name", options_.user}, {"password", options_.password}};
-  ASSIGN_OR_RETURN(const std::string answer, CallAny("/v3/auth/authenticate", body.dump(), ""));
+  ASSIGN_OR_RETURN(const std::string answer,
+                   CallAny("/v3/auth/authenticate", body.dump(-1, ' ', false, Json::error_handler_t::replace), ""));
   std::string token = Text(Parse(answer), "token");
   if (token.empty()) return absl::UnavailableError(absl::StrCat(Describe(), ": no token in the answer to a sign-in"));
   const std::lock_guard lock(mutex_);
@@ -142,7 +143,8 @@ absl::StatusOr<std::string> EtcdStore::Replace(const std::string& version, absl:
   if (!done.is_object() || !done.contains("header")) {
     return absl::UnavailableError(absl::StrCat(Describe(), ": the answer is not etcd's"));
   }
-  if (!done.value("succeeded", false)) {
+  const auto succeeded = done.find("succeeded");
+  if (succeeded == done.end() || *succeeded != true) {
     return absl::AbortedError(absl::StrCat(Describe(), ": something else stands there by now"));
   }
   return Text(done["header"], "revision");  // of the whole store, and so of the key just written

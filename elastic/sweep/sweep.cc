@@ -156,7 +156,8 @@ class Runner {
       if (reading.result.has_value()) {
         RETURN_IF_ERROR(TakeResult(job, *reading.result, /*reused=*/false));
       } else if (end.exit_code <= 128 && (++job.failures >= config_.attempts || end.exit_code == 2)) {
-        RETURN_IF_ERROR(Finish(*job.trial, {.steps = reading.steps, .reason = end.cause}, /*reused=*/false));
+        const TrialResult failed{.steps = reading.steps, .seconds = reading.seconds, .reason = end.cause};
+        RETURN_IF_ERROR(Finish(*job.trial, failed, /*reused=*/false));
       } else if (end.exit_code <= 128) {
         LogWarning("trial ", job.trial->number, " is tried again: ", end.cause);
         job.not_before =
@@ -169,7 +170,8 @@ class Runner {
   /// Of the trial, or of the curve that it leaves, which makes it ready for a run of its own.
   absl::Status TakeResult(Job& job, const TrialResult& result, bool reused) {
     if (job.setup == &*job.trial->setup || !result.measured) return Finish(*job.trial, result, reused);
-    if (!TakeLock(job)) return absl::OkStatus();  // another sweep is at it; this comes again
+    ASSIGN_OR_RETURN(const bool locked, TakeLock(job));
+    if (!locked) return absl::OkStatus();  // this comes again
     // One that has gone on holds steps of its own, and is left alone.
     if (LastStep(RunDirectory(job.directory)) == job.setup->steps()) {
       RETURN_IF_ERROR(ForkRun(job.directory, DirectoryOf(*job.trial->setup)));
@@ -246,7 +248,11 @@ class Runner {
     std::vector<Job*> ready;
     for (auto& [digest, job] : jobs_) {
       if (job.trial == nullptr || job.trial->result.has_value()) continue;
-      if (job.run == nullptr && (Clock::now() < job.not_before || !TakeLock(job))) continue;
+      if (job.run == nullptr) {
+        if (Clock::now() < job.not_before) continue;
+        ASSIGN_OR_RETURN(const bool locked, TakeLock(job));
+        if (!locked) continue;
+      }
       ready.push_back(&job);
     }
     std::sort(ready.begin(), ready.end(), [](const Job* a, const Job* b) {
@@ -289,13 +295,17 @@ class Runner {
     return job.run->Start(workers);
   }
 
-  static bool TakeLock(Job& job) {
+  /// False: another sweep is at it.
+  static absl::StatusOr<bool> TakeLock(Job& job) {
     if (job.lock.ok()) return true;
-    FileDescriptor lock = OpenFile(job.directory + ".lock", O_RDWR | O_CREAT | O_CLOEXEC, 0644);
-    if (lock.ok() && flock(lock.get(), LOCK_EX | LOCK_NB) == 0) {
+    const std::string path = job.directory + ".lock";
+    FileDescriptor lock = OpenFile(path, O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+    if (!lock.ok()) return ErrnoToStatus(errno, absl::StrCat("cannot open ", path));
+    if (flock(lock.get(), LOCK_EX | LOCK_NB) == 0) {
       job.lock = std::move(lock);
       return true;
     }
+    if (errno != EWOULDBLOCK) return ErrnoToStatus(errno, absl::StrCat("cannot lock ", path));
     job.not_before = Clock::now() + kLockInterval;
     return false;
   }

@@ -197,7 +197,7 @@ class Reader {
                  Double("high", &dimension.high, -kMaxBudget, kMaxBudget),
                  Choice("scale", &scale, {"linear", "log"}),
                  {"choices", ListValue{&dimension.choices, "choice", {}}},
-                 Int("points", &dimension.steps, 1, kMaxTrials),
+                 Int("points", &dimension.steps, 2, kMaxTrials),
                  String("when", &when, StringRule::kAny)}},
                full, body);
     const auto has = [&](const char* what) { return lines_.contains(absl::StrCat(full, ".", what)); };
@@ -266,10 +266,44 @@ class Reader {
                     "the rungs of asha say how many steps a trial has; leave it out, or take another strategy");
       }
     }
+    CheckThatKeysAreSetOnce();
     if (!errors_.empty()) return;
     if (absl::StatusOr<search::SearchSpace> space = search::SearchSpace::Create(sweep.space); !space.ok()) {
       errors_.Add({}, kSpace, std::string(space.status().message()));
     }
+  }
+
+  /// Of two dimensions with one key the table of results would say both. They may have it where no trial has both.
+  void CheckThatKeysAreSetOnce() {
+    std::map<std::string, std::vector<const search::Dimension*>> setters;
+    for (const search::Dimension& dimension : raw_.sweep.space) {
+      for (const std::string& key : KeysOf(dimension)) {
+        std::vector<const search::Dimension*>& before = setters[key];
+        const auto clashes = [&](const search::Dimension* other) {
+          const auto &a = dimension.condition, &b = other->condition;
+          return !a.has_value() || !b.has_value() || a->name != b->name || a->value == b->value;
+        };
+        const auto found = std::find_if(before.begin(), before.end(), clashes);
+        if (found != before.end()) {
+          const std::string full = absl::StrCat(kSpace, ".", dimension.name);
+          errors_.Add({.line = lines_.at(full)}, full,
+                      absl::StrCat("sets ", key, ", as space.", (*found)->name,
+                                   " does; a trial can have one value of it only"));
+        }
+        before.push_back(&dimension);
+      }
+    }
+  }
+
+  static std::set<std::string> KeysOf(const search::Dimension& dimension) {
+    if (absl::StrContains(dimension.name, '.')) return {dimension.name};
+    std::set<std::string> keys;
+    for (const std::string& choice : dimension.choices) {
+      for (const absl::string_view each : absl::StrSplit(choice, ' ', absl::SkipEmpty())) {
+        keys.emplace(each.substr(0, each.find('=')));
+      }
+    }
+    return keys;
   }
 
   void CheckHosts() {

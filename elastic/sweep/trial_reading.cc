@@ -100,10 +100,10 @@ absl::StatusOr<RunReading> ReadTrial(const RunDirectory& directory, const TrialS
   }
   std::erase_if(steps, [&](const StepMetrics& s) { return s.step > std::min(trial.steps(), history.recorded_step); });
   const Events events = ReadEvents(directory, trial.steps());
-  TrialResult result{.steps = std::min(trial.steps(), history.recorded_step)};
   for (const StepMetrics& step : steps) {
-    if (step.step > first_step) result.seconds += step.step_seconds * static_cast<double>(step.world_size);
+    if (step.step > first_step) reading.seconds += step.step_seconds * static_cast<double>(step.world_size);
   }
+  TrialResult result{.steps = std::min(trial.steps(), history.recorded_step), .seconds = reading.seconds};
   if (history.recorded_step < trial.steps()) {
     if (!events.failure.has_value() || !IsOfTraining(events.failure->reason)) return reading;
     // Which of the workers said it first is chance.

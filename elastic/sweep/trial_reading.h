@@ -15,6 +15,7 @@ namespace holdfast {
 /// How far a run is.
 struct RunReading {
   int64_t steps = 0;                  // that are recorded
+  double seconds = 0;                 // of workers, for the trial's own steps among them
   std::optional<TrialResult> result;  // of the trial that was asked for, if its run has come to it
 };
 

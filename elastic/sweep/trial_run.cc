@@ -27,7 +27,9 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds kGrace{3'000};          // for agents of a run that has ended
 constexpr milliseconds kAgentInterval{1'000};  // between two starts of agents that do not stay
+constexpr milliseconds kLookInterval{500};     // between two looks at how workers have ended
 constexpr int64_t kMostLostCoordinators = 20;  // killed from outside
+constexpr int64_t kMostEnds = 5;               // of each worker, without a step that is committed
 constexpr size_t kMaxAddressFileBytes = 256;
 
 /// `argv` as it is started on a host: by the host's command, which may hand it to a shell, in this directory.
@@ -53,7 +55,7 @@ absl::StatusOr<std::vector<std::string>> ThroughCommand(const SweepHost& host, s
 }  // namespace
 
 TrialRun::TrialRun(const Config& config, RunDirectory directory, Options options)
-    : config_(config), directory_(std::move(directory)), options_(std::move(options)) {
+    : config_(config), directory_(std::move(directory)), options_(std::move(options)), ends_(directory_) {
   config_.run.name = fs::path(directory_.root()).filename();
   config_.checkpoint.directory.clear();                                                  // of every trial its own
   if (!config_.checkpoint.enabled()) config_.checkpoint.every = CheckpointEvery::kAuto;  // it may be stopped any time
@@ -109,9 +111,11 @@ absl::Status TrialRun::StartAgent(size_t host) {
   ASSIGN_OR_RETURN(ChildProcess process, ChildProcess::Start(command));
   agents_.push_back({.host = host,
                      .number = number,
+                     .node = node,
                      .process = std::move(process),
                      .began = Clock::now(),
                      .leaves_since = std::nullopt});
+  next_look_ = {};  // one that does not live long might not be there at the next
   return absl::OkStatus();
 }
 
@@ -133,6 +137,7 @@ void TrialRun::Stop() {
 void TrialRun::Tick() {
   LookAfterCoordinator();
   LookAfterAgents();
+  GiveUpIfWorkersCannotLive();
 }
 
 void TrialRun::LookAfterCoordinator() {
@@ -149,28 +154,51 @@ void TrialRun::LookAfterCoordinator() {
 void TrialRun::TakeEnd(int wait_status) {
   const std::string last_words = coordinator_->LastLogLine();
   coordinator_.reset();
-  if (WIFSIGNALED(wait_status) && !stopping_ && ++lost_coordinators_ < kMostLostCoordinators) {
+  if (given_up_.has_value()) {
+    end_ = End{EXIT_FAILURE, *given_up_};
+  } else if (WIFSIGNALED(wait_status) && !stopping_ && ++lost_coordinators_ < kMostLostCoordinators) {
     LogWarning("the coordinator of ", directory_.root(), " was killed by signal ", WTERMSIG(wait_status),
                " and is started again");
     const absl::Status started = StartCoordinator();
     if (started.ok()) return;
     end_ = End{EXIT_FAILURE, std::string(started.message())};
   } else if (WIFSIGNALED(wait_status)) {
-    end_ = End{128 + WTERMSIG(wait_status), absl::StrCat("coordinator killed by signal ", WTERMSIG(wait_status))};
+    end_ = End{stopping_ ? 128 + WTERMSIG(wait_status) : EXIT_FAILURE,
+               absl::StrCat("coordinator killed by signal ", WTERMSIG(wait_status))};
   } else {
     end_ = End{WEXITSTATUS(wait_status), std::string(absl::StripPrefix(last_words, "error: "))};
   }
   ended_at_ = Clock::now();
 }
 
-void TrialRun::OnAgentEnd(const Agent& agent) {
+// A single worker that ends while others live is a world that shrinks, and gets on. One that has not ended since the
+// last step may be what the run waits for.
+void TrialRun::GiveUpIfWorkersCannotLive() {
+  if (end_.has_value() || stopping_ || given_up_.has_value() || agents_.empty() || Clock::now() < next_look_) return;
+  next_look_ = Clock::now() + kLookInterval;
+  ends_.Look();
+  const auto cannot_live = [this](const Agent& agent) {
+    return !agent.leaves_since.has_value() && ends_.Of(agent.node + "/0").count >= kMostEnds;
+  };
+  if (!std::all_of(agents_.begin(), agents_.end(), cannot_live)) return;
+  const std::string worker = agents_.front().node + "/0";
+  const WorkerEnds::Ends ends = ends_.Of(worker);
+  given_up_ = absl::StrCat("workers end again and again, and no step is committed between; ", worker, " did ",
+                           ends.count, " times, at last: ", ends.cause);
+  if (coordinator_.has_value()) coordinator_->Signal(SIGKILL);  // it waits for workers
+}
+
+void TrialRun::OnAgentEnd(const Agent& agent, int wait_status) {
   const SweepHost& host = options_.hosts[agent.host];
-  if (host.command.empty()) return;
+  if (host.command.empty()) {
+    why_agent_ended_ = agent.process.CauseOfEnd(wait_status);
+    return;
+  }
   const auto lived = std::chrono::duration_cast<milliseconds>(Clock::now() - agent.began);
   const auto out = options_.health->OnEnd(agent.host, lived, Clock::now());
   if (!out.has_value()) return;
   LogWarning("host ", host.name, " is left out for ", out->count(),
-             " s, as agents do not stay there: ", agent.process.LastLogLine());
+             " s, as agents do not stay there: ", agent.process.CauseOfEnd(wait_status));
 }
 
 void TrialRun::LookAfterAgents() {
@@ -179,13 +207,14 @@ void TrialRun::LookAfterAgents() {
     // One that came shortly before the end may have found nobody who would tell it of that.
     const bool new_at_end = ended_at_.has_value() && *ended_at_ - agent->began < kGrace;
     if (new_at_end || (ended_at_.has_value() && now - *ended_at_ >= kGrace)) agent->process.KillGroup();
-    if (!agent->process.TryWait().has_value()) {
+    const std::optional<int> wait_status = agent->process.TryWait();
+    if (!wait_status.has_value()) {
       ++agent;
       continue;
     }
     if (!agent->leaves_since.has_value() && !end_.has_value()) {
       next_agent_at_ = now + kAgentInterval;
-      OnAgentEnd(*agent);
+      OnAgentEnd(*agent, *wait_status);
     }
     agent = agents_.erase(agent);
   }
@@ -197,6 +226,9 @@ void TrialRun::LookAfterAgents() {
       if (const absl::Status started = StartAgent(host); !started.ok()) {
         LogWarning(started.message());
         next_agent_at_ = now + kAgentInterval;
+      } else if (!why_agent_ended_.empty()) {  // else the run had ended, and the agent was the first to hear of it
+        LogWarning("an agent of ", directory_.root(), " had ended, and is started again: ", why_agent_ended_);
+        why_agent_ended_.clear();
       }
     } else if (staying > wanted_[host]) {
       // The one that came last has the least to hand on.

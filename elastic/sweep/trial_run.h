@@ -22,6 +22,7 @@
 #include "elastic/agent/child_process.h"
 #include "elastic/sweep/host_health.h"
 #include "elastic/sweep/sweep_config.h"
+#include "elastic/sweep/worker_ends.h"
 #include "elastic/sweep/worker_share.h"
 #include "framework/config/config.h"
 #include "framework/metrics/run_directory.h"
@@ -37,7 +38,7 @@ class TrialRun {
     HostHealth* health = nullptr;  // must outlive it
   };
   struct End {
-    int exit_code = 0;  // of the coordinator: 128 + signal if it was stopped
+    int exit_code = 0;  // of the coordinator: above 128 if the run was stopped, EXIT_FAILURE if it was given up
     std::string cause;  // why, where it is no success
   };
 
@@ -62,7 +63,8 @@ class TrialRun {
 
   struct Agent {
     size_t host = 0;
-    int64_t number = 0;  // in the name of its node
+    int64_t number = 0;
+    std::string node;  // its name has `number`
     ChildProcess process;
     Clock::time_point began;
     std::optional<Clock::time_point> leaves_since;
@@ -71,9 +73,10 @@ class TrialRun {
   absl::Status StartCoordinator();
   absl::Status StartAgent(size_t host);
   void TellToLeave(Agent& agent) const;
-  void OnAgentEnd(const Agent& agent);
+  void OnAgentEnd(const Agent& agent, int wait_status);
   void LookAfterCoordinator();
   void LookAfterAgents();
+  void GiveUpIfWorkersCannotLive();
   void TakeEnd(int wait_status);
   ChildCommand CommandOf(const char* command, const std::string& log) const;
 
@@ -83,10 +86,14 @@ class TrialRun {
   std::optional<ChildProcess> coordinator_;
   std::string address_;  // of the coordinator; empty until it listens
   std::list<Agent> agents_;
+  std::string why_agent_ended_;  // of one here that was to stay
   WorkersByHost wanted_;
   int64_t lost_coordinators_ = 0;
+  WorkerEnds ends_;
+  std::optional<std::string> given_up_;  // why
   bool stopping_ = false;
   std::optional<Clock::time_point> ended_at_, next_agent_at_;
+  Clock::time_point next_look_{};  // at how workers have ended
   std::optional<End> end_;
 };
 

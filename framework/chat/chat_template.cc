@@ -9,24 +9,12 @@
 #include "framework/base/status.h"
 
 namespace holdfast {
-namespace {
 
 using jinja::Dict;
 using jinja::Items;
 using jinja::Rendered;
 using jinja::Span;
 using jinja::Value;
-
-absl::StatusOr<std::optional<int32_t>> EndOfText(const Tokenizer& tokenizer, const TokenizerSettings& settings) {
-  const auto name = settings.special_tokens.find("eos_token");
-  if (name == settings.special_tokens.end()) return tokenizer.end_of_text();
-  ASSIGN_OR_RETURN(const std::vector<int32_t> tokens, tokenizer.Encode(name->second));
-  if (tokens.size() == 1) return tokens[0];
-  return absl::InvalidArgumentError(
-      absl::StrCat("eos_token \"", name->second, "\" of tokenizer_config.json is no token of tokenizer.json"));
-}
-
-}  // namespace
 
 absl::StatusOr<ChatTemplate> ChatTemplate::Open(const std::string& directory, const ChatOptions& options) {
   ChatTemplate chat;
@@ -145,11 +133,12 @@ absl::StatusOr<Span> ChatTemplate::SpanOfTurn(const Conversation& conversation, 
   if (!absl::StartsWith(text, end) && eos != settings_.special_tokens.end() && absl::EndsWith(end, eos->second)) {
     end.remove_suffix(eos->second.size());
   }
-  if (!absl::StartsWith(end, before->text) || !absl::StartsWith(text, end)) {
+  const bool is_as_asked = absl::StartsWith(end, before->text);
+  if (!is_as_asked || !absl::StartsWith(text, end)) {
     return absl::FailedPreconditionError(absl::StrCat(
-        where,
-        ": the chat template writes it otherwise when messages follow or when it is asked for, so it cannot be "
-        "told what is to be learned; learn only the last turn, or mark it in the template with {% generation %}"));
+        where, ": the chat template writes it otherwise when ", is_as_asked ? "messages follow" : "it is asked for",
+        ", so it cannot be told what is to be learned; ", is_as_asked ? "learn only the last turn, or " : "",
+        "mark it in the template with {% generation %}"));
   }
   return Span{before->text.size(), end.size()};
 }
@@ -171,13 +160,8 @@ absl::StatusOr<ChatTokens> ChatTemplate::EncodeText(const std::string& text, con
 absl::StatusOr<ChatTokens> ChatTemplate::EncodeTexts(const Conversation& conversation) const {
   const std::string text = conversation.prompt + conversation.completion;
   ASSIGN_OR_RETURN(ChatTokens all, EncodeText(text, {{conversation.prompt.size(), text.size()}}));
-  const std::vector<int32_t>& prefix = settings_.prefix;
-  const bool has_prefix =
-      all.tokens.size() >= prefix.size() && std::equal(prefix.begin(), prefix.end(), all.tokens.begin());
-  if (!has_prefix) {
-    all.tokens.insert(all.tokens.begin(), prefix.begin(), prefix.end());
-    all.learned.insert(all.learned.begin(), prefix.size(), 0);
-  }
+  PutBefore(settings_.prefix, all.tokens);
+  all.learned.insert(all.learned.begin(), all.tokens.size() - all.learned.size(), 0);
   if (end_of_text_.has_value() && (all.tokens.empty() || all.tokens.back() != *end_of_text_)) {
     all.tokens.push_back(*end_of_text_);
     all.learned.push_back(1);

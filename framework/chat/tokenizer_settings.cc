@@ -124,4 +124,18 @@ absl::StatusOr<TokenizerSettings> ReadTokenizerSettings(const std::string& direc
   return settings;
 }
 
+void PutBefore(const std::vector<int32_t>& prefix, std::vector<int32_t>& tokens) {
+  const bool is_there = tokens.size() >= prefix.size() && std::equal(prefix.begin(), prefix.end(), tokens.begin());
+  if (!is_there) tokens.insert(tokens.begin(), prefix.begin(), prefix.end());
+}
+
+absl::StatusOr<std::optional<int32_t>> EndOfText(const Tokenizer& tokenizer, const TokenizerSettings& settings) {
+  const auto name = settings.special_tokens.find("eos_token");
+  if (name == settings.special_tokens.end()) return tokenizer.end_of_text();
+  ASSIGN_OR_RETURN(const std::vector<int32_t> tokens, tokenizer.Encode(name->second));
+  if (tokens.size() == 1) return tokens[0];
+  return absl::InvalidArgumentError(
+      absl::StrCat("eos_token \"", name->second, "\" of tokenizer_config.json is no token of tokenizer.json"));
+}
+
 }  // namespace holdfast

@@ -3,10 +3,12 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "framework/data/tokenizer.h"
 
 namespace holdfast {
 
@@ -18,5 +20,11 @@ struct TokenizerSettings {
 
 /// Of a directory that holds tokenizer.json.
 absl::StatusOr<TokenizerSettings> ReadTokenizerSettings(const std::string& directory);
+
+/// `prefix` of the settings before the tokens of a text, unless they begin with it.
+void PutBefore(const std::vector<int32_t>& prefix, std::vector<int32_t>& tokens);
+
+/// The token that ends a text: "eos_token" of the settings if they name one, else the tokenizer's own.
+absl::StatusOr<std::optional<int32_t>> EndOfText(const Tokenizer& tokenizer, const TokenizerSettings& settings);
 
 }  // namespace holdfast

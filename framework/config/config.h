@@ -126,7 +126,8 @@ struct S3Config {
 struct DataConfig {
   std::vector<std::string> train;       // required: token files (llm.c .bin), paths or s3://bucket/name
   std::vector<std::string> validation;  // may be empty
-  /// "bytes" or path of a Hugging Face tokenizer.json; used by sampling and saved. Not set: that of train.init_from.
+  /// "bytes" or path of a Hugging Face tokenizer.json or its directory; used by sampling and saved. Not set: that of
+  /// train.init_from.
   std::string tokenizer = "bytes";
   bool shuffle = true;
   /// Documents that were packed one after another do not see each other, and positions restart with each. Files that

@@ -1,5 +1,8 @@
 #include "framework/data/tokenizer.h"
 
+#include <filesystem>
+
+#include "absl/strings/str_cat.h"
 #include "framework/base/files.h"
 #include "framework/base/status.h"
 #include "framework/data/bpe_tokenizer.h"
@@ -54,9 +57,14 @@ std::unique_ptr<const Tokenizer> MakeTokenizer(BpeSpec spec) {
   return std::make_unique<const BpeTokenizer>(std::move(spec), std::get<ByteLevelSteps>(std::move(steps)));
 }
 
+std::string TokenizerFileOf(const std::string& name) {
+  std::error_code error;
+  return std::filesystem::is_directory(name, error) ? absl::StrCat(name, "/tokenizer.json") : name;
+}
+
 absl::StatusOr<std::unique_ptr<const Tokenizer>> OpenTokenizer(const std::string& name) {
   if (name == "bytes") return std::make_unique<const ByteTokenizer>();
-  auto content = ReadFile(name, kTokenizerBytesMax);
+  auto content = ReadFile(TokenizerFileOf(name), kTokenizerBytesMax);
   if (!content.ok()) return Annotate(content.status(), "tokenizer (\"bytes\" or a tokenizer.json)");
   auto spec = ParseTokenizerJson(*content);
   if (!spec.ok()) return Annotate(spec.status(), name);

@@ -49,9 +49,12 @@ class Tokenizer {
   virtual std::optional<int32_t> begin_of_text() const { return end_of_text(); }
 };
 
-/// "bytes": token = byte, vocabulary of 256, no end of text. Otherwise the path of a tokenizer.json: BPE models with a
-/// ByteLevel pre-tokenizer (alone, or after a Split by regular expression), or with byte_fallback and ▁ for spaces;
-/// anything else is Unimplemented and named.
+/// The file of a tokenizer whose directory is named; any other name as it is.
+std::string TokenizerFileOf(const std::string& name);
+
+/// "bytes": token = byte, vocabulary of 256, no end of text. Otherwise the path of a tokenizer.json, or of its
+/// directory: BPE models with a ByteLevel pre-tokenizer (alone, or after a Split by regular expression), or with
+/// byte_fallback and ▁ for spaces; anything else is Unimplemented and named.
 absl::StatusOr<std::unique_ptr<const Tokenizer>> OpenTokenizer(const std::string& name);
 
 /// InvalidArgument if it has tokens beyond a model's vocabulary. `name` as for OpenTokenizer.

@@ -31,8 +31,8 @@ constexpr size_t kAddedTokenBytesMax = 4096;          // a text full of beginnin
 constexpr char kGpt2Pattern[] = R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 
 // In the order in which they are looked for.
-constexpr std::array kEndOfTextNames = {"<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>"};
-constexpr std::array kBeginOfTextNames = {"<|begin_of_text|>", "<s>", "<bos>"};
+constexpr std::array kEndOfTextNames = {"<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>", "<｜end▁of▁sentence｜>"};
+constexpr std::array kBeginOfTextNames = {"<|begin_of_text|>", "<s>", "<bos>", "<｜begin▁of▁sentence｜>"};
 
 bool IsAbsent(const Json& object, const char* key) {
   const auto found = object.find(key);

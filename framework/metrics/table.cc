@@ -60,11 +60,9 @@ std::string Table::ToText() const {
 }
 
 std::string Table::ToCsv() const {
-  std::string csv = absl::StrCat(absl::StrJoin(columns, ","), "\n");
-  for (const auto& row : rows) {
-    absl::StrAppend(
-        &csv, absl::StrJoin(row, ",", [](std::string* out, const Cell& cell) { out->append(CellCsv(cell)); }), "\n");
-  }
+  const auto cell = [](std::string* out, const Cell& of) { out->append(CellCsv(of)); };
+  std::string csv = absl::StrCat(absl::StrJoin(columns, ",", cell), "\n");
+  for (const auto& row : rows) absl::StrAppend(&csv, absl::StrJoin(row, ",", cell), "\n");
   return csv;
 }
 

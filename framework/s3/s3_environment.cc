@@ -66,8 +66,12 @@ absl::StatusOr<S3Credentials> FindS3Credentials(const std::string& region, const
                                      .session_name = FirstOf({"AWS_ROLE_SESSION_NAME"}, "holdfast"),
                                      .ca_file = ca_file});
   }
-  absl::StatusOr<S3Credentials> of_file = FromFile(CredentialsPath(), FirstOf({"AWS_PROFILE"}, "default"));
+  const std::string profile = Environment("AWS_PROFILE");
+  absl::StatusOr<S3Credentials> of_file = FromFile(CredentialsPath(), profile.empty() ? "default" : profile);
   if (of_file.ok() || !absl::IsNotFound(of_file.status())) return of_file;
+  if (!profile.empty()) {  // whoever names one means no other credentials
+    return absl::InvalidArgumentError(absl::StrCat("AWS_PROFILE is ", profile, ": ", of_file.status().message()));
+  }
 
   const std::string relative = Environment("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI");
   const std::string full = Environment("AWS_CONTAINER_CREDENTIALS_FULL_URI");

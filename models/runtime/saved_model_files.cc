@@ -43,7 +43,8 @@ std::optional<SpecialToken> Find(const Tokenizer& tokenizer, const std::optional
 
 }  // namespace
 
-absl::StatusOr<SavedModelFiles> MakeSavedModelFiles(const ModelConfig& model, const std::string& tokenizer) {
+absl::StatusOr<SavedModelFiles> MakeSavedModelFiles(const ModelConfig& model, const std::string& named) {
+  const std::string tokenizer = named == kBytes ? named : TokenizerFileOf(named);
   ASSIGN_OR_RETURN(const auto opened, OpenTokenizer(tokenizer));
   RETURN_IF_ERROR(CheckVocabulary(*opened, tokenizer, model.vocab_size));
   SavedModelFiles files;

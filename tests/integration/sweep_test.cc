@@ -279,6 +279,9 @@ TEST_F(Sweep, SaysWhatIsWrong) {
               AllOf(HasSubstr(" trials have failed"), HasSubstr("num_heads")));
   EXPECT_THAT(fails("", "budget: {trials: 2}\nspace:\n  model.num_heads: {choices: [3, 5]}\n"),
               AllOf(HasSubstr("all 2 trials have failed; trial 0 {"), HasSubstr("is not a multiple of num_heads")));
+  EXPECT_THAT(fails(", set: [\"data.validation=[]\", train.validate_every_steps=0]", "budget: {trials: 3}\n" + rates),
+              AllOf(HasSubstr("all 3 trials have failed"), HasSubstr("and data.validation is empty; name token files"),
+                    Not(HasSubstr("steps 1 to"))));
   EXPECT_THAT(fails("", "budget: {flops: 10}\n" + rates), HasSubstr("does not fit into budget.flops"));
   EXPECT_THAT(fails("", rates), HasSubstr("nothing limits the search"));
   const std::string patience =

@@ -242,6 +242,31 @@ TEST_F(TrainTest, SamplesOfManyPromptsAreThoseOfEachAlone) {
   }
 }
 
+TEST_F(TrainTest, ASampleBeginsAndEndsAsTheTokenizersSettingsSay) {
+  ASSERT_EQ(Train("a").exit_code, 0);
+  const auto sample = [&](const char* prompt) {
+    const CommandResult result = RunHoldfast(
+        {"sample", Path("a"), "--prompt", prompt, "--tokens", "20", "--temperature", "0", "--log-level", "error"});
+    EXPECT_EQ(result.exit_code, 0) << result.output;
+    return result.output.substr(std::string(prompt).size());
+  };
+  const std::string text = sample("line");
+  const size_t letter = text.find_first_of("abcdefghijklmnopqrstuvwxyz", 1);
+  ASSERT_NE(letter, std::string::npos) << text;
+  const std::string end = text.substr(letter, 1);
+  const std::string settings = Path("a/model/tokenizer_config.json");
+  WriteAll(settings, R"({"eos_token": ")" + end + R"("})");
+  EXPECT_EQ(sample("line"), text.substr(0, text.find(end)) + "\n");
+  const std::string tokenizer = ReadAll(Path("a/model/tokenizer.json"));
+  const std::string processor = R"("post_processor":{"type":"TemplateProcessing","single":[{"SpecialToken":{"id":"l",
+      "type_id":0}},{"Sequence":{"id":"A","type_id":0}}],"pair":[],"special_tokens":{"l":{"id":"l","ids":[108],
+      "tokens":["l"]}}},)";
+  WriteAll(Path("a/model/tokenizer.json"), "{" + processor + tokenizer.substr(tokenizer.find('{') + 1));
+  fs::remove(settings);
+  EXPECT_EQ(sample("ine"), text);
+  EXPECT_EQ(sample("line"), text) << "which begins so by itself";
+}
+
 TEST_F(TrainTest, ASampleEndsWithTheContextAndBadPromptsAreErrors) {
   ASSERT_EQ(Train("a").exit_code, 0);
   const CommandResult full = RunHoldfast({"sample", Path("a"), "--prompt", "line", "--tokens", "100"});

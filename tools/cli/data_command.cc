@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <filesystem>
 #include <functional>
 #include <map>
 #include <memory>
@@ -11,6 +12,7 @@
 #include <vector>
 
 #include "absl/strings/str_format.h"
+#include "framework/base/files.h"
 #include "framework/base/status.h"
 #include "framework/data/byte_level.h"
 #include "framework/data/pack.h"
@@ -220,7 +222,9 @@ absl::StatusOr<int> DataPackCommand::PackText() const {
 }
 
 absl::StatusOr<int> DataPackCommand::PackChat() const {
-  ASSIGN_OR_RETURN(const ChatTemplate opened, ChatTemplate::Open(tokenizer, chat_options));
+  const bool is_file = std::filesystem::path(tokenizer).filename() == "tokenizer.json";
+  ASSIGN_OR_RETURN(const ChatTemplate opened,
+                   ChatTemplate::Open(is_file ? DirectoryOf(tokenizer) : tokenizer, chat_options));
   PackBar bar;
   const PackConversationsOptions pack{.paths = {.inputs = options.inputs,
                                                 .output = options.output,
@@ -307,8 +311,7 @@ void DataPackCommand::AddTo(CLI::App& command) {
   command.add_option("--out", options.output, "token file to write; its index goes beside it")->required();
   AddPlaceOptions(command, places);
   command
-      .add_option("--tokenizer", tokenizer,
-                  "bytes, or the path of a Hugging Face tokenizer.json; with --chat the directory of one")
+      .add_option("--tokenizer", tokenizer, "bytes, or the path of a Hugging Face tokenizer.json, or of its directory")
       ->capture_default_str();
   using Format = PackOptions::Format;
   const std::map<std::string, Format> formats = {

@@ -13,6 +13,7 @@
 #include "framework/base/log.h"
 #include "framework/base/status.h"
 #include "framework/chat/chat_template.h"
+#include "framework/chat/tokenizer_settings.h"
 #include "framework/data/document_reader.h"
 #include "framework/metrics/progress.h"
 #include "models/stop_text.h"
@@ -116,9 +117,17 @@ absl::StatusOr<std::vector<std::string>> SampleCommand::Prompts() const {
 
 absl::StatusOr<SampleCommand::Start> SampleCommand::StartOf(const SavedModel& saved,
                                                             const std::vector<std::string>& given) const {
-  Start start{.texts = given, .ends = {}};
+  Start start{.texts = given, .prefix = {}, .ends = {}};
   if (saved.tokenizer->end_of_text().has_value()) start.ends.push_back(*saved.tokenizer->end_of_text());
-  if (!chat) return start;
+  if (!chat) {
+    // Where they differ, text that was packed without a template ends with the one, prompts with completions (`data
+    // pack --chat`) with the other.
+    ASSIGN_OR_RETURN(const TokenizerSettings settings, ReadTokenizerSettings(saved.directory));
+    start.prefix = settings.prefix;
+    ASSIGN_OR_RETURN(const std::optional<int32_t> end, EndOfText(*saved.tokenizer, settings));
+    if (end.has_value()) start.ends.push_back(*end);
+    return start;
+  }
   ASSIGN_OR_RETURN(const ChatTemplate opened,
                    ChatTemplate::Open(saved.directory, {.date = date.empty() ? Today() : date}));
   for (std::string& text : start.texts) {
@@ -135,12 +144,12 @@ absl::StatusOr<SampleCommand::Start> SampleCommand::StartOf(const SavedModel& sa
   return start;
 }
 
-absl::StatusOr<std::vector<SampleRequest>> SampleCommand::Requests(const SavedModel& saved,
-                                                                   const std::vector<std::string>& texts) const {
+absl::StatusOr<std::vector<SampleRequest>> SampleCommand::Requests(const SavedModel& saved, const Start& start) const {
   const int64_t longest = saved.config.max_sequence_length;
   std::vector<SampleRequest> requests;
-  for (size_t i = 0; i < texts.size(); ++i) {
-    ASSIGN_OR_RETURN(const std::vector<int32_t> tokens, saved.tokenizer->Encode(texts[i]));
+  for (size_t i = 0; i < start.texts.size(); ++i) {
+    ASSIGN_OR_RETURN(std::vector<int32_t> tokens, saved.tokenizer->Encode(start.texts[i]));
+    PutBefore(start.prefix, tokens);
     if (tokens.empty()) return absl::InvalidArgumentError(absl::StrCat("prompt ", i + 1, " is empty"));
     if (static_cast<int64_t>(tokens.size()) > longest) {
       return absl::InvalidArgumentError(
@@ -158,7 +167,7 @@ absl::StatusOr<int> SampleCommand::Run() const {
     return absl::FailedPreconditionError(model + " has no tokenizer.json, so text cannot be sampled from it");
   }
   ASSIGN_OR_RETURN(const Start start, StartOf(saved, given));
-  ASSIGN_OR_RETURN(const std::vector<SampleRequest> requests, Requests(saved, start.texts));
+  ASSIGN_OR_RETURN(const std::vector<SampleRequest> requests, Requests(saved, start));
   int64_t context = 0;
   for (const SampleRequest& request : requests) {
     const int64_t needed = static_cast<int64_t>(request.prompt.size()) + options.tokens;

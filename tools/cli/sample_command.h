@@ -33,12 +33,12 @@ struct SampleCommand {
   absl::StatusOr<std::vector<std::string>> Prompts() const;
   struct Start {
     std::vector<std::string> texts;  // of each prompt, what the model continues
+    std::vector<int32_t> prefix;     // tokens before it, unless it begins with them
     std::vector<int32_t> ends;       // tokens after which there is no more
   };
   absl::StatusOr<Start> StartOf(const SavedModel& saved, const std::vector<std::string>& given) const;
   /// `samples` for each prompt.
-  absl::StatusOr<std::vector<SampleRequest>> Requests(const SavedModel& saved,
-                                                      const std::vector<std::string>& texts) const;
+  absl::StatusOr<std::vector<SampleRequest>> Requests(const SavedModel& saved, const Start& start) const;
 };
 
 }  // namespace holdfast

@@ -50,6 +50,12 @@ std::pair<double, std::string> LastTrainingLoss(const std::vector<StepMetrics>& 
           absl::StrCat("mean of training steps ", steps[steps.size() - count].step, " to ", steps.back().step)};
 }
 
+/// Else its loss is that of a rate that has not come down, which says nothing of its size.
+bool HasWholeSchedule(const Config& config) {
+  return config.schedule.name == ScheduleKind::kConstant ||
+         config.schedule.length(config.train.steps) == config.train.steps;
+}
+
 /// The digests and the loss of the weights it begins with are in the resolved config: nothing is looked up here.
 absl::StatusOr<Config> ReadRunConfig(const RunDirectory& directory) {
   return LoadStoredConfig(directory.config(), FamilyPresets());
@@ -88,9 +94,7 @@ std::vector<Observation> TrialObservations(const SweepConfig& config, const Swee
   for (const PlannedTrial& trial : plan.trials()) {
     if (!trial.ended || !trial.result->measured || !trial.setup.has_value()) continue;
     const Config& of = trial.setup->config;
-    const bool whole =
-        of.schedule.name == ScheduleKind::kConstant || of.schedule.length(of.train.steps) == of.train.steps;
-    if (!whole || of.trains_part()) continue;
+    if (!HasWholeSchedule(of) || of.trains_part()) continue;
     seen.push_back(ObservationOf(of, static_cast<double>(of.batch.step_tokens() * trial.result->steps),
                                  trial.result->value, absl::StrCat("trial ", trial.number)));
   }
@@ -115,6 +119,12 @@ absl::StatusOr<FinishedRun> ReadFinishedRun(const std::string& run_dir) {
     return absl::FailedPreconditionError(absl::StrCat("run ", run_dir,
                                                       " has not ended: ", steps.empty() ? 0 : steps.back().step, " of ",
                                                       run.config.train.steps, " steps are done"));
+  }
+  if (!HasWholeSchedule(run.config)) {
+    const int64_t done = run.config.train.steps;
+    return absl::FailedPreconditionError(
+        absl::StrCat("run ", run_dir, " ended at step ", done, " of ", run.config.schedule.length(done),
+                     " of its schedule (schedule.total_steps), before its ", "learning rate had come down"));
   }
   double loss = 0;
   if (ending.validation.has_value()) {

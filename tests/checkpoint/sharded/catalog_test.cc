@@ -164,6 +164,23 @@ TEST_F(CatalogTest, WhatIsDeletedMeanwhileIsNeitherValidNorRejected) {
   EXPECT_TRUE(catalog->rejected.empty());
 }
 
+/// Says of manifests that they are not there, and lists them.
+class ForgetfulStorage final : public FaultStorage {
+ public:
+  using FaultStorage::FaultStorage;
+  absl::Status ReadAt(const std::string& name, uint64_t, absl::Span<std::byte>) override {
+    return absl::NotFoundError(name);
+  }
+  absl::StatusOr<uint64_t> Size(const std::string& name) override { return absl::NotFoundError(name); }
+};
+
+TEST_F(CatalogTest, WhatIsListedAndNotFoundIsNoDeletedCheckpoint) {
+  ASSERT_NO_FATAL_FAILURE(Make({1, 1}));
+  ForgetfulStorage forgetful(*storage_);
+  const auto catalog = ScanCheckpoints(forgetful);
+  EXPECT_TRUE(absl::IsUnavailable(catalog.status())) << catalog.status();
+}
+
 TEST_F(CatalogTest, DeletionTakesThatOneOnly) {
   for (int64_t step : {1, 10, 11}) ASSERT_NO_FATAL_FAILURE(Make({step, 1}));
   ASSERT_NO_FATAL_FAILURE(Make({1, 11}));

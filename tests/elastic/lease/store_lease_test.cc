@@ -269,6 +269,8 @@ TEST_F(EtcdStoreTest, AnswersOfSomethingElseAreNoLease) {
   }
   answer("200 OK", "[]");
   EXPECT_TRUE(absl::IsUnavailable(store.Replace("", "a").status()));
+  answer("200 OK", R"({"header":{"revision":"3"},"succeeded":"yes"})");
+  EXPECT_TRUE(absl::IsAborted(store.Replace("", "a").status()));
   answer("503 Service Unavailable", R"({"error":"etcdserver: no leader"})");
   EXPECT_TRUE(absl::IsUnavailable(store.Read().status()));
   answer("404 Not Found", "page not found");

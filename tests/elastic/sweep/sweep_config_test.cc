@@ -114,6 +114,26 @@ TEST(SweepConfig, RungsAndStepsInTheSpaceContradictEachOther) {
               AllOf(HasSubstr("s.yaml:4: space.train.steps"), HasSubstr("rungs")));
 }
 
+TEST(SweepConfig, ATrialHasOneValueOfAKey) {
+  const std::string top = "sweep: {config: b.yaml, strategy: grid}\nspace:\n";
+  EXPECT_EQ(
+      Error(top + "  optimizer.lr: {low: 1e-4, high: 1e-1, points: 3}\n"
+                  "  size: {choices: [model.hidden_size=64 optimizer.lr=1e-3, model.hidden_size=128]}\n"),
+      "s.yaml:4: space.size: sets optimizer.lr, as space.optimizer.lr does; a trial can have one value of it only");
+  const std::string either =
+      "  optimizer.name: {choices: [adamw, lion]}\n"
+      "  adamw: {choices: [optimizer.lr=1e-3, optimizer.lr=1e-2], when: optimizer.name=adamw}\n"
+      "  lion: {choices: [optimizer.lr=1e-4], when: optimizer.name=";
+  EXPECT_EQ(Error(top + either + "lion}\n"), "");
+  EXPECT_THAT(Error(top + either + "adamw}\n"), HasSubstr("s.yaml:5: space.lion: sets optimizer.lr, as space.adamw"));
+}
+
+TEST(SweepConfig, AGridHasTwoPointsOrMore) {
+  EXPECT_THAT(Error("sweep: {config: b.yaml, strategy: grid}\n"
+                    "space:\n  optimizer.lr: {low: 1e-4, high: 1e-1, points: 1}\n"),
+              HasSubstr("space.optimizer.lr.points: must be between 2 and"));
+}
+
 TEST(SweepConfig, WhatDecidesTheTrialsIsInTheIdentityAndWhatDoesNotIsNot) {
   auto config = *ParseSweepConfig(kGood, "s.yaml");
   const std::string before = IdentityText(config);

@@ -91,5 +91,51 @@ TEST_F(TrialRunTest, ACoordinatorThatIsKilledComesBackWhereItsAgentsKnowIt) {
   EXPECT_THAT(said.str(), HasSubstr("--listen 127.0.0.1:11\n"));
 }
 
+// Agents that live, whose workers do not: nothing ends by itself.
+TEST_F(TrialRunTest, WorkersThatCannotLiveEndTheRun) {
+  const std::string binary = Binary("echo 127.0.0.1:11 >$address.new; mv $address.new $address; sleep 60\n");
+  TrialRun run(Config(), RunDirectory((directory_ / "runs/a").string()),
+               {.binary = binary, .listen = "127.0.0.1", .hosts = {{.name = "w"}}, .health = &health_});
+  ASSERT_TRUE(run.Start({2}).ok());
+  ASSERT_THAT(WaitForAgent(run), HasSubstr("--node w-"));
+  const auto ends = [&](const char* worker) {
+    std::ofstream(directory_ / "runs/a/events.jsonl", std::ios::app)
+        << R"({"time":1.5,"event":"worker_exited","worker":")" << worker
+        << R"(","cause":"killed by signal 9","restarting":1})"
+        << "\n";
+  };
+  const auto tick = [&run](std::chrono::milliseconds time) {
+    for (const auto begin = std::chrono::steady_clock::now();
+         !run.end().has_value() && std::chrono::steady_clock::now() - begin < time;) {
+      run.Tick();
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
+  };
+  for (int i = 0; i < 50; ++i) ends("w-0/0");
+  tick(std::chrono::milliseconds(1500));
+  EXPECT_FALSE(run.end().has_value()) << "the other one lives: " << run.end()->cause;
+  for (int i = 0; i < 5; ++i) ends("w-1/0");
+  tick(kDeadline);
+  ASSERT_TRUE(run.end().has_value());
+  EXPECT_EQ(run.end()->exit_code, EXIT_FAILURE);
+  EXPECT_EQ(run.end()->cause,
+            "workers end again and again, and no step is committed between; w-0/0 did 50 times, at last: killed by "
+            "signal 9");
+}
+
+TEST_F(TrialRunTest, ACoordinatorThatIsKilledAgainAndAgainEndsTheRunByAnError) {
+  TrialRun run(Config(), RunDirectory((directory_ / "runs/a").string()),
+               {.binary = Binary("kill -9 $$\n"), .listen = "127.0.0.1", .hosts = {{.name = "w"}}, .health = &health_});
+  ASSERT_TRUE(run.Start({1}).ok());
+  for (const auto begin = std::chrono::steady_clock::now();
+       !run.end().has_value() && std::chrono::steady_clock::now() - begin < kDeadline;) {
+    run.Tick();
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  ASSERT_TRUE(run.end().has_value());
+  EXPECT_EQ(run.end()->exit_code, EXIT_FAILURE);
+  EXPECT_EQ(run.end()->cause, "coordinator killed by signal 9");
+}
+
 }  // namespace
 }  // namespace holdfast

@@ -555,7 +555,19 @@ TEST(Tokenizer, BrokenFiles) {
   const auto missing = OpenTokenizer("/nonexistent/tokenizer.json");
   EXPECT_EQ(missing.status().code(), absl::StatusCode::kNotFound);
   EXPECT_THAT(Message(missing.status()), HasSubstr("/nonexistent/tokenizer.json"));
-  EXPECT_EQ(OpenTokenizer(kGolden).status().code(), kInvalid);
+  const auto empty = OpenTokenizer(kGolden);
+  EXPECT_EQ(empty.status().code(), absl::StatusCode::kNotFound);
+  EXPECT_THAT(Message(empty.status()), HasSubstr("/tokenizer.json"));
+}
+
+TEST(Tokenizer, MayBeNamedByItsDirectory) {
+  const std::string directory = std::string(HOLDFAST_SOURCE_DIR) + "/tests/framework/chat/golden/deepseek";
+  const auto of_directory = OpenTokenizer(directory), of_file = OpenTokenizer(directory + "/tokenizer.json");
+  ASSERT_TRUE(of_directory.ok() && of_file.ok()) << of_directory.status();
+  EXPECT_EQ((*of_directory)->Encode("a text").value(), (*of_file)->Encode("a text").value());
+  const auto end = (*of_file)->end_of_text();
+  ASSERT_TRUE(end.has_value());
+  EXPECT_EQ((*of_file)->Decode({*end}), "<｜end▁of▁sentence｜>");
 }
 
 }  // namespace

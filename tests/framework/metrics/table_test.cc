@@ -20,6 +20,11 @@ TEST(Table, AsTextCsvAndJson) {
   EXPECT_THAT(table.ToJson(), HasSubstr("\"n\": null"));
 }
 
+TEST(Table, AColumnOfACsvMayBeCalledAnything) {
+  const Table table{.name = "t", .columns = {"a,b", "n"}, .rows = {{1.0, 2.0}}};
+  EXPECT_EQ(table.ToCsv(), "\"a,b\",n\n1,2\n");
+}
+
 TEST(Table, NumbersInCsvAreShortAndReadBackAsTheSame) {
   const Table table{.name = "t",
                     .columns = {"n"},

@@ -131,6 +131,18 @@ TEST_F(Credentials, TheFirstThatIsThere) {
   }
 }
 
+TEST_F(Credentials, AProfileThatIsNamedIsNotReplacedByOthers) {
+  Write(".aws/credentials", kFile);
+  answers_["/creds"] = Answer(Json("C1"));
+  const std::string container = service_.url() + "/creds";
+  for (const std::string& home : {directory_, directory_ + "/nowhere"}) {
+    const Environment set({{"HOME", home}, {"AWS_PROFILE", "othr"}, {"AWS_CONTAINER_CREDENTIALS_FULL_URI", container}});
+    const absl::Status none = Find().status();
+    EXPECT_EQ(none.code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_THAT(TextOf(none), HasSubstr("AWS_PROFILE is othr"));
+  }
+}
+
 TEST_F(Credentials, WhatIsMissingIsSaid) {
   {
     const Environment set({{"AWS_SECRET_ACCESS_KEY", "E2"}, {"HOME", directory_}});

@@ -1,0 +1,36 @@
+#pragma once
+// How often the workers of a run have ended since it last committed a step, by what events.jsonl says of them. An agent
+// starts its workers again, and a run waits for workers, so a trial whose workers cannot live would never end by
+// itself. Thread-safety: none.
+
+#include <cstdint>
+#include <map>
+#include <string>
+
+#include "framework/metrics/run_directory.h"
+
+namespace holdfast {
+
+class WorkerEnds {
+ public:
+  /// Counts what comes from now on.
+  explicit WorkerEnds(RunDirectory directory);
+
+  /// Reads what was written since; a committed step that is beyond all before sets all counts to 0.
+  void Look();
+  struct Ends {
+    int64_t count = 0;
+    std::string cause;  // of the last one
+  };
+  /// Of a worker, by its name.
+  Ends Of(const std::string& worker) const;
+
+ private:
+  void ReadEvents();
+
+  const RunDirectory directory_;
+  std::map<std::string, Ends> ends_;
+  int64_t read_ = 0, step_ = 0;  // bytes of events.jsonl; the last step that is recorded
+};
+
+}  // namespace holdfast

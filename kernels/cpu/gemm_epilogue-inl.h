@@ -62,8 +62,14 @@ HWY_INLINE char* ElementAt(const Matrix& m, int64_t row, int64_t col) {
 /// Of C, beyond which it is not found in any cache by whoever reads it next.
 constexpr int64_t kCachedBytesMax = int64_t{64} << 20;
 
-/// Whether C is the sums as they are, or rounded, so that a microkernel can write it.
+/// Whether C is the sums as they are, or rounded.
 inline bool IsSums(const GemmArgs& args) { return !args.accumulate && args.bias == nullptr && !args.gelu; }
+
+/// Whether a microkernel can write C.
+inline bool IsWrittenAtOnce(const GemmArgs& args) {
+  const bool is_added = args.accumulate && args.c.dtype == DType::kF32 && args.bias == nullptr && !args.gelu;
+  return IsSums(args) || is_added;
+}
 
 /// Whether C, sums as they are, goes past the caches: a weight gradient is large and read at the end of the step at the
 /// earliest, logits are larger than a cache, and lines that are overwritten whole need not be read first. Readers in

@@ -81,6 +81,7 @@ struct TileOut {
   enum class As : uint8_t {
     kF32,
     kF32PastCaches,  // rows begin at cache lines
+    kF32Added,       // to what is there
     kBF16,
   };
   void* rows;
@@ -112,6 +113,11 @@ HWY_INLINE void StoreSums(const TileOut& out, const SumsOf& sums_of) {
     case TileOut::As::kF32PastCaches:
       return ForVectors<kRows, kVectors>(
           sums_of, [&](V sums, int r, int64_t c) HWY_ATTR { hn::Stream(sums, d, f32 + r * stride + c); });
+    case TileOut::As::kF32Added:
+      return ForVectors<kRows, kVectors>(sums_of, [&](V sums, int r, int64_t c) HWY_ATTR {
+        float* const to = f32 + r * stride + c;
+        hn::StoreU(hn::Add(sums, hn::LoadU(d, to)), d, to);
+      });
     case TileOut::As::kBF16:
       return ForVectors<kRows, kVectors>(
           sums_of, [&](V sums, int r, int64_t c) HWY_ATTR { StoreBf16(d, sums, bf16 + r * stride + c); });

@@ -40,7 +40,8 @@ constexpr int64_t kDepthBlocks = 4;      // of a stripe: 256 words each
 constexpr int64_t kStripePanels = 4;     // 64 columns on AVX2, 128 on AVX-512: up to 256 or 512 KiB
 constexpr int64_t kBlockRowsMax = 4128;  // rows of A packed at a time: B is packed again for each block
 constexpr int64_t kBlockBytesMax = int64_t{16} << 20;
-constexpr int64_t kChunkRows = 96;  // x 256 words = 96 KiB of A beside the stripe of B
+constexpr int64_t kDepthBytes = int64_t{4} << 20;  // of A packed at a time where k is cut: each stripe reads it again
+constexpr int64_t kChunkRows = 96;                 // x 256 words = 96 KiB of A beside the stripe of B
 
 /// Up to so many rows B, which may come from memory, is asked for while the stripe before is multiplied.
 constexpr int64_t kRowsThatFetchB = 1024;
@@ -73,7 +74,7 @@ class Product {
     if (std::min(panels, most_panels) * k_blocks * kBlockBytes > kBlockBytesMax) {
       const int64_t sum_bytes = std::min(panels, most_panels) * stripes_ * kStripePanels * kTileSize * 4;
       if (sum_bytes <= kBlockBytesMax) {
-        depth_blocks_ = std::max<int64_t>(kBlockBytesMax / (std::min(panels, most_panels) * kBlockBytes), 1);
+        depth_blocks_ = std::max<int64_t>(kDepthBytes / (std::min(panels, most_panels) * kBlockBytes), 1);
       } else {
         most_panels = std::max(kBlockBytesMax / (kBlockBytes * k_blocks), kPartPanelsMin);
       }
@@ -128,6 +129,7 @@ class Product {
   struct Source {
     const void* b;
     int64_t stripe, block, block_end;
+    int64_t later = 0;    // calls of the microkernel that come first: what is there too early is pushed out again
     int64_t fetched = 0;  // parts of it
   };
 
@@ -144,14 +146,22 @@ class Product {
     return packed_a_ + ((block - first_block_) * panels_ + p) * kPanelA;
   }
 
+  /// Parts of a block of what is packed next of B, those beside each other and all.
+  int64_t SourcePartsAcross() const {
+    return args_.transpose_b ? 1 : kStripePanels * kNr * static_cast<int64_t>(SizeOf(args_.b.dtype)) / 256;
+  }
+  int64_t SourceParts() const {
+    return args_.transpose_b ? kStripePanels * kNr / kRowsFetched : kBlock / 16 * SourcePartsAcross();
+  }
+
   /// Asks for the next part of what is packed next of B: 64 lines, of four rows of memory where k runs along them, else
   /// of sixteen.
   void FetchSource(Source& source, Ahead& ahead) const {
-    const int64_t size = static_cast<int64_t>(SizeOf(args_.b.dtype)), row_bytes = args_.b.stride * size;
-    const int64_t across = args_.transpose_b ? 1 : kStripePanels * kNr * size / 256;  // parts side by side
-    const int64_t parts = args_.transpose_b ? kStripePanels * kNr / kRowsFetched : kBlock / 16 * across;
-    const int64_t block = source.block + source.fetched / parts, part = source.fetched % parts;
     ahead.source = nullptr;
+    if (source.later > 0) return void(--source.later);
+    const int64_t size = static_cast<int64_t>(SizeOf(args_.b.dtype)), row_bytes = args_.b.stride * size;
+    const int64_t across = SourcePartsAcross(), parts = SourceParts();
+    const int64_t block = source.block + source.fetched / parts, part = source.fetched % parts;
     if (block >= source.block_end) return;
     ++source.fetched;
     const int64_t col0 = source.stripe * kStripePanels * kNr;
@@ -218,6 +228,8 @@ class Product {
       Kernel::PackB(args_.b, !args_.transpose_b, col0, cols, block * kBlock, Depth(block),
                     task.packed_b + (block - block0) * kStripeBlock, kPanelB);
     }
+    const int64_t calls = (task.panel_end - task.panel0) * CeilDiv(cols, kNr) * (block_end - block0);
+    source.later = calls - SourceParts() * (source.block_end - source.block);
     const int64_t chunk = std::max<int64_t>(kChunkRows / kMr / (block_end - block0), 1);
     for (int64_t chunk0 = task.panel0; chunk0 < task.panel_end; chunk0 += chunk) {
       const int64_t chunk_end = std::min(chunk0 + chunk, task.panel_end);

@@ -122,29 +122,32 @@ template <int kWidth, class T, class Word>
 HWY_NOINLINE void PackAcross(const T* from, int64_t stride, int64_t width, int64_t kc, Word* HWY_RESTRICT out) {
   constexpr int kStep = sizeof(T) == 2 ? 16 : 8, kValues = kValuesOf<Word>;
   constexpr int kGroups = (kWidth + 7) / 8;
-  for (int64_t k = 0; k < kc; k += kStep) {
-    const int64_t left = kc - k;
+  // A whole line of a row at a time: rows a multiple of 4 KiB apart push each other out of the first-level cache.
+  for (int64_t line = 0; line < kc; line += kLine<T>) {
+    const int64_t end = std::min(line + kLine<T>, kc);
     // From the last group to the first: a group narrower than 8 spills into the next k, and the first group mends it.
 #pragma GCC unroll 4
     for (int group = kGroups - 1; group >= 0; --group) {
       const int in_panel = std::min(8, kWidth - group * 8);
       const int rows = static_cast<int>(std::clamp<int64_t>(width - group * 8, 0, in_panel));
-      const T* corner = from + group * 8 * stride + k;
-      Word* to = out + k / kValues * kWidth + group * 8;
-      if (k % kLine<T> == 0) {
-        for (int r = 0; r < rows; ++r) Fetch(corner + r * stride + kLinesAhead * kLine<T>);
-      }
-      if (left < kStep) {
-        for (int64_t i = 0; i < left; i += kValues) {
-          for (int r = 0; r < in_panel; ++r) {
-            Word& word = to[i / kValues * kWidth + r];
-            r < rows ? MakeWord(corner + r * stride + i, 1, left - i, &word) : void(word = 0);
+      const T* from_row = from + group * 8 * stride;
+      for (int r = 0; r < rows; ++r) Fetch(from_row + r * stride + line + kLinesAhead * kLine<T>);
+      for (int64_t k = line; k < end; k += kStep) {
+        const int64_t left = kc - k;
+        const T* corner = from_row + k;
+        Word* to = out + k / kValues * kWidth + group * 8;
+        if (left < kStep) {
+          for (int64_t i = 0; i < left; i += kValues) {
+            for (int r = 0; r < in_panel; ++r) {
+              Word& word = to[i / kValues * kWidth + r];
+              r < rows ? MakeWord(corner + r * stride + i, 1, left - i, &word) : void(word = 0);
+            }
           }
+        } else if (rows == in_panel) {
+          Transpose8<kWidth>(corner, stride, in_panel, to);
+        } else {
+          Transpose8<kWidth>(corner, stride, rows, to);
         }
-      } else if (rows == in_panel) {
-        Transpose8<kWidth>(corner, stride, in_panel, to);
-      } else {
-        Transpose8<kWidth>(corner, stride, rows, to);
       }
     }
   }

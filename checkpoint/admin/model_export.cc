@@ -101,7 +101,8 @@ absl::StatusOr<ModelExport> ExportModel(const CheckpointReader& checkpoint, cons
       return absl::OkStatus();
     };
   }
-  ASSIGN_OR_RETURN(const SavedModelFiles files, MakeSavedModelFiles(config.model, config.data.tokenizer));
+  ASSIGN_OR_RETURN(const SavedModelFiles files,
+                   MakeSavedModelFiles(config.model, config.data.tokenizer, options.dtype));
   RETURN_IF_ERROR(SaveModel(options.output, base, HuggingFaceTensorMap(config.model, base), all, options.dtype, files));
   return made;
 }

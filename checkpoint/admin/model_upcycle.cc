@@ -100,12 +100,13 @@ absl::StatusOr<FileDType> DTypeOf(const std::string& directory) {
   return common.value_or(FileDType::kF32);
 }
 
-absl::StatusOr<SavedModelFiles> FilesOf(const ModelConfig& config, const std::string& dense, bool byte_tokenizer) {
+absl::StatusOr<SavedModelFiles> FilesOf(const ModelConfig& config, const std::string& dense, bool byte_tokenizer,
+                                        FileDType dtype) {
   const std::string tokenizer = absl::StrCat(dense, "/", kTokenizerFile);
   std::error_code error;
-  if (byte_tokenizer) return MakeSavedModelFiles(config, "bytes");
-  if (fs::exists(tokenizer, error)) return MakeSavedModelFiles(config, tokenizer);
-  return SavedModelFiles{.config_json = HuggingFaceConfigJson(config, {}), .others = {}};
+  if (byte_tokenizer) return MakeSavedModelFiles(config, "bytes", dtype);
+  if (fs::exists(tokenizer, error)) return MakeSavedModelFiles(config, tokenizer, dtype);
+  return SavedModelFiles{.config_json = HuggingFaceConfigJson(config, {}, TorchName(dtype)), .others = {}};
 }
 
 absl::Status CheckPlace(const std::string& output) {
@@ -154,7 +155,8 @@ absl::StatusOr<ModelConfig> UpcycleModel(const UpcycleOptions& options, const By
       const SavedModelReader reader,
       SavedModelReader::Open(options.dense, dense_layout, HuggingFaceTensorMap(dense.model, dense_layout), ignorable));
   ASSIGN_OR_RETURN(const FileDType own_dtype, DTypeOf(options.dense));
-  ASSIGN_OR_RETURN(const SavedModelFiles files, FilesOf(*config, options.dense, dense.byte_tokenizer));
+  const FileDType dtype = options.dtype.value_or(own_dtype);
+  ASSIGN_OR_RETURN(const SavedModelFiles files, FilesOf(*config, options.dense, dense.byte_tokenizer, dtype));
 
   const std::unique_ptr<Device> device = MakeCpuDevice(1);
   ASSIGN_OR_RETURN(const std::unique_ptr<Stream> stream, device->CreateStream());
@@ -165,8 +167,8 @@ absl::StatusOr<ModelConfig> UpcycleModel(const UpcycleOptions& options, const By
     counter.Add(out.size() * sizeof(float));
     return absl::OkStatus();
   };
-  const absl::Status saved = SaveModel(options.output, layout, HuggingFaceTensorMap(*config, layout), read,
-                                       options.dtype.value_or(own_dtype), files, options.max_file_bytes);
+  const absl::Status saved = SaveModel(options.output, layout, HuggingFaceTensorMap(*config, layout), read, dtype,
+                                       files, options.max_file_bytes);
   if (saved.ok()) return *config;
   std::error_code ignored;
   fs::remove(options.output, ignored);  // if it is empty

@@ -19,6 +19,8 @@ struct AgentSettings {
   std::vector<std::string> overrides{};   // and change in it
   std::vector<std::string> connection{};  // options of `holdfast worker`: token and certificates
   int64_t num_workers = 1;
+  int64_t workers_of_host = 0;            // with those of other agents there; at least num_workers
+  int64_t first_of_host = 0;              // which of those the first one here is
   std::string binary = "/proc/self/exe";  // this one, also if the file has been replaced meanwhile
 };
 

@@ -59,7 +59,7 @@ void WorkerSession::Handle(const WorldMessage& message) {
   save_ = message.save;
   microbatches_ = message.microbatches;
   in_world_ = working_ = true;
-  actions_.emplace_back(RecoverTask{message});
+  actions_.emplace_back(RecoverTask{message, world_.RankOf(member_.id)});
 }
 
 // The step prepared is committed. The world, which may have thousands of members, is copied at its first commit only.

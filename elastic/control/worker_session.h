@@ -61,6 +61,7 @@ struct AbortTask {
 /// there is what it holds from now on.
 struct RecoverTask {
   WorldMessage world;
+  int rank = -1;  // in it; this process may have another incarnation by the time the task is begun
 };
 struct StepTask {
   uint64_t generation = 0;

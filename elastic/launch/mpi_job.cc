@@ -114,11 +114,12 @@ absl::Status MpiJob::Announce(std::string* address) {
 
 WorkerPeers MpiJob::Peers(const Config& config) const {
   WorkerPeers peers;
+  peers.connects_alone = true;
   peers.connect = [this](const World& world, int, const std::vector<std::vector<int>>& groups, const std::stop_token&,
                          Deadline) -> absl::StatusOr<std::vector<std::unique_ptr<Communicator>>> {
     if (world.size() != environment_->size()) {
-      EndBroken(
-          absl::StrFormat("%d of %d workers remain (who was lost and why: events.jsonl)", world.size(), world.size()));
+      EndBroken(absl::StrFormat("%d of %d workers remain (who was lost and why: events.jsonl)", world.size(),
+                                environment_->size()));
     }
     std::vector<std::vector<int>> of_mpi = groups;
     for (std::vector<int>& group : of_mpi) {

@@ -125,6 +125,7 @@ Worker::Exit RunWorker(const Config& config, const RunDirectory& directory, cons
   dependencies.connect = peers.connect != nullptr
                              ? peers.connect
                              : ConnectBy(config.parallel, identity.host, GpuOf(runtime.slot.local_index), shell);
+  dependencies.connects_alone = peers.connects_alone;
   dependencies.on_peer_failure = peers.on_failure;
   dependencies.slowdown = SlowdownFromEnvironment(identity.name);
   dependencies.flip = FlipFromEnvironment(identity.name);

@@ -23,6 +23,7 @@ struct WorkerIdentity {
 /// How the workers of a run reach each other, if not as parallel.transport says.
 struct WorkerPeers {
   ConnectFn connect = nullptr;
+  bool connects_alone = false;  // WorkerDependencies
   std::function<void(const absl::Status& status, std::stop_token stop)> on_failure = nullptr;
 };
 

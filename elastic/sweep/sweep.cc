@@ -81,6 +81,12 @@ absl::Status ForkRun(const std::string& from, const std::string& to) {
   return error ? ErrnoToStatus(error.value(), absl::StrCat("cannot make ", to, " of ", from)) : absl::OkStatus();
 }
 
+std::vector<int64_t> WorkersOf(const std::vector<SweepHost>& hosts) {
+  std::vector<int64_t> workers;
+  for (const SweepHost& host : hosts) workers.push_back(host.workers);
+  return workers;
+}
+
 class Runner {
  public:
   Runner(const SweepConfig& config, const SweepPlace& place, SweepPlan& plan, SweepObserver& observer,
@@ -90,7 +96,8 @@ class Runner {
         plan_(plan),
         observer_(observer),
         results_(std::move(results)),
-        health_(config.hosts.size()) {}
+        health_(config.hosts.size()),
+        slots_(WorkersOf(config.hosts)) {}
 
   absl::StatusOr<int> Run(const std::function<int()>& stopped) {
     while (!plan_.done() || !gone_.empty()) {
@@ -285,10 +292,12 @@ class Runner {
     if (nobody) return absl::OkStatus();
     ASSIGN_OR_RETURN(const RunReading reading, Read(job, job.directory));
     if (reading.result.has_value()) return TakeResult(job, *reading.result, /*reused=*/true);  // of another sweep
-    job.run = std::make_unique<TrialRun>(
-        job.setup->config, RunDirectory(job.directory),
-        TrialRun::Options{
-            .binary = place_.binary, .listen = config_.listen, .hosts = config_.hosts, .health = &health_});
+    job.run = std::make_unique<TrialRun>(job.setup->config, RunDirectory(job.directory),
+                                         TrialRun::Options{.binary = place_.binary,
+                                                           .listen = config_.listen,
+                                                           .hosts = config_.hosts,
+                                                           .health = &health_,
+                                                           .slots = &slots_});
     job.began = Clock::now();
     job.first_step = job.step = reading.steps;
     observer_.OnTrialBegins(*job.trial, reading.steps, job.setup->steps());
@@ -342,6 +351,7 @@ class Runner {
   SweepObserver& observer_;
   JsonLinesWriter results_;
   HostHealth health_;
+  HostSlots slots_;
   std::map<uint64_t, Job> jobs_;                 // by digest
   std::vector<std::unique_ptr<TrialRun>> gone_;  // that have ended; some of their processes may be left
   int64_t known_results_ = -1;                   // of the plan, when jobs were looked for

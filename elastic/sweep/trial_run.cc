@@ -15,7 +15,6 @@
 #include "framework/base/files.h"
 #include "framework/base/log.h"
 #include "framework/base/status.h"
-#include "framework/base/thread_pool.h"
 #include "framework/config/load.h"
 #include "framework/storage/atomic_file.h"
 
@@ -60,10 +59,9 @@ TrialRun::TrialRun(const Config& config, RunDirectory directory, Options options
   config_.checkpoint.directory.clear();                                                  // of every trial its own
   if (!config_.checkpoint.enabled()) config_.checkpoint.every = CheckpointEvery::kAuto;  // it may be stopped any time
   config_.elastic.min_workers = 1;
-  int64_t all = 0, most = 1;
-  for (const SweepHost& host : options_.hosts) all += host.workers, most = std::max(most, host.workers);
+  int64_t all = 0;
+  for (const SweepHost& host : options_.hosts) all += host.workers;
   config_.elastic.max_workers = std::max(all, config_.elastic.min_workers);
-  if (config_.train.threads == 0) config_.train.threads = std::max<int64_t>(1, AvailableProcessors() / most);
 }
 
 ChildCommand TrialRun::CommandOf(const char* command, const std::string& log) const {
@@ -95,6 +93,16 @@ absl::Status TrialRun::StartCoordinator() {
   return absl::OkStatus();
 }
 
+absl::StatusOr<ChildProcess> TrialRun::StartOn(const SweepHost& host, ChildCommand command, int64_t slot) {
+  command.argv.insert(command.argv.end(),
+                      {"--first-of-host", absl::StrCat(slot), "--workers-of-host", absl::StrCat(host.workers)});
+  if (!host.command.empty()) {
+    ASSIGN_OR_RETURN(command.argv, ThroughCommand(host, std::move(command.argv)));
+    command.input = true;
+  }
+  return ChildProcess::Start(command);
+}
+
 absl::Status TrialRun::StartAgent(size_t host) {
   const SweepHost& on = options_.hosts[host];
   int64_t number = 0;
@@ -104,15 +112,17 @@ absl::Status TrialRun::StartAgent(size_t host) {
   ChildCommand command = CommandOf("agent", "agent-" + node);
   command.argv.insert(command.argv.end(), {"--coordinator", address_, "--token-file", directory_.token(), "--node",
                                            node, "--workers", "1"});
-  if (!on.command.empty()) {
-    ASSIGN_OR_RETURN(command.argv, ThroughCommand(on, std::move(command.argv)));
-    command.input = true;
+  const int64_t slot = options_.slots->Take(host);
+  absl::StatusOr<ChildProcess> process = StartOn(on, std::move(command), slot);
+  if (!process.ok()) {
+    options_.slots->Free(host, slot);
+    return process.status();
   }
-  ASSIGN_OR_RETURN(ChildProcess process, ChildProcess::Start(command));
   agents_.push_back({.host = host,
                      .number = number,
                      .node = node,
-                     .process = std::move(process),
+                     .slot = slot,
+                     .process = *std::move(process),
                      .began = Clock::now(),
                      .leaves_since = std::nullopt});
   next_look_ = {};  // one that does not live long might not be there at the next
@@ -216,6 +226,7 @@ void TrialRun::LookAfterAgents() {
       next_agent_at_ = now + kAgentInterval;
       OnAgentEnd(*agent, *wait_status);
     }
+    options_.slots->Free(agent->host, agent->slot);
     agent = agents_.erase(agent);
   }
   if (end_.has_value() || stopping_ || address_.empty()) return;

@@ -19,8 +19,10 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "elastic/agent/child_process.h"
 #include "elastic/sweep/host_health.h"
+#include "elastic/sweep/host_slots.h"
 #include "elastic/sweep/sweep_config.h"
 #include "elastic/sweep/worker_ends.h"
 #include "elastic/sweep/worker_share.h"
@@ -35,7 +37,8 @@ class TrialRun {
     std::string binary = "/proc/self/exe";
     std::string listen;
     std::vector<SweepHost> hosts;
-    HostHealth* health = nullptr;  // must outlive it
+    HostHealth* health = nullptr;  // must outlive it, as `slots`
+    HostSlots* slots = nullptr;
   };
   struct End {
     int exit_code = 0;  // of the coordinator: above 128 if the run was stopped, EXIT_FAILURE if it was given up
@@ -65,6 +68,7 @@ class TrialRun {
     size_t host = 0;
     int64_t number = 0;
     std::string node;  // its name has `number`
+    int64_t slot = 0;  // on the host
     ChildProcess process;
     Clock::time_point began;
     std::optional<Clock::time_point> leaves_since;
@@ -72,6 +76,7 @@ class TrialRun {
 
   absl::Status StartCoordinator();
   absl::Status StartAgent(size_t host);
+  static absl::StatusOr<ChildProcess> StartOn(const SweepHost& host, ChildCommand command, int64_t slot);
   void TellToLeave(Agent& agent) const;
   void OnAgentEnd(const Agent& agent, int wait_status);
   void LookAfterCoordinator();

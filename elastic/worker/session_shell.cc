@@ -20,6 +20,12 @@ struct Overloaded : Visitors... {
 template <class... Visitors>
 Overloaded(Visitors...) -> Overloaded<Visitors...>;
 
+/// An UpdateTask is not: its step is committed, whatever becomes of the world.
+bool IsOfAWorld(const WorkerTask& task) {
+  return std::holds_alternative<RecoverTask>(task) || std::holds_alternative<StepTask>(task) ||
+         std::holds_alternative<EndingTask>(task);
+}
+
 }  // namespace
 
 SessionShell::SessionShell(const Options& options, ControlLink& link, const StepProgress& progress,
@@ -95,6 +101,7 @@ void SessionShell::Feed(const SessionEvent& event) {
                           [&](AbortTask&) {
                             stop_.request_stop();
                             if (!abort_since_.has_value()) abort_since_ = Clock::now();
+                            std::erase_if(tasks_, IsOfAWorld);
                           },
                           [&](auto& task) { tasks_.push_back(std::move(task)); }},
                action);
@@ -102,32 +109,21 @@ void SessionShell::Feed(const SessionEvent& event) {
   changed_.notify_all();
 }
 
-bool SessionShell::IsCurrent(const WorkerTask& task) const {
-  return std::visit(Overloaded{[&](const RecoverTask& t) { return t.world.world.generation == session_.generation(); },
-                               [&](const StepTask& t) { return t.generation == session_.generation(); },
-                               [&](const EndingTask& t) { return t.generation == session_.generation(); },
-                               [](const auto&) { return true; }},
-                    task);
-}
-
 SessionShell::Next SessionShell::NextTask() {
   std::unique_lock lock(mutex_);
   working_since_.reset();
-  while (true) {
-    changed_.wait(lock, [&] { return !tasks_.empty(); });
-    WorkerTask task = std::move(tasks_.front());
-    tasks_.pop_front();
-    if (!IsCurrent(task)) continue;
-    double abort_seconds = 0;
-    if (const auto* recover = std::get_if<RecoverTask>(&task)) {
-      recovering_ = recover->world.world.generation;
-      stop_ = std::stop_source();
-      if (abort_since_.has_value()) abort_seconds = SecondsSince(*abort_since_);
-      abort_since_.reset();
-    }
-    working_since_ = Clock::now();
-    return {std::move(task), stop_.get_token(), abort_seconds};
+  changed_.wait(lock, [&] { return !tasks_.empty(); });
+  WorkerTask task = std::move(tasks_.front());
+  tasks_.pop_front();
+  double abort_seconds = 0;
+  if (const auto* recover = std::get_if<RecoverTask>(&task)) {
+    recovering_ = recover->world.world.generation;
+    stop_ = std::stop_source();
+    if (abort_since_.has_value()) abort_seconds = SecondsSince(*abort_since_);
+    abort_since_.reset();
   }
+  working_since_ = Clock::now();
+  return {std::move(task), stop_.get_token(), abort_seconds};
 }
 
 void SessionShell::SetPhase(Phase phase, int64_t step) {

@@ -73,7 +73,6 @@ class SessionShell final : public ControlLinkHandler, public Rendezvous {
 
  private:
   void Feed(const SessionEvent& event);
-  bool IsCurrent(const WorkerTask& task) const;
   bool IsOverdue() const;
   void Beat(const std::stop_token& stop);
 

@@ -102,7 +102,11 @@ absl::StatusOr<WorldCommunicators> Worker::Connect(const WorldMessage& message, 
                                                    const std::stop_token& stop) {
   WorldCommunicators result;
   const int size = message.world.size();
-  if (size == 1) return result;
+  const auto deadline = Clock::now() + std::chrono::milliseconds(deps_.config->elastic.collective_timeout_ms);
+  if (size == 1) {
+    if (deps_.connects_alone) RETURN_IF_ERROR(deps_.connect(message.world, rank_, {}, stop, deadline).status());
+    return result;
+  }
   std::vector<int> everybody(static_cast<size_t>(size));
   std::iota(everybody.begin(), everybody.end(), 0);
   // Of each kind, the communicator that this rank gets. All ranks list all groups, in the same order.
@@ -124,7 +128,6 @@ absl::StatusOr<WorldCommunicators> Worker::Connect(const WorldMessage& message, 
   const bool fills_mirrors = message.source.generation != 0 && placement.num_mirrors() > 0 &&
                              deps_.config->parallel.transport != Transport::kNccl;
   if (fills_mirrors) add(everybody, &result.mirrors);
-  const auto deadline = Clock::now() + std::chrono::milliseconds(deps_.config->elastic.collective_timeout_ms);
   ASSIGN_OR_RETURN(auto communicators, deps_.connect(message.world, rank_, groups, stop, deadline));
   for (size_t i = 0; i < communicators.size(); ++i) {
     if (communicators[i] != nullptr) *kinds[i] = std::move(communicators[i]);
@@ -137,8 +140,7 @@ absl::StatusOr<RecoveredMessage> Worker::Recover(const RecoverTask& task, const 
   const WorldMessage& message = task.world;
   const Clock::time_point start = Clock::now();
   deps_.shell->SetPhase(Phase::kRendezvous, message.committed_step + 1);
-  rank_ = message.world.RankOf(deps_.shell->member().id);
-  HOLDFAST_CHECK(rank_ >= 0);
+  rank_ = task.rank;
   world_size_ = message.world.size();
   bad_checkpoint_ = false;
   loader_.reset();

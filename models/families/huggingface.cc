@@ -55,13 +55,15 @@ bool IsIgnorableHuggingFaceTensor(const ModelConfig& config, const std::string& 
   return family != nullptr && (family->IsIgnorable(name) || (config.tie_embeddings && name == kHead));
 }
 
-std::string HuggingFaceConfigJson(const ModelConfig& config, const SavedTokenizer& tokenizer) {
+std::string HuggingFaceConfigJson(const ModelConfig& config, const SavedTokenizer& tokenizer,
+                                  const std::string& dtype) {
   const Family* family = ExactFamily(config);
   ordered_json object = family != nullptr ? family->WriteConfig(config) : WriteOwnConfig(config);
   if (family != nullptr) {
     object["bos_token_id"] = IdOf(tokenizer.bos);
     object["eos_token_id"] = IdOf(tokenizer.eos);
   }
+  if (!dtype.empty()) object["torch_dtype"] = dtype;
   if (tokenizer.bytes) object[kTokenizerKey] = kByteTokenizer;
   return object.dump(2) + "\n";
 }

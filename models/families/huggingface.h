@@ -30,7 +30,9 @@ struct SavedTokenizer {
   std::optional<SpecialToken> bos = {}, eos = {};
 };
 
-std::string HuggingFaceConfigJson(const ModelConfig& config, const SavedTokenizer& tokenizer);
+/// `dtype`: of the weights, as torch calls it; empty: not said.
+std::string HuggingFaceConfigJson(const ModelConfig& config, const SavedTokenizer& tokenizer,
+                                  const std::string& dtype = "");
 /// `original`: the file beside the tokenizer.json, whose settings and further ends of text stay; empty if there is
 /// none.
 std::string HuggingFaceGenerationConfigJson(const SavedTokenizer& tokenizer, const std::string& original);

@@ -43,7 +43,22 @@ std::optional<SpecialToken> Find(const Tokenizer& tokenizer, const std::optional
 
 }  // namespace
 
-absl::StatusOr<SavedModelFiles> MakeSavedModelFiles(const ModelConfig& model, const std::string& named) {
+std::string TorchName(FileDType dtype) {
+  switch (dtype) {
+    case FileDType::kF32:
+      return "float32";
+    case FileDType::kF16:
+      return "float16";
+    case FileDType::kBF16:
+      return "bfloat16";
+    case FileDType::kOther:
+      break;
+  }
+  return "";
+}
+
+absl::StatusOr<SavedModelFiles> MakeSavedModelFiles(const ModelConfig& model, const std::string& named,
+                                                    FileDType dtype) {
   const std::string tokenizer = named == kBytes ? named : TokenizerFileOf(named);
   ASSIGN_OR_RETURN(const auto opened, OpenTokenizer(tokenizer));
   RETURN_IF_ERROR(CheckVocabulary(*opened, tokenizer, model.vocab_size));
@@ -67,7 +82,7 @@ absl::StatusOr<SavedModelFiles> MakeSavedModelFiles(const ModelConfig& model, co
   files.others[kTokenizerConfigFile] = HuggingFaceTokenizerConfigJson(model, saved, settings);
   files.others[kGenerationConfigFile] =
       HuggingFaceGenerationConfigJson(saved, saved.bytes ? "" : Beside(tokenizer, kGenerationConfigFile));
-  files.config_json = HuggingFaceConfigJson(model, saved);
+  files.config_json = HuggingFaceConfigJson(model, saved, TorchName(dtype));
   return files;
 }
 

@@ -9,8 +9,12 @@
 
 namespace holdfast {
 
+/// As torch calls it.
+std::string TorchName(FileDType dtype);
+
 /// `tokenizer` as in DataConfig. Settings beside its tokenizer.json (tokenizer_config.json, generation_config.json,
-/// special_tokens_map.json, chat_template.jinja) are taken over.
-absl::StatusOr<SavedModelFiles> MakeSavedModelFiles(const ModelConfig& model, const std::string& tokenizer);
+/// special_tokens_map.json, chat_template.jinja) are taken over. `dtype`: of the weights.
+absl::StatusOr<SavedModelFiles> MakeSavedModelFiles(const ModelConfig& model, const std::string& tokenizer,
+                                                    FileDType dtype);
 
 }  // namespace holdfast

@@ -13,7 +13,8 @@ namespace holdfast {
 
 absl::Status SaveWeights(const std::string& directory, const Config& config, const ParameterLayout& layout,
                          const ReadWeightsFn& read) {
-  ASSIGN_OR_RETURN(const SavedModelFiles files, MakeSavedModelFiles(config.model, config.data.tokenizer));
+  ASSIGN_OR_RETURN(const SavedModelFiles files,
+                   MakeSavedModelFiles(config.model, config.data.tokenizer, FileDType::kF32));
   return SaveModel(directory, layout, HuggingFaceTensorMap(config.model, layout), read, FileDType::kF32, files);
 }
 

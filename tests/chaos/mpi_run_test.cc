@@ -66,8 +66,8 @@ class MpiRun : public StageTest {
     return pid;
   }
   /// Strikes one rank when there is a checkpoint, then starts again with other ranks.
-  static void StrikeAndStartAgain(int signal) {
-    const auto process = Start(3);
+  static void StrikeAndStartAgain(int signal, int ranks = 3) {
+    const auto process = Start(ranks);
     ASSERT_TRUE(WaitForEvents(*process, Run(), "checkpoint"));
     const int pid = PidOfAnother(*process);
     ASSERT_GT(pid, 0);
@@ -88,6 +88,8 @@ class MpiRun : public StageTest {
 TEST_F(MpiRun, AKilledRankEndsTheJobWhichGoesOnWhenItIsStartedAgain) { StrikeAndStartAgain(SIGKILL); }
 
 TEST_F(MpiRun, AFrozenRankEndsTheJobWhichGoesOnWhenItIsStartedAgain) { StrikeAndStartAgain(SIGSTOP); }
+
+TEST_F(MpiRun, ARankThatIsLeftAloneDoesNotGoOn) { StrikeAndStartAgain(SIGSTOP, 2); }
 
 TEST_F(MpiRun, IsSavedWhenItIsToldToStop) {
   const auto process = Start(3);

@@ -3,6 +3,7 @@
 #include <poll.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <chrono>
@@ -158,7 +159,7 @@ std::jthread WatchCoordinator(const Config& config, const RunDirectory& director
 absl::StatusOr<int> AgentCommand::Run() const {
   StopSignal stop_signal;  // before any other thread
   ASSIGN_OR_RETURN(const Config config, run.Load());
-  RETURN_IF_ERROR(CheckGpus(config, workers));
+  RETURN_IF_ERROR(CheckGpus(config, std::max(workers, workers_of_host)));
   const RunDirectory directory = run.Directory(config);
   ConnectionOptions coordinators = connection;
   RETURN_IF_ERROR(LookForLeader(directory, coordinators));
@@ -176,7 +177,9 @@ absl::StatusOr<int> AgentCommand::Run() const {
                                .config_path = run.config.path,
                                .overrides = run.config.overrides,
                                .connection = connection.Arguments(),
-                               .num_workers = workers};
+                               .num_workers = workers,
+                               .workers_of_host = workers_of_host,
+                               .first_of_host = first_of_host};
   ASSIGN_OR_RETURN(ControlClientOptions client, coordinators.ClientOptions());
   client.connect_timeout = kLookTimeout;
   std::printf("node %s: workers %d, coordinator %s, logs in %s\n", node.c_str(), static_cast<int>(workers),
@@ -203,6 +206,13 @@ void AgentCommand::AddTo(CLI::App& command) {
   AddConnectionOptions(command, connection);
   command.add_option("--workers", workers, "worker processes on this machine")
       ->check(CLI::Range(int64_t{1}, int64_t{kMaxWorkers}));
+  command
+      .add_option("--workers-of-host", workers_of_host,
+                  "with those of other agents on this machine: all share its processors, memory and GPUs; default: "
+                  "--workers")
+      ->check(CLI::Range(int64_t{1}, int64_t{kMaxWorkers}));
+  command.add_option("--first-of-host", first_of_host, "which of those the first worker is; from 0")
+      ->check(CLI::Range(int64_t{0}, int64_t{kMaxWorkers}));
   command.add_flag("--while-stdin-open", while_stdin_open,
                    "leave the run when standard input ends, as if by SIGTERM: for what starts agents through ssh");
   command.add_option("--node", node, "name of this machine: what may fail together");

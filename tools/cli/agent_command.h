@@ -16,6 +16,7 @@ struct AgentCommand {
   ConnectionOptions connection;
   std::string node = DefaultNode(), host;  // host: empty = the address on the way to the coordinator
   int64_t workers = 1;
+  int64_t workers_of_host = 0, first_of_host = 0;
   bool while_stdin_open = false;
 
   void AddTo(CLI::App& command);

@@ -166,17 +166,18 @@ absl::StatusOr<int> ScalingFitCommand::Run() const {
   ASSIGN_OR_RETURN(const std::vector<Observation> all, ReadRuns(runs));
   const std::vector<Observation> best = WithBestHyperparameters(all);
   ASSIGN_OR_RETURN(const Fit fit, FitLaw(best, chosen, threads));
-  ASSIGN_OR_RETURN(const std::vector<Optimum> optima, OptimaFor(fit, budgets, 1));
+  const absl::StatusOr<std::vector<Optimum>> optima = OptimaFor(fit, budgets, 1);
   FitReport report(out);
   if (best.size() < all.size()) {
     report.Add(absl::StrCat("of ", all.size(), " runs those with the best learning rate and batch of their size"));
   }
   RETURN_IF_ERROR(AddFit(fit, report));
-  if (!optima.empty()) RETURN_IF_ERROR(report.Add("best sizes", OptimumTable(optima)));
+  if (optima.ok() && !optima->empty()) RETURN_IF_ERROR(report.Add("best sizes", OptimumTable(*optima)));
   RETURN_IF_ERROR(AddIsoflop(fit, report));
   RETURN_IF_ERROR(AddHyperparameter(all, Hyperparameter::kLearningRate, report));
   RETURN_IF_ERROR(AddHyperparameter(all, Hyperparameter::kBatchTokens, report));
   RETURN_IF_ERROR(report.Finish());
+  RETURN_IF_ERROR(optima.status());  // the fit is shown all the same
   return kExitDone;
 }
 

@@ -5,7 +5,6 @@
 #include <cstdio>
 #include <string>
 
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "elastic/agent/agent.h"
 #include "elastic/worker/stop_signal.h"
@@ -13,23 +12,13 @@
 #include "tools/cli/connection_arguments.h"
 
 namespace holdfast {
-namespace {
-
-/// Of "node/3" 3.
-int64_t LocalIndex(const WorkerIdentity& identity) {
-  int64_t index = 0;
-  const size_t slash = identity.name.rfind('/');
-  return absl::SimpleAtoi(identity.name.substr(slash + 1), &index) ? index : 0;
-}
-
-}  // namespace
 
 absl::StatusOr<int> WorkerCommand::Run() const {
   // Before any other thread. A scheduler that signals all processes means the coordinator and the agents; if this node
   // alone is meant, the agent takes its workers out of the run.
   StopSignal stop_signal(getppid());
   ASSIGN_OR_RETURN(const Config config, run.Load());
-  const auto runtime = OpenTraining(config, {.workers_here = workers_here, .local_index = LocalIndex(identity)});
+  const auto runtime = OpenTraining(config, {.workers_here = workers_here, .local_index = local_index});
   // A token beyond the vocabulary, a file that is not the one that was indexed: another start would find it again.
   if (absl::IsOutOfRange(runtime.status()) || absl::IsFailedPrecondition(runtime.status())) {
     return UsageError(absl::StrCat("error: ", runtime.status().message()));
@@ -51,6 +40,7 @@ void WorkerCommand::AddTo(CLI::App& command) {
   command.add_option("--node", identity.node)->required();
   command.add_option("--host", identity.host)->required();
   command.add_option("--workers-here", workers_here);
+  command.add_option("--local-index", local_index);
   AddConnectionOptions(command, connection);
 }
 

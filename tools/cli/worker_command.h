@@ -14,7 +14,7 @@ struct WorkerCommand {
   RunArguments run;
   ConnectionOptions connection;
   WorkerIdentity identity;
-  int64_t workers_here = 1;
+  int64_t workers_here = 1, local_index = 0;  // on this machine
 
   void AddTo(CLI::App& command);
   absl::StatusOr<int> Run() const;

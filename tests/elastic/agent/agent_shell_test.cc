@@ -2,6 +2,7 @@
 
 #include "elastic/agent/agent_shell.h"
 
+#include <algorithm>
 #include <csignal>
 #include <filesystem>
 #include <fstream>
@@ -62,6 +63,14 @@ TEST(WorkerCommands, ShareTheProcessorsOfTheMachine) {
   EXPECT_EQ(commands.back().log_path, "r/logs/n-99999.log");
   config.train.threads = 5;
   EXPECT_THAT(WorkerCommands(config, RunDirectory("r"), settings).front().argv, Contains("train.threads=5"));
+}
+
+TEST(WorkerCommands, ShareItWithThoseOfOtherAgents) {
+  const AgentSettings settings{.node = "n", .num_workers = 2, .workers_of_host = 100'000, .first_of_host = 6};
+  const std::vector<std::string> second = WorkerCommands(Config(), RunDirectory("r"), settings)[1].argv;
+  EXPECT_THAT(second, Contains("train.threads=1"));
+  const auto here = std::find(second.begin(), second.end(), "--workers-here");
+  EXPECT_EQ(std::vector(here, here + 4), (std::vector<std::string>{"--workers-here", "100000", "--local-index", "7"}));
 }
 
 TEST(WorkerCommands, OverNcclHaveItsEnvironment) {

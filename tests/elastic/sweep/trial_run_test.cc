@@ -51,14 +51,16 @@ class TrialRunTest : public ::testing::Test {
 
   const fs::path directory_ = fs::path(::testing::TempDir()) / ("trial_run_test_" + std::to_string(getpid()));
   HostHealth health_{1};
+  HostSlots slots_{{2}};
 };
 
 TEST_F(TrialRunTest, AgentsAreNotSentToACoordinatorThatWasKilledBeforeItWasHeardOf) {
   const std::string binary = Binary(
       "if [ ! -e first ]; then touch first; echo 127.0.0.1:11 >$address; kill -9 $$; fi\n"
       "sleep 0.3; echo 127.0.0.1:22 >$address; sleep 60\n");
-  TrialRun run(Config(), RunDirectory((directory_ / "runs/a").string()),
-               {.binary = binary, .listen = "127.0.0.1", .hosts = {{.name = "w"}}, .health = &health_});
+  TrialRun run(
+      Config(), RunDirectory((directory_ / "runs/a").string()),
+      {.binary = binary, .listen = "127.0.0.1", .hosts = {{.name = "w"}}, .health = &health_, .slots = &slots_});
   ASSERT_TRUE(run.Start({1}).ok());
   siginfo_t dead{};
   ASSERT_EQ(waitid(P_ALL, 0, &dead, WEXITED | WNOWAIT), 0);
@@ -72,8 +74,9 @@ TEST_F(TrialRunTest, ACoordinatorThatIsKilledComesBackWhereItsAgentsKnowIt) {
       "while [ ! -e agent ]; do sleep 0.01; done\n"
       "if [ ! -e first ]; then touch first; kill -9 $$; fi\n"
       "sleep 60\n");
-  TrialRun run(Config(), RunDirectory((directory_ / "runs/a").string()),
-               {.binary = binary, .listen = "127.0.0.1", .hosts = {{.name = "w"}}, .health = &health_});
+  TrialRun run(
+      Config(), RunDirectory((directory_ / "runs/a").string()),
+      {.binary = binary, .listen = "127.0.0.1", .hosts = {{.name = "w"}}, .health = &health_, .slots = &slots_});
   ASSERT_TRUE(run.Start({1}).ok());
   WaitForAgent(run);
   siginfo_t dead{};
@@ -94,8 +97,9 @@ TEST_F(TrialRunTest, ACoordinatorThatIsKilledComesBackWhereItsAgentsKnowIt) {
 // Agents that live, whose workers do not: nothing ends by itself.
 TEST_F(TrialRunTest, WorkersThatCannotLiveEndTheRun) {
   const std::string binary = Binary("echo 127.0.0.1:11 >$address.new; mv $address.new $address; sleep 60\n");
-  TrialRun run(Config(), RunDirectory((directory_ / "runs/a").string()),
-               {.binary = binary, .listen = "127.0.0.1", .hosts = {{.name = "w"}}, .health = &health_});
+  TrialRun run(
+      Config(), RunDirectory((directory_ / "runs/a").string()),
+      {.binary = binary, .listen = "127.0.0.1", .hosts = {{.name = "w"}}, .health = &health_, .slots = &slots_});
   ASSERT_TRUE(run.Start({2}).ok());
   ASSERT_THAT(WaitForAgent(run), HasSubstr("--node w-"));
   const auto ends = [&](const char* worker) {
@@ -125,7 +129,11 @@ TEST_F(TrialRunTest, WorkersThatCannotLiveEndTheRun) {
 
 TEST_F(TrialRunTest, ACoordinatorThatIsKilledAgainAndAgainEndsTheRunByAnError) {
   TrialRun run(Config(), RunDirectory((directory_ / "runs/a").string()),
-               {.binary = Binary("kill -9 $$\n"), .listen = "127.0.0.1", .hosts = {{.name = "w"}}, .health = &health_});
+               {.binary = Binary("kill -9 $$\n"),
+                .listen = "127.0.0.1",
+                .hosts = {{.name = "w"}},
+                .health = &health_,
+                .slots = &slots_});
   ASSERT_TRUE(run.Start({1}).ok());
   for (const auto begin = std::chrono::steady_clock::now();
        !run.end().has_value() && std::chrono::steady_clock::now() - begin < kDeadline;) {

@@ -95,6 +95,23 @@ TEST_F(SessionShellInWorlds, ANewWorldStopsTheTaskAtWork) {
   EXPECT_FALSE(next_.stop.stop_requested());
 }
 
+// Told to come anew while it has not begun to enter the world: as another incarnation it has no rank there.
+TEST_F(SessionShellInWorlds, AWorldThatItMayNotEnterAnyMoreIsNotHandedOut) {
+  link_.Tell(WorldOf(1));
+  EXPECT_EQ(NextGeneration(), 1u);
+  link_.Tell(WorldOf(2));
+  link_.Tell(RefusedMessage{.reason = "lost", .rejoin = true});
+  EXPECT_TRUE(std::holds_alternative<ForgetTask>(shell_.NextTask().task));
+}
+
+TEST_F(SessionShellInWorlds, AWorldIsEnteredAtTheRankThatItWasMeantFor) {
+  link_.Tell(WorldOf(1));
+  EXPECT_EQ(NextGeneration(), 1u);
+  link_.Tell(RefusedMessage{.reason = "lost", .rejoin = true});
+  EXPECT_EQ(std::get<RecoverTask>(next_.task).rank, 0);
+  EXPECT_TRUE(next_.stop.stop_requested());
+}
+
 TEST_F(SessionShellInWorlds, AnUpdateIsHandedOutThoughTheWorldHasChanged) {
   link_.Tell(WorldOf(1));
   EXPECT_EQ(NextGeneration(), 1u);

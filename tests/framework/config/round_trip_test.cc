@@ -93,6 +93,7 @@ TEST(RoundTripTest, RandomConfigsComeBackExactly) {
     config.model.expert_intermediate_size = std::max<int64_t>(config.model.expert_intermediate_size, 1);
     config.model.shared_expert_intermediate_size = std::max<int64_t>(config.model.shared_expert_intermediate_size, 1);
     config.model.experts_per_token = config.model.router_groups = config.model.router_groups_chosen = 1;
+    if (!config.model.router_bias) config.model.router_bias_rate = ModelConfig().router_bias_rate;
     config.model.first_expert_layer = config.model.num_layers;
     if (config.model.position != PositionKind::kRope) config.model.rope_scaling = RopeScaling::kNone;
     config.model.rope_high_freq_factor = 1 + config.model.rope_low_freq_factor / 2;

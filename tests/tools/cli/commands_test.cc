@@ -148,6 +148,7 @@ TEST(WorkerCommand, UnderstandsWhatAnAgentStarts) {
     EXPECT_EQ(worker->identity.node, "n");
     EXPECT_EQ(worker->identity.host, "10.0.0.1");
     EXPECT_EQ(worker->workers_here, 2);
+    EXPECT_EQ(worker->local_index, static_cast<int64_t>(i));
     EXPECT_EQ(worker->run.run_dir, "here");
     EXPECT_EQ(worker->connection.coordinator, "h:1");
     EXPECT_EQ(worker->connection.lease, "etcd://db/a");

@@ -181,6 +181,8 @@ TEST_F(CkptTest, ExportsAreAsTransformersLoadsThem) {
       EXPECT_EQ(ReadAll(name + "_out/" + saved), ReadAll(golden + "/" + saved)) << saved;
     }
     EXPECT_EQ(ReadAll(name + "_out/tokenizer.json"), ReadAll(file));
+    ASSERT_EQ(Ckpt({"export", name, name + "_bf16", "--dtype", "bf16"}).exit_code, 0);
+    EXPECT_THAT(ReadAll(name + "_bf16/config.json"), HasSubstr("\"torch_dtype\": \"bfloat16\""));
   }
 }
 

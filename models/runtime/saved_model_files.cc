@@ -57,31 +57,31 @@ std::string TorchName(FileDType dtype) {
   return "";
 }
 
-absl::StatusOr<SavedModelFiles> MakeSavedModelFiles(const ModelConfig& model, const std::string& named,
+absl::StatusOr<SavedModelFiles> MakeSavedModelFiles(const ModelConfig& model, const std::string& tokenizer,
                                                     FileDType dtype) {
-  const std::string tokenizer = named == kBytes ? named : TokenizerFileOf(named);
-  ASSIGN_OR_RETURN(const auto opened, OpenTokenizer(tokenizer));
-  RETURN_IF_ERROR(CheckVocabulary(*opened, tokenizer, model.vocab_size));
+  const std::string file = tokenizer == kBytes ? tokenizer : TokenizerFileOf(tokenizer);
+  ASSIGN_OR_RETURN(const auto opened, OpenTokenizer(file));
+  RETURN_IF_ERROR(CheckVocabulary(*opened, file, model.vocab_size));
   SavedModelFiles files;
-  SavedTokenizer saved{.bytes = tokenizer == kBytes};
+  SavedTokenizer saved{.bytes = file == kBytes};
   std::string settings;
   if (saved.bytes) {
     files.others[kTokenizerFile] = ByteTokenizerJson();
   } else {
-    ASSIGN_OR_RETURN(files.others[kTokenizerFile], ReadFile(tokenizer, kMaxTokenizerBytes));
-    settings = Beside(tokenizer, kTokenizerConfigFile);
+    ASSIGN_OR_RETURN(files.others[kTokenizerFile], ReadFile(file, kMaxTokenizerBytes));
+    settings = Beside(file, kTokenizerConfigFile);
     for (const char* name : {kSpecialTokensMapFile, "chat_template.jinja"}) {
-      std::string contents = Beside(tokenizer, name);
+      std::string contents = Beside(file, name);
       if (!contents.empty()) files.others[name] = std::move(contents);
     }
   }
   const SpecialTokenTexts texts = ReadTokenizerConfigJson(settings);
-  const SpecialTokenTexts older = ReadTokenizerConfigJson(saved.bytes ? "" : Beside(tokenizer, kSpecialTokensMapFile));
+  const SpecialTokenTexts older = ReadTokenizerConfigJson(saved.bytes ? "" : Beside(file, kSpecialTokensMapFile));
   saved.bos = Find(*opened, Named(texts.bos, older.bos), opened->begin_of_text());
   saved.eos = Find(*opened, Named(texts.eos, older.eos), opened->end_of_text());
   files.others[kTokenizerConfigFile] = HuggingFaceTokenizerConfigJson(model, saved, settings);
   files.others[kGenerationConfigFile] =
-      HuggingFaceGenerationConfigJson(saved, saved.bytes ? "" : Beside(tokenizer, kGenerationConfigFile));
+      HuggingFaceGenerationConfigJson(saved, saved.bytes ? "" : Beside(file, kGenerationConfigFile));
   files.config_json = HuggingFaceConfigJson(model, saved, TorchName(dtype));
   return files;
 }

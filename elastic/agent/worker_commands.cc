@@ -33,6 +33,8 @@ std::vector<std::string> ArgumentsOf(const std::string& worker, int64_t index, c
 
 }  // namespace
 
+std::string WorkerName(const std::string& node, int64_t index) { return absl::StrCat(node, "/", index); }
+
 std::vector<ChildCommand> WorkerCommands(const Config& config, const RunDirectory& directory,
                                          const AgentSettings& settings) {
   // Workers of one machine share its processors, unless the config says how many each may use.
@@ -42,7 +44,7 @@ std::vector<ChildCommand> WorkerCommands(const Config& config, const RunDirector
   std::vector<ChildCommand> commands;
   for (int64_t i = 0; i < settings.num_workers; ++i) {
     ChildCommand command;
-    command.name = absl::StrCat(settings.node, "/", i);
+    command.name = WorkerName(settings.node, i);
     command.log_path = absl::StrCat(directory.logs(), "/", settings.node, "-", i, ".log");
     command.argv = ArgumentsOf(command.name, i, directory, settings, threads);
     if (config.parallel.transport == Transport::kNccl) {

@@ -24,6 +24,9 @@ struct AgentSettings {
   std::string binary = "/proc/self/exe";  // this one, also if the file has been replaced meanwhile
 };
 
+/// Of worker `index` of an agent's.
+std::string WorkerName(const std::string& node, int64_t index);
+
 /// `holdfast worker`, with a log in `directory`, once for each worker.
 std::vector<ChildCommand> WorkerCommands(const Config& config, const RunDirectory& directory,
                                          const AgentSettings& settings);

@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "elastic/agent/worker_commands.h"
 #include "framework/base/files.h"
 #include "framework/base/log.h"
 #include "framework/base/status.h"
@@ -105,10 +106,11 @@ absl::StatusOr<ChildProcess> TrialRun::StartOn(const SweepHost& host, ChildComma
 
 absl::Status TrialRun::StartAgent(size_t host) {
   const SweepHost& on = options_.hosts[host];
-  int64_t number = 0;
-  const auto taken = [&](const Agent& agent) { return agent.host == host && agent.number == number; };
-  while (std::any_of(agents_.begin(), agents_.end(), taken)) ++number;
-  const std::string node = absl::StrCat(on.name, "-", number);
+  std::string node;
+  const auto has_it = [&](const Agent& agent) { return agent.node == node; };
+  for (int64_t number = 0; node.empty() || std::any_of(agents_.begin(), agents_.end(), has_it); ++number) {
+    node = absl::StrCat(on.name, "-", number);
+  }
   ChildCommand command = CommandOf("agent", "agent-" + node);
   command.argv.insert(command.argv.end(), {"--coordinator", address_, "--token-file", directory_.token(), "--node",
                                            node, "--workers", "1"});
@@ -119,7 +121,6 @@ absl::Status TrialRun::StartAgent(size_t host) {
     return process.status();
   }
   agents_.push_back({.host = host,
-                     .number = number,
                      .node = node,
                      .slot = slot,
                      .process = *std::move(process),
@@ -188,10 +189,10 @@ void TrialRun::GiveUpIfWorkersCannotLive() {
   next_look_ = Clock::now() + kLookInterval;
   ends_.Look();
   const auto cannot_live = [this](const Agent& agent) {
-    return !agent.leaves_since.has_value() && ends_.Of(agent.node + "/0").count >= kMostEnds;
+    return !agent.leaves_since.has_value() && ends_.Of(WorkerName(agent.node, 0)).count >= kMostEnds;
   };
   if (!std::all_of(agents_.begin(), agents_.end(), cannot_live)) return;
-  const std::string worker = agents_.front().node + "/0";
+  const std::string worker = WorkerName(agents_.front().node, 0);
   const WorkerEnds::Ends ends = ends_.Of(worker);
   given_up_ = absl::StrCat("workers end again and again, and no step is committed between; ", worker, " did ",
                            ends.count, " times, at last: ", ends.cause);

@@ -66,8 +66,7 @@ class TrialRun {
 
   struct Agent {
     size_t host = 0;
-    int64_t number = 0;
-    std::string node;  // its name has `number`
+    std::string node;
     int64_t slot = 0;  // on the host
     ChildProcess process;
     Clock::time_point began;

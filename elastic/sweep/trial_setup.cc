@@ -79,8 +79,8 @@ int64_t StepsOfRung(int64_t steps, int64_t rung, int64_t rungs, double reduction
   return std::max<int64_t>(1, static_cast<int64_t>(std::floor(part + 0.5)));
 }
 
-absl::StatusOr<TrialSetup> SetUpTrial(const LoadTrialFn& load, const search::Point& point, int64_t rung, int64_t rungs,
-                                      double reduction) {
+absl::StatusOr<TrialSetup> SetUpTrial(const SweepConfig& sweep, const LoadTrialFn& load, const search::Point& point,
+                                      int64_t rung) {
   TrialSetup trial;
   ASSIGN_OR_RETURN(trial.config, load(OverridesOf(point)));
   Config& config = trial.config;
@@ -89,8 +89,13 @@ absl::StatusOr<TrialSetup> SetUpTrial(const LoadTrialFn& load, const search::Poi
         "train.early_stop_patience is not for sweeps, which compare trials at the ends of their train.steps; leave it "
         "out (sweep.strategy: asha ends bad trials early)");
   }
+  if (sweep.metric == kValidationLoss && config.data.validation.empty()) {
+    return absl::InvalidArgumentError(absl::StrCat("sweep.metric is ", kValidationLoss,
+                                                   ", and data.validation is empty; name token files there, or take ",
+                                                   kTrainingLoss));
+  }
   config.schedule.total_steps = config.schedule.length(config.train.steps);
-  config.train.steps = StepsOfRung(config.train.steps, rung, rungs, reduction);
+  config.train.steps = StepsOfRung(config.train.steps, rung, sweep.strategy.rungs, sweep.strategy.reduction);
   RETURN_IF_ERROR(CheckTraining(config, /*workers_here=*/0).status());
   ASSIGN_OR_RETURN(const TrainingData data, OpenTrainingData(config));
   trial.digest = DigestOf(config, data.digest());

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "elastic/sweep/sweep_config.h"
 #include "framework/config/config.h"
 #include "framework/search/space.h"
 
@@ -45,8 +46,8 @@ std::vector<std::string> OverridesOf(const search::Point& point);
 /// Rungs of a search by halving: all but the last end after a `1 / reduction` of the next one's steps.
 int64_t StepsOfRung(int64_t steps, int64_t rung, int64_t rungs, double reduction);
 
-/// Everything is checked that can be without training: config, data, model. `rung`: from 0, of `rungs`.
-absl::StatusOr<TrialSetup> SetUpTrial(const LoadTrialFn& load, const search::Point& point, int64_t rung, int64_t rungs,
-                                      double reduction);
+/// Everything is checked that can be without training: config, data, model, metric. `rung`: from 0.
+absl::StatusOr<TrialSetup> SetUpTrial(const SweepConfig& sweep, const LoadTrialFn& load, const search::Point& point,
+                                      int64_t rung);
 
 }  // namespace holdfast

@@ -12,6 +12,7 @@
 namespace holdfast {
 namespace {
 
+constexpr char kBytes[] = "bytes";
 constexpr int64_t kTokenizerBytesMax = 100'000'000;
 
 class ByteTokenizer final : public Tokenizer {
@@ -59,11 +60,11 @@ std::unique_ptr<const Tokenizer> MakeTokenizer(BpeSpec spec) {
 
 std::string TokenizerFileOf(const std::string& name) {
   std::error_code error;
-  return std::filesystem::is_directory(name, error) ? absl::StrCat(name, "/tokenizer.json") : name;
+  return name != kBytes && std::filesystem::is_directory(name, error) ? absl::StrCat(name, "/tokenizer.json") : name;
 }
 
 absl::StatusOr<std::unique_ptr<const Tokenizer>> OpenTokenizer(const std::string& name) {
-  if (name == "bytes") return std::make_unique<const ByteTokenizer>();
+  if (name == kBytes) return std::make_unique<const ByteTokenizer>();
   auto content = ReadFile(TokenizerFileOf(name), kTokenizerBytesMax);
   if (!content.ok()) return Annotate(content.status(), "tokenizer (\"bytes\" or a tokenizer.json)");
   auto spec = ParseTokenizerJson(*content);

@@ -49,7 +49,7 @@ class Tokenizer {
   virtual std::optional<int32_t> begin_of_text() const { return end_of_text(); }
 };
 
-/// The file of a tokenizer whose directory is named; any other name as it is.
+/// The file of a tokenizer whose directory is named; any other name as it is, "bytes" too.
 std::string TokenizerFileOf(const std::string& name);
 
 /// "bytes": token = byte, vocabulary of 256, no end of text. Otherwise the path of a tokenizer.json, or of its

@@ -62,13 +62,9 @@ HWY_INLINE char* ElementAt(const Matrix& m, int64_t row, int64_t col) {
 /// Of C, beyond which it is not found in any cache by whoever reads it next.
 constexpr int64_t kCachedBytesMax = int64_t{64} << 20;
 
-/// Whether C is the sums as they are, or rounded.
-inline bool IsSums(const GemmArgs& args) { return !args.accumulate && args.bias == nullptr && !args.gelu; }
-
-/// Whether a microkernel can write C.
+/// Whether a microkernel can write C: the sums as they are, or rounded, or added to fp32.
 inline bool IsWrittenAtOnce(const GemmArgs& args) {
-  const bool is_added = args.accumulate && args.c.dtype == DType::kF32 && args.bias == nullptr && !args.gelu;
-  return IsSums(args) || is_added;
+  return args.bias == nullptr && !args.gelu && (!args.accumulate || args.c.dtype == DType::kF32);
 }
 
 /// Whether C, sums as they are, goes past the caches: a weight gradient is large and read at the end of the step at the
@@ -76,7 +72,7 @@ inline bool IsWrittenAtOnce(const GemmArgs& args) {
 /// other threads need a hwy::FlushStream before.
 inline bool StreamsC(const GemmArgs& args) {
   const bool leaves_cache = args.transpose_a || args.c.rows * args.c.stride * 4 > kCachedBytesMax;
-  return leaves_cache && IsSums(args) && args.c.dtype == DType::kF32 &&
+  return leaves_cache && IsWrittenAtOnce(args) && !args.accumulate && args.c.dtype == DType::kF32 &&
          reinterpret_cast<uintptr_t>(args.c.data) % 64 == 0 && args.c.stride % 16 == 0;
 }
 

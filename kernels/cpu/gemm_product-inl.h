@@ -60,10 +60,10 @@ class Product {
         args_(args),
         sums_to_c_(IsWrittenAtOnce(args)),
         streams_c_(StreamsC(args)),
-        c_as_(streams_c_                      ? TileOut::As::kF32PastCaches
-              : sums_to_c_ && args.accumulate ? TileOut::As::kF32Added
-              : args.c.dtype == DType::kF32   ? TileOut::As::kF32
-                                              : TileOut::As::kBF16),
+        c_as_(streams_c_                    ? TileOut::As::kF32PastCaches
+              : args.accumulate             ? TileOut::As::kF32Added
+              : args.c.dtype == DType::kF32 ? TileOut::As::kF32
+                                            : TileOut::As::kBF16),
         k_(args.transpose_a ? args.a.rows : args.a.cols) {
     const int64_t panels = CeilDiv(args.c.rows, kMr);
     const int64_t k_blocks = std::max<int64_t>(CeilDiv(k_, Kernel::kBlock), 1);

@@ -59,7 +59,7 @@ std::string TorchName(FileDType dtype) {
 
 absl::StatusOr<SavedModelFiles> MakeSavedModelFiles(const ModelConfig& model, const std::string& tokenizer,
                                                     FileDType dtype) {
-  const std::string file = tokenizer == kBytes ? tokenizer : TokenizerFileOf(tokenizer);
+  const std::string file = TokenizerFileOf(tokenizer);
   ASSIGN_OR_RETURN(const auto opened, OpenTokenizer(file));
   RETURN_IF_ERROR(CheckVocabulary(*opened, file, model.vocab_size));
   SavedModelFiles files;

@@ -187,15 +187,7 @@ absl::StatusOr<int> SweepCommand::Run() const {
     all.insert(all.end(), overrides.begin(), overrides.end());
     return ConfigArguments{.path = config.config, .overrides = std::move(all)}.Load();
   };
-  const auto set_up = [&](const search::Point& point, int64_t rung) -> absl::StatusOr<TrialSetup> {
-    ASSIGN_OR_RETURN(TrialSetup trial, SetUpTrial(load, point, rung, config.strategy.rungs, config.strategy.reduction));
-    if (config.metric == kValidationLoss && trial.config.data.validation.empty()) {
-      return absl::InvalidArgumentError(absl::StrCat("sweep.metric is ", kValidationLoss,
-                                                     ", and data.validation is empty; name token files there, or take ",
-                                                     kTrainingLoss));
-    }
-    return trial;
-  };
+  const auto set_up = [&](const search::Point& point, int64_t rung) { return SetUpTrial(config, load, point, rung); };
   if (watch) {
     while (true) {
       ASSIGN_OR_RETURN(const auto plan, TakeUpPlan(config, *strategy, place, set_up));

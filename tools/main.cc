@@ -1,6 +1,8 @@
+#include <cerrno>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <exception>
 #include <string>
 
@@ -27,6 +29,16 @@ void UseLogLevel(const std::string& name) {
   if (holdfast::SetLogLevel(name).ok()) setenv(holdfast::kLogLevelVariable, name.c_str(), 1);
 }
 
+/// What a command prints is its result, unless it is told of a run, which matters more than what was said about it.
+int AfterPrinting(const CLI::App& app, int code) {
+  if (code != holdfast::kExitDone || (std::fflush(stdout) == 0 && std::ferror(stdout) == 0)) return code;
+  for (const char* runs : {"train", "coordinator", "agent", "worker", "sweep"}) {
+    if (app.got_subcommand(runs)) return code;
+  }
+  std::fprintf(stderr, "error: standard output could not be written: %s\n", std::strerror(errno));
+  return holdfast::kExitFailure;
+}
+
 int Main(int argc, char** argv) {
   if (!ChooseInstructionSet()) return holdfast::kExitUsage;
   CLI::App app{
@@ -42,10 +54,10 @@ int Main(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? holdfast::kExitDone : holdfast::kExitUsage;
+    return AfterPrinting(app, app.exit(error) == 0 ? holdfast::kExitDone : holdfast::kExitUsage);
   }
   const absl::StatusOr<int> exit_code = body();
-  if (exit_code.ok()) return *exit_code;
+  if (exit_code.ok()) return AfterPrinting(app, *exit_code);
   std::fflush(stdout);
   const bool usage = holdfast::IsUsageError(exit_code.status());
   const std::string message(exit_code.status().message());

@@ -8,6 +8,7 @@
 #include "checkpoint/saved_model.h"
 #include "framework/base/status.h"
 #include "framework/config/load.h"
+#include "framework/data/tokenizer.h"
 #include "framework/nn/trained_part.h"
 #include "models/families/families.h"
 #include "models/families/huggingface.h"
@@ -35,7 +36,8 @@ absl::StatusOr<Config> ConfigOf(const Manifest& manifest) {
 
 absl::Status CheckTokenizer(const std::string& tokenizer) {
   std::error_code error;
-  if (tokenizer == kBytes || std::filesystem::is_regular_file(tokenizer, error)) return absl::OkStatus();
+  if (tokenizer == kBytes || std::filesystem::is_regular_file(TokenizerFileOf(tokenizer), error))
+    return absl::OkStatus();
   return absl::NotFoundError(
       absl::StrCat("the run's tokenizer ", tokenizer, " is not here; give its place with --tokenizer FILE"));
 }
@@ -59,6 +61,11 @@ absl::StatusOr<ModelExport> ExportModel(const CheckpointReader& checkpoint, cons
   if (!options.base.empty()) config.train.init_from = options.base;
   if (options.merge && config.lora.rank == 0) {
     return absl::InvalidArgumentError("--merge: the run had no adapters (lora.rank)");
+  }
+  std::error_code error;
+  if (config.trains_part() && std::filesystem::equivalent(options.output, config.train.init_from, error)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(options.output, " is the model that the run began with, and needs: ", "give another directory"));
   }
   ASSIGN_OR_RETURN(const auto device, MakeDevice(config.train));
   ASSIGN_OR_RETURN(const auto model, MakeModel(config, *device));

@@ -111,7 +111,8 @@ absl::StatusOr<SavedModelFiles> FilesOf(const ModelConfig& config, const std::st
 
 absl::Status CheckPlace(const std::string& output) {
   std::error_code error;
-  if (!fs::exists(output, error) || fs::is_empty(output, error)) return absl::OkStatus();
+  if (!fs::exists(output, error) || (fs::is_directory(output, error) && fs::is_empty(output, error)))
+    return absl::OkStatus();
   return absl::AlreadyExistsError(absl::StrCat(output, ": there is something already; name a new directory"));
 }
 

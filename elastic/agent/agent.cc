@@ -7,21 +7,15 @@
 
 #include <algorithm>
 #include <csignal>
-#include <random>
 
 #include "absl/strings/str_cat.h"
+#include "framework/base/random_id.h"
 
 namespace holdfast {
 namespace {
 
 constexpr int kUsageExit = 2;
 constexpr std::chrono::milliseconds kPoll{50};  // bounds the wait where there is no descriptor to wait for
-
-/// Random, so that no two agents give the same; with room to count up from, and never 0.
-uint64_t NewIncarnation() {
-  std::random_device random;
-  return (uint64_t{random()} << 32 | random()) >> 1 | 1;
-}
 
 /// Ends that were meant: done, a config that no restart mends, stopped by a signal it caught.
 bool IsFinal(int wait_status) {
@@ -95,7 +89,7 @@ void Agent::WaitForSomething() {
 void Agent::StartWorker(Worker& worker) {
   worker.restart_at.reset();
   worker.started = Clock::now();
-  worker.incarnation = NewIncarnation();
+  worker.incarnation = RandomId();
   ChildCommand command = worker.command;
   command.environment.emplace_back(kIncarnationVariable, absl::StrCat(worker.incarnation));
   absl::StatusOr<ChildProcess> process = ChildProcess::Start(command);

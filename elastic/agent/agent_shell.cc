@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "framework/base/host.h"
 #include "framework/base/log.h"
+#include "framework/base/random_id.h"
 
 namespace holdfast {
 namespace {
@@ -37,6 +38,7 @@ AgentShell::AgentShell(const Config& config, const RunDirectory& directory, cons
     : coordinator_timeout_(config.elastic.coordinator_timeout_ms),
       progress_timeout_(std::max<int64_t>(kLongNotice.count(), config.elastic.progress_timeout_ms)),
       settings_(settings),
+      instance_(RandomId()),
       link_(link),
       look_(std::move(look)),
       running_(settings.num_workers) {
@@ -67,7 +69,8 @@ void AgentShell::OnConnected() {
   link_.Send(AgentHelloMessage{.node = settings_.node,
                                .host = HostName(),
                                .pid = getpid(),
-                               .num_workers = static_cast<int>(settings_.num_workers)});
+                               .num_workers = static_cast<int>(settings_.num_workers),
+                               .instance = instance_});
   if (leaving) link_.Send(LeaveMessage{signal});  // whoever is there now may not have heard of it
 }
 
@@ -138,10 +141,11 @@ EndMessage AgentShell::Wait() {
   } else if (told_by_worker_) {  // the line to the coordinator broke at the wrong moment
     end.reason = "the run has ended, as the workers of this node report";
   }
-  const bool refused = refused_;
+  const bool refused = refused_, leaving = leaving_;
   lock.unlock();
-  // On SIGTERM workers would ask for a stop of the run, which is not theirs.
-  agent_->Stop(refused ? SIGKILL : SIGTERM, refused ? milliseconds(0) : kGrace);
+  // On a signal workers would ask for a stop of the run, which goes on if we were refused or have left. Those that had
+  // joined have heard that they may go.
+  agent_->Stop(refused ? SIGKILL : leaving ? 0 : SIGTERM, refused ? milliseconds(0) : kGrace);
   return end;
 }
 
@@ -205,7 +209,11 @@ Departure DecideDeparture(const absl::StatusOr<RunStatus>& run, const std::strin
   if (patient) return Departure::kWait;
   const bool others = std::any_of(run->workers.begin(), run->workers.end(),
                                   [&](const WorkerStatus& worker) { return worker.node != node; });
-  if (!others) return Departure::kStopRun;
+  if (!others) {
+    // A new coordinator may not have heard of the others yet.
+    const bool are_known = run->state != RunState::kRecovering || run->world_size > 0;
+    return are_known || since_signal >= kLongNotice ? Departure::kStopRun : Departure::kWait;
+  }
   // While a world is being made, it may be the last one.
   return run->state == RunState::kTraining || since_signal >= kLongNotice ? Departure::kLeave : Departure::kWait;
 }

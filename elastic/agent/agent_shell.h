@@ -62,6 +62,7 @@ class AgentShell final : public ControlLinkHandler {
 
   const std::chrono::milliseconds coordinator_timeout_, progress_timeout_;  // of a run that this node leaves
   AgentSettings settings_;
+  const uint64_t instance_;
   ControlLink& link_;
   const LookFn look_;
   std::mutex mutex_;

@@ -71,6 +71,9 @@ void Coordinator::On(const DisconnectEvent& event) {
   }
   if (const auto it = roster_.agents().find(event.connection); it != roster_.agents().end()) {
     if (!end_.over()) Report(event::AgentLost{it->second.node, it->second.host, event.cause});
+    if (const auto left = leaving_.find(it->second.node); left != leaving_.end() && left->second.gone) {
+      leaving_.erase(left);  // none of its workers outlives it
+    }
     roster_.agents().erase(it);
   }
   RemoveCut();
@@ -91,6 +94,7 @@ void Coordinator::On(const TickEvent&) {
   WatchLinks();
   WatchPace();
   ReportNoProgress();
+  ReportSlowSaves();
   EndIfFinished();  // a save may have been given up with a writer that was not in this world
   Advance();
 }

@@ -243,6 +243,8 @@ class Coordinator {
   bool CanSpare(const std::function<bool(const Member&)>& some) const;
   bool IsInWorld(const std::string& node) const;
   void SayGoodbye();
+  static EndMessage Goodbye(const std::string& node, int signal);
+  void StopIfNobodyStays();
   std::string OtherThanRun(const RunDigests& joins) const;
   std::string OtherKernels(const RunDigests& joins) const;
   bool MayJoin(Connection from, const JoinMessage& join);
@@ -311,6 +313,7 @@ class Coordinator {
   bool MustSaveAtEnd() const;
   void SaveFailed(int64_t step, const std::string& cause);
   void AbandonSavesOf(const WorkerId& id);
+  void ReportSlowSaves();
   bool Rewind(const std::string& reason);
   void LoadFrom(const CheckpointChoice& choice);
   void BeginAnew();
@@ -358,11 +361,13 @@ class Coordinator {
   WorkerHistory history_;
   struct Leaving {
     int signal = 0;
-    int64_t pid = 0;  // of the agent that asked for it
+    uint64_t agent = 0;  // AgentHelloMessage::instance of the one that asked for it
+    bool gone = false;   // was let go; some of its workers may be starting still
   };
-  std::map<std::string, Leaving> leaving_;  // by node
-  uint64_t data_digest_ = 0;                // of the run's workers; 0 = not chosen yet
-  uint64_t kernels_ = 0;                    // likewise, RunDigests::kernels, or the coordinator's own
+  std::map<std::string, Leaving> leaving_;     // by node
+  std::optional<Instant> nobody_stays_since_;  // all who are connected are to leave
+  uint64_t data_digest_ = 0;                   // of the run's workers; 0 = not chosen yet
+  uint64_t kernels_ = 0;                       // likewise, RunDigests::kernels, or the coordinator's own
   WorldFormation formation_;
   std::optional<OpenWorld> open_;
 

@@ -115,6 +115,26 @@ void Coordinator::SaveFailed(int64_t step, const std::string& cause) {
   EndIfFinished();
 }
 
+// A storage that hangs (a file system of a server that is gone) fails nothing, and no other checkpoint is begun.
+void Coordinator::ReportSlowSaves() {
+  const std::chrono::milliseconds limit(options_.elastic.progress_timeout_ms);
+  for (PendingSaves::Save& save : checkpoints_.pending().saves()) {
+    if (save.missing == 0 || save.reported_slow || now_ - save.begun <= limit) continue;
+    save.reported_slow = true;
+    std::string writers;
+    for (size_t rank = 0; rank < save.shards.size() && writers.empty(); ++rank) {
+      if (save.shards[rank].has_value()) continue;
+      const Member& member = save.world.members[rank];
+      writers = absl::StrCat(member.id.name, " on ", member.host);
+    }
+    if (save.missing > 1) absl::StrAppend(&writers, " and ", save.missing - 1, " more");
+    Report(event::CheckpointWarning{
+        save.step, absl::StrCat("checkpoint of step ", save.step, ": not written after ",
+                                std::chrono::duration_cast<std::chrono::seconds>(now_ - save.begun).count(), " s by ",
+                                writers, ", and no other is begun meanwhile; is its storage slow, or hanging?")});
+  }
+}
+
 // Somebody is gone whose part of a checkpoint will never be durable.
 void Coordinator::AbandonSavesOf(const WorkerId& id) {
   for (const PendingSaves::Save& save : checkpoints_.pending().TakeThoseOf(id)) {

@@ -45,6 +45,10 @@ void Coordinator::Handle(Connection from, const JoinMessage& join) {
     Send(from, *end);
     return;
   }
+  if (const auto left = leaving_.find(join.member.node); left != leaving_.end() && left->second.gone) {
+    Send(from, Goodbye(left->first, left->second.signal));
+    return;
+  }
   const bool may_join = MayJoin(from, join);
   if (may_join) {
     generation_ = std::max({generation_, join.generation, join.claim.world.generation,
@@ -299,12 +303,12 @@ void Coordinator::Handle(Connection from, const AgentHelloMessage& hello) {
     return;
   }
   const AgentHelloMessage* other = roster_.AgentOf(hello.node);
-  if (other != nullptr && (other->host != hello.host || other->pid != hello.pid)) {
+  if (other != nullptr && other->instance != hello.instance) {
     RefuseAgent(from, hello, *other);
     return;
   }
   roster_.agents()[from] = hello;
-  if (const auto it = leaving_.find(hello.node); it != leaving_.end() && it->second.pid != hello.pid) {
+  if (const auto it = leaving_.find(hello.node); it != leaving_.end() && it->second.agent != hello.instance) {
     leaving_.erase(it);  // another agent: the one that asked is gone, and its workers with it
     Report(event::NodeReturned{hello.node, hello.host});
   }
@@ -339,7 +343,7 @@ void Coordinator::Handle(Connection from, const LeaveMessage& leave) {
   const auto agent = roster_.agents().find(from);
   if (end_.over() || agent == roster_.agents().end()) return;
   const std::string& node = agent->second.node;
-  if (!leaving_.emplace(node, Leaving{leave.signal, agent->second.pid}).second) return;
+  if (!leaving_.emplace(node, Leaving{leave.signal, agent->second.instance}).second) return;
   Report(event::NodeLeaving{node, agent->second.host, committed_});
   Advance();
 }
@@ -373,16 +377,39 @@ bool Coordinator::IsInWorld(const std::string& node) const {
                                           [&](const Member& member) { return member.node == node; });
 }
 
+EndMessage Coordinator::Goodbye(const std::string& node, int signal) {
+  return {128 + signal, absl::StrCat("node ", node, " has left the run")};
+}
+
+// Nodes that are told to leave one by one leave the run to each other, until there is nobody to leave it to. Not at
+// once: another may be about to come, or to come back.
+void Coordinator::StopIfNobodyStays() {
+  const auto stays = [&](const std::string& node) { return !IsLeaving(node); };
+  const bool nobody = open_.has_value() && !Ending() &&
+                      std::none_of(roster_.workers().begin(), roster_.workers().end(),
+                                   [&](const auto& worker) { return stays(worker.second.member.node); }) &&
+                      std::none_of(roster_.agents().begin(), roster_.agents().end(),
+                                   [&](const auto& agent) { return stays(agent.second.node); });
+  if (!nobody) {
+    nobody_stays_since_.reset();
+    return;
+  }
+  if (!nobody_stays_since_.has_value()) nobody_stays_since_ = now_;
+  if (now_ - *nobody_stays_since_ < std::chrono::milliseconds(options_.elastic.heartbeat_timeout_ms)) return;
+  const std::string& node = open_->world.members[0].node;
+  RequestStop(leaving_.at(node).signal, absl::StrCat("node ", node));
+}
+
 // Nothing depends on those that leave any more: a step was done in a world without them, or there is no world and the
 // others hold everything.
 void Coordinator::SayGoodbye() {
   for (auto it = leaving_.begin(); it != leaving_.end();) {
     const std::string& node = it->first;
-    if (IsInWorld(node) || !CanSpare([&](const Member& member) { return member.node == node; })) {
+    if (it->second.gone || IsInWorld(node) || !CanSpare([&](const Member& member) { return member.node == node; })) {
       ++it;
       continue;
     }
-    const EndMessage end{128 + it->second.signal, absl::StrCat("node ", node, " has left the run")};
+    const EndMessage end = Goodbye(node, it->second.signal);
     std::vector<WorkerId> gone;
     for (const auto& [name, worker] : roster_.workers()) {
       if (worker.member.node != node) continue;
@@ -397,7 +424,8 @@ void Coordinator::SayGoodbye() {
       if (agent.node == node) Send(connection, end);
     }
     Report(event::NodeLeft{node, committed_});
-    it = leaving_.erase(it);
+    it->second.gone = true;
+    ++it;
   }
 }
 

@@ -158,7 +158,8 @@ void Coordinator::CommitStep() {
   open_->ballot = Ballot(committed_ + 1, open_->size());
   SayGoodbye();
   if (LeaversCanGo()) {
-    CloseWorld(absl::StrCat("node ", leaving_.begin()->first, " leaves"), 0);
+    const auto leaves = std::find_if(leaving_.begin(), leaving_.end(), [](const auto& l) { return !l.second.gone; });
+    CloseWorld(absl::StrCat("node ", leaves->first, " leaves"), 0);
   } else if (WantsNewcomers()) {
     CloseWorld("workers have joined", 0);
   }

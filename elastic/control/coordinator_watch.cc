@@ -83,7 +83,14 @@ void Coordinator::RemoveStuck() {
   const WorkerId id = stuck->member.id;
   // Who is refused gives its state up.
   const bool can_spare = CanSpare([&](const Member& member) { return member.id == id; });
-  RemoveHung(id.name, stuck->progressed, "heartbeats without progress", can_spare ? Leave::kRefused : Leave::kClosed);
+  const std::string name = id.name, host = stuck->member.host;
+  const bool was_ending = Ending();
+  RemoveHung(name, stuck->progressed, "heartbeats without progress", can_spare ? Leave::kRefused : Leave::kClosed);
+  // It comes back with what nobody else holds, and would hang again.
+  if (!can_spare && was_ending && ++attempts_.failed_endings >= kMaxFailedEndings) {
+    Fail(absl::StrCat(EndReason(end_.stop()), ", but its state could not be saved: ", name, " on ", host,
+                      " stands still whenever it is to"));
+  }
 }
 
 void Coordinator::ReportNoProgress() {

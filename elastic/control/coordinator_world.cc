@@ -30,6 +30,7 @@ std::string HoldersText(const std::vector<Member>& members) {
 // Does what has become due: called after whatever may have changed who is there, and on every tick.
 void Coordinator::Advance() {
   if (end_.over()) return;
+  StopIfNobodyStays();
   const RunEnd::Stop* stop = end_.stop();
   if (stop != nullptr && state_.kind() != StateLocation::Kind::kWorld && !state_.claimed()) {
     const std::string& checkpoint = state_.checkpoint();

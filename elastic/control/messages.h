@@ -189,6 +189,7 @@ struct AgentHelloMessage {
   std::string node, host;
   int64_t pid = 0;
   int num_workers = 0;
+  uint64_t instance = 0;  // of the process: in containers pids repeat, and names and hosts do by intent
 };
 
 struct WorkerExitMessage {

@@ -22,6 +22,7 @@ class PendingSaves {
     int missing = 0;
     bool at_end = false;      // written by the ending of its world, and gone with it
     bool committing = false;  // all shards are durable
+    bool reported_slow = false;
     std::chrono::nanoseconds begun{0};
     std::optional<double> validation_loss = {};  // of its step
     uint64_t state_digest = 0;                   // as CommitCheckpointAction has it

@@ -175,9 +175,8 @@ void CoordinatorShell::PutAndWait(const CoordinatorEvent& event) {
 void CoordinatorShell::Feed(const CoordinatorEvent& event) {
   const std::lock_guard lock(mutex_);
   if (outcome_.has_value()) return SayThatItIsOver(event);
-  if (const auto* stop = std::get_if<StopEvent>(&event)) {
-    if (paused_since_.has_value() && stop_.has_value()) return GiveUpPaused();  // somebody does not want to wait
-    if (!stop_.has_value()) stop_ = {Now(), stop->signal};
+  if (const auto* stop = std::get_if<StopEvent>(&event); stop != nullptr && !stop_.has_value()) {
+    stop_ = {Now(), stop->signal};
   }
   if (!paused_since_.has_value()) return TakeIn(event);
   if (!std::holds_alternative<TickEvent>(event)) return PutOff(event);

@@ -70,7 +70,7 @@ struct RunStart {
 
 /// What cannot be written down does not happen. If it can be later (a full disk), the run is paused: the action is
 /// tried again and again, what workers say meanwhile waits, and a stop waits for lost_state_timeout_ms before it ends
-/// the run (a second one does not). Else the run fails, and everybody is told. If the run has been taken over
+/// the run. Else the run fails, and everybody is told. If the run has been taken over
 /// (action_queue.h), this is the end, and nobody is told. Thread-safe.
 class CoordinatorShell {
  public:

@@ -113,10 +113,13 @@ absl::Status MpiJob::Announce(std::string* address) {
 }
 
 WorkerPeers MpiJob::Peers(const Config& config) const {
+  // A stop ends the world for everybody, but not everybody hears of it at the same time.
+  const std::chrono::milliseconds grace(config.elastic.heartbeat_timeout_ms * 2);
   WorkerPeers peers;
   peers.connects_alone = true;
-  peers.connect = [this](const World& world, int, const std::vector<std::vector<int>>& groups, const std::stop_token&,
-                         Deadline) -> absl::StatusOr<std::vector<std::unique_ptr<Communicator>>> {
+  peers.connect = [this, grace](const World& world, int, const std::vector<std::vector<int>>& groups,
+                                const std::stop_token& stop,
+                                Deadline deadline) -> absl::StatusOr<std::vector<std::unique_ptr<Communicator>>> {
     if (world.size() != environment_->size()) {
       EndBroken(absl::StrFormat("%d of %d workers remain (who was lost and why: events.jsonl)", world.size(),
                                 environment_->size()));
@@ -125,10 +128,9 @@ WorkerPeers MpiJob::Peers(const Config& config) const {
     for (std::vector<int>& group : of_mpi) {
       for (int& rank : group) rank = MpiRankOf(world.members[static_cast<size_t>(rank)]);
     }
-    return environment_->Connect(world.generation, of_mpi);
+    const auto give_up = [] { EndBroken("another member did not connect to the new world in time"); };
+    return environment_->Connect(world.generation, of_mpi, deadline, {stop, grace, give_up});
   };
-  // A stop ends the world for everybody, but not everybody hears of it at the same time.
-  const std::chrono::milliseconds grace(config.elastic.heartbeat_timeout_ms * 2);
   peers.on_failure = [grace](const absl::Status& status, const std::stop_token& stop) {
     const auto until = std::chrono::steady_clock::now() + grace;
     while (!stop.stop_requested() && std::chrono::steady_clock::now() < until) {

@@ -1,8 +1,11 @@
 #include "elastic/launch/prepared_run.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <optional>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -48,11 +51,55 @@ absl::Status CheckPlace(const Config& config, const RunDirectory& directory, con
       "or pass --overwrite with --resume auto to resume from the newest, or with --resume never to ignore them"));
 }
 
+absl::Status NoCheckpointOf(int64_t step, const std::string& place) {
+  return absl::NotFoundError(absl::StrCat("there is no checkpoint of step ", step, " in ", place,
+                                          " that the run can resume from; `holdfast ckpt list` shows which there are"));
+}
+
+/// The checkpoint to begin with, if one is named, is there, and stays when the old run goes.
+absl::Status CheckStep(const Config& config, const RunDirectory& directory, const PrepareOptions& options) {
+  int64_t step = 0;
+  if (!absl::SimpleAtoi(options.resume, &step)) return absl::OkStatus();
+  const std::string place = config.checkpoint.directory.empty() ? directory.checkpoints() : config.checkpoint.directory;
+  if (directory.HoldsRun() && directory.IsRemovedWithOldRun(place)) {
+    return absl::InvalidArgumentError(absl::StrCat("--overwrite removes the checkpoints in ", place,
+                                                   ", so there is none of step ", step,
+                                                   " to resume from: leave --overwrite out to go back to that step"));
+  }
+  if (config.checkpoint.directory.empty()) return NoCheckpointOf(step, place);
+  ASSIGN_OR_RETURN(const auto storage, OpenCheckpointStorage(config.checkpoint, directory.root()));
+  ASSIGN_OR_RETURN(const Catalog found, ScanCheckpoints(*storage));
+  const std::vector<CheckpointChoice> choices = ChoicesOf(found);
+  const auto is_it = [&](const CheckpointChoice& choice) { return choice.step == step; };
+  return std::any_of(choices.begin(), choices.end(), is_it) ? absl::OkStatus()
+                                                            : NoCheckpointOf(step, storage->Describe());
+}
+
+/// What the new run reads is not removed with the old one.
+absl::Status CheckInputsStay(const Config& config, const RunDirectory& directory) {
+  std::vector<std::pair<std::string, std::string>> inputs = {{"train.init_from", config.train.init_from},
+                                                             {"data.tokenizer", config.data.tokenizer},
+                                                             {"train.gemm_table", config.train.gemm_table}};
+  if (!config.train.init_from.empty()) inputs.emplace_back("train.init_from", config.train.init_from + "/model");
+  for (const std::string& file : config.data.train) inputs.emplace_back("data.train", file);
+  for (const std::string& file : config.data.validation) inputs.emplace_back("data.validation", file);
+  for (const auto& [key, path] : inputs) {
+    std::error_code error;
+    if (path.empty() || !std::filesystem::exists(path, error) || !directory.IsRemovedWithOldRun(path)) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat(key, " reads ", path, ", which --overwrite would remove with the run ", "in ", directory.root(),
+                     ": choose another --run-dir, or copy it elsewhere"));
+  }
+  return absl::OkStatus();
+}
+
 /// Makes the directory one of a new run. The generations of the run that it held go on, so that its workers understand
 /// ours.
 absl::StatusOr<CoordinatorHistory> BeginRun(const Config& config, const RunDirectory& directory,
                                             const PrepareOptions& options) {
   RETURN_IF_ERROR(CheckPlace(config, directory, options));
+  RETURN_IF_ERROR(CheckStep(config, directory, options));
+  if (directory.HoldsRun()) RETURN_IF_ERROR(CheckInputsStay(config, directory));
   RETURN_IF_ERROR(directory.Create(options.overwrite));
   // Before anything else is made: it marks the directory as a run's.
   RETURN_IF_ERROR(WriteFileAtomically(directory.config(), PrintConfig(config)));
@@ -68,6 +115,7 @@ absl::Status GoBack(const RunDirectory& directory, int64_t step, PreparedRun* ru
   RETURN_IF_ERROR(WriteCoordinatorState(directory, run->history.state));
   run->keeper->GoBack(run->history.state.branch);
   run->history.recorded_step = std::min(run->history.recorded_step, step);
+  run->history.finished = false;
   return directory.CutMetrics(run->history.recorded_step);
 }
 
@@ -104,9 +152,7 @@ absl::Status Choose(const RunDirectory& directory, const PrepareOptions& options
     gives_up = gives_up || run->history.recorded_step > step || std::erase_if(run->usable, is_later) > 0;
     std::erase_if(run->usable, [&](const CheckpointChoice& c) { return c.step != step; });
     if (run->usable.empty()) {
-      return absl::NotFoundError(absl::StrCat("there is no checkpoint of step ", step, " in ",
-                                              run->keeper->storage().Describe(), " that the run can resume from; `",
-                                              "holdfast ckpt list` shows which there are"));
+      return NoCheckpointOf(step, run->keeper->storage().Describe());
     }
     if (gives_up) RETURN_IF_ERROR(CheckWhole(*run->keeper, run->usable.front().name));
   }
@@ -156,7 +202,9 @@ absl::StatusOr<PreparedRun> PrepareRun(const Config& config, const RunDirectory&
   const bool goes_on = directory.HoldsRun() && !options.overwrite && options.resume != "never";
   if (goes_on) {
     ASSIGN_OR_RETURN(run.history, ReadCoordinatorHistory(directory));
-    if (IsDone(config, run.history)) {
+    int64_t step = 0;
+    const bool goes_back = absl::SimpleAtoi(options.resume, &step) && step < run.history.recorded_step;
+    if (!goes_back && IsDone(config, run.history)) {
       if (!options.workers_are_new) return run;  // somebody may not have heard of it
       return absl::AlreadyExistsError(
           absl::StrCat(directory.root(), " holds a run that is done: choose another --run-dir, pass --overwrite to ",

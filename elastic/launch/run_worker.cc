@@ -5,7 +5,6 @@
 #include <cstdlib>
 #include <memory>
 #include <optional>
-#include <random>
 #include <utility>
 
 #include "absl/strings/str_split.h"
@@ -16,6 +15,7 @@
 #include "framework/base/host.h"
 #include "framework/base/log.h"
 #include "framework/base/open_files.h"
+#include "framework/base/random_id.h"
 #include "framework/comm/cuda/nccl_communicator.h"
 #include "framework/comm/gloo/gloo_communicator.h"
 #include "models/runtime/adapter_files.h"
@@ -27,8 +27,7 @@ namespace {
 /// New for every process that ever joins a run; an agent tells it to its workers.
 uint64_t NewIncarnation() {
   if (const char* given = std::getenv(kIncarnationVariable)) return std::strtoull(given, nullptr, 10);
-  std::random_device random;
-  return (uint64_t{random()} << 32 | random()) >> 1 | 1;  // room to count up from, and not 0
+  return RandomId();
 }
 
 /// A test's knob (see WorkerDependencies): of all workers, or of the one that is named.

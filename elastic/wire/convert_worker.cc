@@ -306,6 +306,7 @@ void Fill(const AgentHelloMessage& message, v1::ToCoordinator* wire) {
   hello->set_host(message.host);
   hello->set_pid(message.pid);
   hello->set_num_workers(message.num_workers);
+  hello->set_instance(message.instance);
 }
 
 absl::StatusOr<WorkerMessage> Read(const v1::AgentHello& wire) {
@@ -315,6 +316,7 @@ absl::StatusOr<WorkerMessage> Read(const v1::AgentHello& wire) {
   message.host = check.Text(wire.host(), kMaxNameBytes, "host");
   message.pid = check.Count(wire.pid(), "pid");
   message.num_workers = check.RangeInt(wire.num_workers(), 0, kMaxWorkers, "num_workers");
+  message.instance = wire.instance();
   return check.Done<WorkerMessage>(std::move(message));
 }
 

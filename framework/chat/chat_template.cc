@@ -21,6 +21,9 @@ absl::StatusOr<ChatTemplate> ChatTemplate::Open(const std::string& directory, co
   chat.options_ = options;
   ASSIGN_OR_RETURN(chat.tokenizer_, OpenTokenizer(directory + "/tokenizer.json"));
   ASSIGN_OR_RETURN(chat.settings_, ReadTokenizerSettings(directory));
+  if (const absl::Status prefix = CheckPrefix(chat.settings_, chat.tokenizer_->vocab_size()); !prefix.ok()) {
+    return Annotate(prefix, directory);
+  }
   for (const auto& [name, source] : chat.settings_.templates) {
     auto parsed = jinja::Template::Parse(source);
     if (!parsed.ok()) return Annotate(parsed.status(), absl::StrCat(directory, ": chat template \"", name, "\""));

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <limits>
 #include <system_error>
 #include <utility>
 
@@ -104,7 +105,11 @@ void ReadPrefix(const Value& processor, TokenizerSettings& settings) {
     const Value* const ids = Member(Member(Member(&processor, "special_tokens"), name->string().c_str()), "ids");
     if (ids == nullptr || !ids->is_list()) break;
     for (const Value& id : ids->items()) {
-      if (id.is_int()) settings.prefix.push_back(static_cast<int32_t>(id.integer()));
+      constexpr int64_t kMost = std::numeric_limits<int32_t>::max();  // of a token; CheckPrefix refuses it and beyond
+      if (id.is_int()) {
+        settings.prefix.push_back(id.integer() < 0 ? int32_t{kMost}
+                                                   : static_cast<int32_t>(std::min(id.integer(), kMost)));
+      }
     }
   }
 }
@@ -122,6 +127,15 @@ absl::StatusOr<TokenizerSettings> ReadTokenizerSettings(const std::string& direc
   ReadSpecialTokens(legacy, settings);
   if (const Value* const processor = tokenizer.FindName("post_processor")) ReadPrefix(*processor, settings);
   return settings;
+}
+
+absl::Status CheckPrefix(const TokenizerSettings& settings, int64_t vocab_size) {
+  for (const int32_t token : settings.prefix) {
+    if (token < vocab_size) continue;
+    return absl::InvalidArgumentError(absl::StrCat(
+        "tokenizer.json: its post_processor puts a token before a text that is beyond the vocabulary of ", vocab_size));
+  }
+  return absl::OkStatus();
 }
 
 void PutBefore(const std::vector<int32_t>& prefix, std::vector<int32_t>& tokens) {

@@ -21,6 +21,9 @@ struct TokenizerSettings {
 /// Of a directory that holds tokenizer.json.
 absl::StatusOr<TokenizerSettings> ReadTokenizerSettings(const std::string& directory);
 
+/// InvalidArgument if the prefix has a token beyond the vocabulary.
+absl::Status CheckPrefix(const TokenizerSettings& settings, int64_t vocab_size);
+
 /// `prefix` of the settings before the tokens of a text, unless they begin with it.
 void PutBefore(const std::vector<int32_t>& prefix, std::vector<int32_t>& tokens);
 

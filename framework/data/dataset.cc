@@ -62,9 +62,9 @@ void FindDocuments(absl::Span<const uint32_t> tokens, const SampleView& sample) 
 absl::Status CheckRows(const TokenFile& file, int64_t sequence) {
   const int64_t row = file.kind().row_tokens;
   if (row == 0 || row == sequence) return absl::OkStatus();
-  return absl::FailedPreconditionError(absl::StrCat(file.path(), ": packed into rows of ", row,
-                                                    " tokens; set batch.sequence_length to ", row,
-                                                    ", or pack it again with --sequence-length ", sequence));
+  return absl::FailedPreconditionError(
+      absl::StrCat(file.path(), ": packed into rows of ", row, " tokens; set batch.sequence_length to ", row,
+                   " (`holdfast eval`: --sequence-length), or pack it again with --sequence-length ", sequence));
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 #include <filesystem>
@@ -38,6 +39,16 @@ bool Exists(const std::string& path) {
   return fs::symlink_status(path, error).type() != fs::file_type::not_found && !error;
 }
 
+/// Those of an old run that a new one does not go on with: what tells the old run's workers apart from the new one's
+/// stays, as does the config, which marks the directory as a run's until the new one replaces it.
+std::vector<std::string> RemovedFiles(const RunDirectory& run) {
+  std::vector<std::string> files = RunFiles(run);
+  std::erase_if(files, [&](const std::string& path) {
+    return path == run.coordinator_state() || path == run.token() || path == run.config();
+  });
+  return files;
+}
+
 /// access() asks about permissions only; a read-only or full file system shows when a file is made.
 absl::Status ProbeWritable(const std::string& directory) {
   std::string probe = directory + "/.holdfast_probe_XXXXXX";
@@ -48,11 +59,8 @@ absl::Status ProbeWritable(const std::string& directory) {
   return absl::OkStatus();
 }
 
-// What tells the old run's workers apart from the new one's stays, as does the config, which marks the directory as a
-// run's until the new one replaces it.
 absl::Status RemoveOldRun(const RunDirectory& run) {
-  for (const std::string& path : RunFiles(run)) {
-    if (path == run.coordinator_state() || path == run.token() || path == run.config()) continue;
+  for (const std::string& path : RemovedFiles(run)) {
     std::error_code error;
     fs::remove_all(path, error);
     if (error) return ErrnoToStatus(error.value(), absl::StrCat("cannot remove ", path, " of the old run"));
@@ -84,6 +92,17 @@ absl::Status RunDirectory::Create(bool overwrite) const {
   }
   RETURN_IF_ERROR(ProbeWritable(root_));
   return holds_run ? RemoveOldRun(*this) : absl::OkStatus();
+}
+
+bool RunDirectory::IsRemovedWithOldRun(const std::string& path) const {
+  std::error_code error;
+  const fs::path place = fs::weakly_canonical(path, error);
+  if (error) return false;  // then nobody reads it, either
+  const std::vector<std::string> removed = RemovedFiles(*this);
+  return std::any_of(removed.begin(), removed.end(), [&](const std::string& file) {
+    const fs::path within = place.lexically_relative(fs::weakly_canonical(file, error));
+    return !within.empty() && *within.begin() != "..";
+  });
 }
 
 bool RunDirectory::HoldsRun() const { return Exists(config()) || Exists(metrics()); }

@@ -72,6 +72,9 @@ class RunDirectory {
   /// place is PermissionDenied before anything is done.
   absl::Status Create(bool overwrite) const;
 
+  /// `path` is one of the files that Create removes of an old run, or lies in one of them.
+  bool IsRemovedWithOldRun(const std::string& path) const;
+
   /// A run is going on or has been in this directory.
   bool HoldsRun() const;
 

@@ -70,12 +70,18 @@ absl::StatusOr<SavedModel> OpenSavedModel(const std::string& path) {
     return Annotate(read.status(), absl::StrCat("the model that the adapters in ", saved.adapter, " are for (",
                                                 kAdapterConfigFile, ", base_model_name_or_path) is not there"));
   }
+  if (absl::IsNotFound(read.status())) {
+    return Annotate(read.status(), absl::StrCat(path,
+                                                " holds no saved model; a run has one when it has ended, and "
+                                                "`holdfast ckpt export RUN OUT_DIR` writes one of a checkpoint"));
+  }
   RETURN_IF_ERROR(read.status());
   const HuggingFaceConfig& parsed = *read;
   saved.config = parsed.model;
   const std::string tokenizer = saved.directory + "/tokenizer.json";
   if (parsed.byte_tokenizer || Exists(tokenizer)) {
     ASSIGN_OR_RETURN(saved.tokenizer, OpenTokenizer(parsed.byte_tokenizer ? "bytes" : tokenizer));
+    RETURN_IF_ERROR(CheckVocabulary(*saved.tokenizer, tokenizer, saved.config.vocab_size));
   }
   return saved;
 }

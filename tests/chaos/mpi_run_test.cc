@@ -19,6 +19,10 @@ using testing::HasSubstr;
 
 constexpr char kMpirun[] = "/usr/bin/mpirun";
 
+// Ranks that wait for each other keep the processors busy, so on a busy machine one may be silent for long, which ends
+// a job in which nobody can be replaced.
+const std::vector<std::string> kPatient = {"elastic.collective_timeout_ms=60000", "elastic.heartbeat_timeout_ms=50000"};
+
 class MpiRun : public StageTest {
  protected:
   void SetUp() override {
@@ -30,7 +34,7 @@ class MpiRun : public StageTest {
   }
 
   static std::unique_ptr<LoggedProcess> Start(int ranks, const std::string& steps = "train.steps=1000000",
-                                              const std::vector<std::string>& settings = {}) {
+                                              const std::vector<std::string>& settings = kPatient) {
     std::vector<std::string> arguments{"--allow-run-as-root",
                                        "--oversubscribe",
                                        "--bind-to",
@@ -67,7 +71,7 @@ class MpiRun : public StageTest {
   }
   /// Strikes one rank when there is a checkpoint, then starts again with other ranks.
   static void StrikeAndStartAgain(int signal, int ranks = 3) {
-    const auto process = Start(ranks);
+    const auto process = Start(ranks, "train.steps=1000000", {});
     ASSERT_TRUE(WaitForEvents(*process, Run(), "checkpoint"));
     const int pid = PidOfAnother(*process);
     ASSERT_GT(pid, 0);
@@ -119,6 +123,7 @@ class MpiExperts : public MpiRun {
 // Rows travel over a communicator of MPI's own, beside those that gather weights and reduce gradients.
 TEST_F(MpiExperts, HaveTheBitsWhereTokensMove) {
   std::vector<std::string> settings = kSettings;
+  settings.insert(settings.end(), kPatient.begin(), kPatient.end());
   settings.insert(settings.end(), {"parallel.sharding=full_shard", "parallel.experts=move"});
   ASSERT_EQ(Start(3, "train.steps=10", settings)->ExitCode(), 0);
   EXPECT_EQ(CommittedSteps(Run()), 10);

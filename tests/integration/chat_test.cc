@@ -53,6 +53,18 @@ TEST_F(ChatTest, BadConversationsAreNamedAndLeaveNoFile) {
       {"--sequence-length", "64", "--validation-fraction", "0.5", "--validation-out", directory_ / "validation.bin"});
 }
 
+TEST_F(ChatTest, WhatIsForTextsIsRefusedForConversations) {
+  for (const char* option : {"--no-eot", "--documents", "--append-eot"}) {
+    const CommandResult result = Pack(kGood, {"--sequence-length", "64", option});
+    EXPECT_EQ(result.exit_code, 2) << option;
+    EXPECT_THAT(result.output, HasSubstr("--chat")) << option;
+  }
+  const CommandResult bytes = RunHoldfast({"data", "pack", "--chat", directory_ / "talks.jsonl", "--out",
+                                           directory_ / "out.bin", "--sequence-length", "64"});
+  EXPECT_EQ(bytes.exit_code, 1);
+  EXPECT_THAT(bytes.output, HasSubstr("the tokenizer bytes has no chat template"));
+}
+
 // What was there stays as it was.
 TEST_F(ChatTest, AFailureKeepsTheFileOfBefore) {
   ASSERT_EQ(Pack(kGood).exit_code, 0);

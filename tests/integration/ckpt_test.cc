@@ -203,6 +203,7 @@ TEST_F(CkptTest, SettingsBesideTheTokenizerAreExported) {
   EXPECT_THAT(ReadAll(Path("out/tokenizer_config.json")), HasSubstr("\"chat_template\": \"{{ x }}\""));
   EXPECT_THAT(ReadAll(Path("out/generation_config.json")), HasSubstr("\"eos_token_id\": 10"));
   EXPECT_EQ(ReadAll(Path("out/chat_template.jinja")), "{{ x }}");
+  ASSERT_EQ(Ckpt({"export", Path("ck"), Path("out"), "--tokenizer", Path("in")}).exit_code, 0) << "its directory";
   WriteAll(Path("in/tokenizer_config.json"), R"({"bos_token": null})");
   WriteAll(Path("in/special_tokens_map.json"), R"({"eos_token": {"content": "a"}})");
   ASSERT_EQ(Ckpt({"export", Path("ck"), Path("map"), "--tokenizer", Path("in/tokenizer.json")}).exit_code, 0);
@@ -216,6 +217,26 @@ TEST_F(CkptTest, SettingsBesideTheTokenizerAreExported) {
   ASSERT_EQ(Ckpt({"export", Path("ck"), Path("out")}).exit_code, 0);  // over it, with the run's own tokenizer
   EXPECT_THAT(ReadAll(Path("out/tokenizer_config.json")), Not(HasSubstr("chat_template")));
   EXPECT_FALSE(fs::exists(Path("out/chat_template.jinja")));
+}
+
+// As where tokens were added, and the embedding was not made larger.
+TEST_F(CkptTest, ATokenizerWithMoreTokensThanTheModelIsRefused) {
+  fs::copy(Model("llama-1"), Path("more"));
+  std::string tokenizer = ReadAll(Model("llama-1") + "/tokenizer.json");
+  const std::string prefix = R"({"single": [{"SpecialToken": {"id": "x"}}], "special_tokens": {"x": {"ids": [256]}}})";
+  fs::remove(Path("more/tokenizer.json"));
+  WriteAll(Path("more/tokenizer.json"), tokenizer.insert(1, "\"post_processor\": " + prefix + ","));
+  const CommandResult beyond = RunHoldfast({"sample", Path("more"), "--prompt", "a", "--tokens", "1"});
+  EXPECT_EQ(beyond.exit_code, 1);
+  EXPECT_THAT(beyond.output, HasSubstr("beyond the vocabulary of 256"));
+  const std::string large =
+      std::string(HOLDFAST_SOURCE_DIR) + "/tests/framework/data/golden/tokenizer_llama3_style.json";
+  WriteAll(Path("more/tokenizer.json"), ReadAll(large));
+  std::string config = ReadAll(Path("more/config.json"));
+  WriteAll(Path("more/config.json"), config.replace(config.find("holdfast_tokenizer"), 18, "_name_or_path"));
+  const CommandResult result = RunHoldfast({"sample", Path("more"), "--prompt", "a", "--tokens", "1"});
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_THAT(result.output, HasSubstr("model.vocab_size is only 256"));
 }
 
 TEST_F(CkptTest, ListShowAndDigestAgree) {

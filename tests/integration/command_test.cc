@@ -2,6 +2,11 @@
 
 #include "tests/integration/command.h"
 
+#include <sys/wait.h>
+
+#include <cstdlib>
+#include <string>
+
 #include "gtest/gtest.h"
 
 namespace holdfast::integration {
@@ -12,6 +17,16 @@ TEST(Command, ReportsExitCodeAndOutput) {
   EXPECT_FALSE(version.output.empty());
   EXPECT_EQ(RunHoldfast({"no-such-command"}).exit_code, 2);
   EXPECT_EQ(RunHoldfast({}).exit_code, 2);
+}
+
+// A script that keeps what a command prints must not take a part of it for all.
+TEST(Command, OutputThatIsLostIsAFailure) {
+  const std::string binary = HOLDFAST_BINARY;
+  EXPECT_EQ(std::system((binary + " --help > /dev/null").c_str()), 0);
+  for (const char* command : {" --help", " scaling --help"}) {
+    const int status = std::system((binary + command + " > /dev/full 2> /dev/null").c_str());
+    EXPECT_EQ(WEXITSTATUS(status), 1) << command;
+  }
 }
 
 }  // namespace holdfast::integration

@@ -177,6 +177,11 @@ TEST_F(FineTuneTest, AdaptersAreSavedEvaluatedSampledAndMerged) {
   for (const char* file : {"adapters/adapter_model.safetensors", "adapters/adapter_config.json"}) {
     EXPECT_FALSE(fs::exists(Path(file))) << file << " would count, not the model beside it";
   }
+  const std::string base = ReadAll(Path("base/model/model.safetensors"));
+  const CommandResult over_base = Export("tuned", "base/model", {"--merge"});
+  EXPECT_EQ(over_base.exit_code, 1);
+  EXPECT_THAT(over_base.output, HasSubstr("is the model that the run began with"));
+  EXPECT_EQ(ReadAll(Path("base/model/model.safetensors")), base);
   const CommandResult no_adapters = Export("base", "no", {"--merge"});
   EXPECT_EQ(no_adapters.exit_code, 1);
   EXPECT_THAT(no_adapters.output, HasSubstr("the run had no adapters"));

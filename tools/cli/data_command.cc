@@ -222,9 +222,15 @@ absl::StatusOr<int> DataPackCommand::PackText() const {
 }
 
 absl::StatusOr<int> DataPackCommand::PackChat() const {
+  std::error_code error;
   const bool is_file = std::filesystem::path(tokenizer).filename() == "tokenizer.json";
-  ASSIGN_OR_RETURN(const ChatTemplate opened,
-                   ChatTemplate::Open(is_file ? DirectoryOf(tokenizer) : tokenizer, chat_options));
+  const std::string directory = is_file ? DirectoryOf(tokenizer) : tokenizer;
+  if (!std::filesystem::is_directory(directory, error)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--chat: the tokenizer ", tokenizer, " has no chat template; give ",
+                     "--tokenizer the directory of a model's tokenizer.json and template"));
+  }
+  ASSIGN_OR_RETURN(const ChatTemplate opened, ChatTemplate::Open(directory, chat_options));
   PackBar bar;
   const PackConversationsOptions pack{.paths = {.inputs = options.inputs,
                                                 .output = options.output,
@@ -343,6 +349,9 @@ void DataPackCommand::AddChatTo(CLI::App& command) {
                      .add_option("--sequence-length", sequence_length,
                                  "tokens of a row that conversations are packed into: batch.sequence_length")
                      ->check(CLI::Range(int64_t{2}, int64_t{1} << 24));
+  for (const char* of_text : {"--format", "--jsonl-field", "--append-eot", "--no-eot", "--documents"}) {
+    is_chat->excludes(command.get_option(of_text));
+  }
   is_chat->needs(length);
   length->needs(is_chat);
   using TooLong = PackConversationsOptions::TooLong;

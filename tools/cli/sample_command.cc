@@ -123,6 +123,7 @@ absl::StatusOr<SampleCommand::Start> SampleCommand::StartOf(const SavedModel& sa
     // Where they differ, text that was packed without a template ends with the one, prompts with completions (`data
     // pack --chat`) with the other.
     ASSIGN_OR_RETURN(const TokenizerSettings settings, ReadTokenizerSettings(saved.directory));
+    RETURN_IF_ERROR(CheckPrefix(settings, saved.config.vocab_size));
     start.prefix = settings.prefix;
     ASSIGN_OR_RETURN(const std::optional<int32_t> end, EndOfText(*saved.tokenizer, settings));
     if (end.has_value()) start.ends.push_back(*end);

@@ -43,6 +43,14 @@ TEST(DecideDeparture, StopsARunThatHasNobodyElse) {
   EXPECT_EQ(DecideDeparture(RunOf(RunState::kTraining, {"a", "a"}), "a", 2s), Departure::kStopRun);
 }
 
+TEST(DecideDeparture, GivesTheOthersTimeToComeToANewCoordinator) {
+  RunStatus run = RunOf(RunState::kRecovering, {"a"});
+  EXPECT_EQ(DecideDeparture(run, "a", 2s), Departure::kWait);
+  EXPECT_EQ(DecideDeparture(run, "a", 30s), Departure::kStopRun);
+  run.world_size = 1;
+  EXPECT_EQ(DecideDeparture(run, "a", 2s), Departure::kStopRun) << "it has made its world without others";
+}
+
 TEST(DecideDeparture, StaysForTheEnd) {
   EXPECT_EQ(DecideDeparture(RunOf(RunState::kFinishing, {"a", "b"}), "a", 0ms), Departure::kStay);
   EXPECT_EQ(DecideDeparture(RunOf(RunState::kEnded, {}), "a", 1h), Departure::kStay);

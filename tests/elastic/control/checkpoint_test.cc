@@ -338,6 +338,50 @@ TEST_F(CheckpointTest, StopLeavesACheckpointOrSaysThatItCouldNot) {
   }
 }
 
+TEST_F(CheckpointTest, AWriterThatHangsIsNamed) {
+  CoordinatorOptions options = EverySteps(1);
+  options.elastic.progress_timeout_ms = 10'000;
+  StartThree(options);
+  Commit({0, 1, 2});
+  Saved(0, 1);
+  for (int i = 0; i < 9; ++i) {
+    Pass(seconds(1), {0, 1, 2});
+    Commit({0, 1, 2});
+  }
+  EXPECT_EQ(Count<event::CheckpointWarning>(), 0);
+  Pass(seconds(2), {0, 1, 2});
+  EXPECT_EQ(Last<event::CheckpointWarning>().step, 1);
+  EXPECT_THAT(Last<event::CheckpointWarning>().cause,
+              HasSubstr("checkpoint of step 1: not written after 10 s by n0/1 on n0 and 1 more"));
+  Pass(seconds(5), {0, 1, 2});
+  EXPECT_EQ(Count<event::CheckpointWarning>(), 1);
+}
+
+// Its storage hangs whenever it is to save what it alone holds.
+TEST_F(CheckpointTest, AStopDoesNotTryForEverToSave) {
+  CoordinatorOptions options = EverySteps(100);
+  options.parallel.mirrors = 0;
+  options.elastic.progress_timeout_ms = 10'000;
+  StartThree(options);
+  const World source = worlds_[Connection(0)].world;
+  Commit({0, 1, 2});
+  Event(StopEvent{15});
+  for (int attempt = 1; attempt <= 5; ++attempt) {
+    ASSERT_FALSE(ended_.has_value()) << attempt;
+    ASSERT_EQ(WorldSize(), 3) << attempt;
+    for (const int w : {0, 1, 2}) Say(w, RecoveredMessage{Generation()});
+    for (const int w : {0, 2}) Say(w, FinishedMessage{Generation()});
+    Pass(milliseconds(10'500), {0, 1, 2}, /*progress=*/false);
+    EXPECT_EQ(Count<event::WorkerHung>(), attempt);
+    Event(DisconnectEvent{Connection(1), ""});
+    Join(1, {source, 1, 0, {}});
+    Pass(milliseconds(200), {0, 1, 2});
+  }
+  ASSERT_TRUE(ended_.has_value());
+  EXPECT_EQ(ended_->exit_code, 1);
+  EXPECT_THAT(ended_->reason, HasSubstr("could not be saved: n0/1 on"));
+}
+
 TEST_F(CheckpointTest, StopAtAStepThatIsSavedSavesNothing) {
   StartThree(EverySteps(1));
   Commit({0, 1, 2});

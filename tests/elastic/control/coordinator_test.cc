@@ -878,20 +878,71 @@ TEST_F(CoordinatorTest, ANodeThatHasLeftMayComeBackUnderItsName) {
   options.elastic.workers = options.elastic.max_workers = 2;
   Start(options);
   for (const int w : {0, 1}) Join(w);  // all on one node: there is nobody to leave the run to
-  Event(MessageEvent{8, AgentHelloMessage{"n0", "h0", /*pid=*/100, 2}});
+  Event(MessageEvent{8, AgentHelloMessage{"n0", "h0", /*pid=*/1, 2, /*instance=*/100}});
   Commit({0, 1});
   Event(MessageEvent{8, LeaveMessage{15}});
   for (const uint64_t connection : {8u, 1u, 2u}) Event(DisconnectEvent{connection, "killed"});
-  Event(MessageEvent{9, AgentHelloMessage{"n0", "h0", /*pid=*/100, 2}});
+  Event(MessageEvent{9, AgentHelloMessage{"n0", "h0", /*pid=*/1, 2, /*instance=*/100}});
   EXPECT_EQ(Count<event::NodeReturned>(), 0) << "the same agent over another connection";
   Event(DisconnectEvent{9, "killed"});
   for (const int w : {0, 1}) Join(w, {}, First(w) + (uint64_t{1} << 40));
   Pass(milliseconds(500), {0, 1});
   EXPECT_EQ(WorldSize(), 0);
-  Event(MessageEvent{10, AgentHelloMessage{"n0", "h0", /*pid=*/200, 2}});
+  Event(MessageEvent{10, AgentHelloMessage{"n0", "h0", /*pid=*/1, 2, /*instance=*/200}});
   EXPECT_EQ(Count<event::NodeReturned>(), 1);
   Commit({0, 1});
   EXPECT_FALSE(ended_.has_value());
+}
+
+TEST_F(CoordinatorTest, NodesThatAllLeaveLeaveTheRunToNobodySoItIsStopped) {
+  Start();
+  for (const int w : {0, 1, 2}) Join(w);
+  Event(MessageEvent{8, AgentHelloMessage{"n0", "h0", 1, 2}});
+  Event(MessageEvent{9, AgentHelloMessage{"n1", "h1", 1, 1}});
+  Commit({0, 1, 2});
+  Event(MessageEvent{8, LeaveMessage{10}});
+  Event(MessageEvent{9, LeaveMessage{15}});
+  Commit({0, 1, 2});
+  Pass(milliseconds(2'500), {0, 1, 2});
+  EXPECT_EQ(Count<event::StopRequested>(), 0) << "another node may be about to come";
+  Pass(milliseconds(1'000), {0, 1, 2});
+  ASSERT_EQ(Count<event::StopRequested>(), 1);
+  EXPECT_EQ(Last<event::StopRequested>().signal, 10);
+  EXPECT_EQ(worlds_[Connection(0)].purpose, Purpose::kStop);
+  EXPECT_EQ(WorldSize(), 3);
+}
+
+TEST_F(CoordinatorTest, NodesThatAllLeaveGoWhenAnotherComesInTime) {
+  Start();
+  for (const int w : {0, 1}) Join(w);
+  Event(MessageEvent{8, AgentHelloMessage{"n0", "h0", 1, 2}});
+  Pass(milliseconds(DefaultOptions().elastic.join_timeout_ms), {0, 1});
+  Commit({0, 1});
+  Event(MessageEvent{8, LeaveMessage{15}});
+  Pass(milliseconds(2'000), {0, 1});
+  Event(MessageEvent{9, AgentHelloMessage{"n1", "h1", 1, 1}});
+  Pass(milliseconds(5'000), {0, 1});
+  EXPECT_EQ(Count<event::StopRequested>(), 0) << "its workers are being started";
+}
+
+// It was being started when its node left, and has heard nothing.
+TEST_F(CoordinatorTest, AWorkerOfANodeThatHasLeftIsToldToGo) {
+  Start();
+  for (const int w : {0, 1, 2}) Join(w);
+  Event(MessageEvent{8, AgentHelloMessage{"n1", "h1", 1, 1, /*instance=*/5}});
+  Commit({0, 1, 2});
+  Event(MessageEvent{8, LeaveMessage{15}});
+  Commit({0, 1, 2});
+  Commit({0, 1});
+  ASSERT_EQ(Count<event::NodeLeft>(), 1);
+  const int joined = Count<event::WorkerJoined>();
+  Join(2, {}, First(2) + (uint64_t{1} << 40));
+  ASSERT_NE(LastSent<EndMessage>(2), nullptr);
+  EXPECT_EQ(LastSent<EndMessage>(2)->exit_code, 143);
+  EXPECT_EQ(Count<event::WorkerJoined>(), joined);
+  Event(DisconnectEvent{8, "gone"});
+  Join(2, {}, First(2) + (uint64_t{2} << 40));
+  EXPECT_EQ(Count<event::WorkerJoined>(), joined + 1) << "of another agent, or of none";
 }
 
 TEST_F(CoordinatorTest, ANodeIsLetGoAlsoWhileTheOthersAreTooFewForAWorld) {
@@ -1254,21 +1305,21 @@ TEST_F(CoordinatorTest, AWorkerThatConnectsAnewIsNotWaitedFor) {
 
 TEST_F(CoordinatorTest, OfTwoAgentsOfOneNameTheSecondIsRefused) {
   Start();
-  Event(MessageEvent{90, AgentHelloMessage{"n0", "h1", /*pid=*/7, 2}});
-  Event(MessageEvent{91, AgentHelloMessage{"n0", "h2", /*pid=*/7, 2}});
+  Event(MessageEvent{90, AgentHelloMessage{"n0", "h1", /*pid=*/7, 2, /*instance=*/1}});
+  Event(MessageEvent{91, AgentHelloMessage{"n0", "h2", /*pid=*/7, 2, /*instance=*/2}});
   ASSERT_NE(LastSent<RefusedMessage>(90), nullptr);
   EXPECT_THAT(LastSent<RefusedMessage>(90)->reason, testing::HasSubstr("on h1 (pid 7)"));
   EXPECT_EQ(closed_, std::vector<uint64_t>{91});
   const auto refused = Last<event::AgentRefused>();
   EXPECT_EQ(std::tuple(refused.node, refused.host, refused.other_host, refused.other_pid),
             std::tuple("n0", "h2", "h1", 7));
-  Event(MessageEvent{92, AgentHelloMessage{"n0", "h1", /*pid=*/8, 2}});
-  EXPECT_EQ(Count<event::AgentRefused>(), 2) << "also of one host";
-  Event(MessageEvent{93, AgentHelloMessage{"n0", "h1", /*pid=*/7, 2}});
-  Event(MessageEvent{94, AgentHelloMessage{"n1", "h1", /*pid=*/9, 2}});
+  Event(MessageEvent{92, AgentHelloMessage{"n0", "h1", /*pid=*/7, 2, /*instance=*/3}});
+  EXPECT_EQ(Count<event::AgentRefused>(), 2) << "also of one host and pid, as in containers";
+  Event(MessageEvent{93, AgentHelloMessage{"n0", "h1", /*pid=*/7, 2, /*instance=*/1}});
+  Event(MessageEvent{94, AgentHelloMessage{"n1", "h1", /*pid=*/9, 2, /*instance=*/4}});
   EXPECT_EQ(Count<event::AgentRefused>(), 2) << "the same agent over another connection, and another name";
   for (const uint64_t connection : {90u, 93u}) Event(DisconnectEvent{connection, "killed"});
-  Event(MessageEvent{95, AgentHelloMessage{"n0", "h2", /*pid=*/7, 2}});
+  Event(MessageEvent{95, AgentHelloMessage{"n0", "h2", /*pid=*/7, 2, /*instance=*/2}});
   EXPECT_EQ(Count<event::AgentRefused>(), 2) << "the first is gone";
 }
 

@@ -120,6 +120,8 @@ class CoordinatorRuntime {
 
   /// The run's exit code, once it is over.
   const std::optional<int>& exit_code() const { return exit_code_; }
+  /// "coordinator", a worker's name, or the node that had nobody to leave the run to.
+  const std::string& stopped_by() const { return stopped_by_; }
   bool ended() const { return exit_code_.has_value(); }
   template <class Event>
   int64_t Count() const {
@@ -547,6 +549,7 @@ class CoordinatorRuntime {
     truth_.Demand(truth_.IsDamaged(e.name), "checkpoint ", e.name, " is rejected, although it is whole");
   }
   void Happens(const event::MirrorsMissing&) { mirrors_missing(); }
+  void Happens(const event::StopRequested& e) { stopped_by_ = e.by; }
   template <class Event>
   void Happens(const Event& e) {
     if constexpr (std::is_base_of_v<event::EndFields, Event>) {
@@ -589,6 +592,7 @@ class CoordinatorRuntime {
   bool goes_back_ = false, is_taken_away_ = false;
   std::array<int64_t, std::variant_size_v<RunEvent>> events_{};  // by kind
   std::optional<int> exit_code_;
+  std::string stopped_by_;
   std::string end_reason_;
   std::vector<std::string> log_;
   DecisionDigest digest_;  // if with_digest is set

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <functional>
 #include <memory>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -243,7 +244,7 @@ class Simulation {
       member.id.name = absl::StrCat(node, "/", i);
       member.node = member.host = node;
       member.probe_address = member.id.name;
-      agent_pids_.resize(scenario_.nodes, 1);
+      agent_instances_.resize(scenario_.nodes, 1);
       workers_.push_back(std::make_unique<Worker>(surroundings_, i, member));
       if (clock_.Chance(0.02)) workers_.back()->data = kRightData + 1;  // until it is started again
       by_name_[member.id.name] = i;
@@ -286,19 +287,20 @@ class Simulation {
     if (agents_[node] != 0) return true;
     agents_[node] = network_.Open(static_cast<int>(workers_.size()) + node);
     if (agents_[node] == 0) return false;
-    network_.Up(agents_[node], AgentHelloMessage{absl::StrCat("n", node), "host", agent_pids_[node], 1});
+    network_.Up(agents_[node], AgentHelloMessage{absl::StrCat("n", node), "host", 1, 1, agent_instances_[node]});
     return true;
   }
   // A node is told to leave; whether it is let go or killed, it comes back later under its name, with another agent.
   void LeaveAndReturn(int node) {
     if (!ConnectAgent(node)) return;
+    told_to_leave_.insert(absl::StrCat("node n", node));
     network_.Up(agents_[node], LeaveMessage{15});
     clock_.After(clock_.Between(seconds(2), seconds(12)), [this, node] {
       for (size_t i = 0; i < workers_.size(); ++i) {
         if (node_of_[i] == node) workers_[i]->Kill(false);
       }
       network_.CloseByClient(std::exchange(agents_[node], 0), false);
-      ++agent_pids_[node];
+      ++agent_instances_[node];
       AgentComesBack(node);
       for (size_t i = 0; i < workers_.size(); ++i) {
         if (node_of_[i] == node) StartLater(workers_[i]->member().id.name, seconds(2));
@@ -407,7 +409,7 @@ class Simulation {
       const Connection agent = std::exchange(agents_[node_down_], 0);
       network_.CloseByClient(agent, silently);
       if (silently) clock_.After(seconds(15), [this, agent] { network_.FindGone(agent); });
-      ++agent_pids_[node_down_];
+      ++agent_instances_[node_down_];
       if (clock_.Chance(0.3)) coordinator_.CrashAfter(0);
     }
     clock_.After(node_up_after_ - clock_.now(), [this, node = node_down_] {
@@ -530,7 +532,7 @@ class Simulation {
          ++node) {
       if (agents_[node] == 0) {
         agents_[node] = network_.Open(static_cast<int>(workers_.size()) + node);
-        network_.Up(agents_[node], AgentHelloMessage{absl::StrCat("n", node), "host", 1, 1});
+        network_.Up(agents_[node], AgentHelloMessage{absl::StrCat("n", node), "host", 1, 1, 1});
       }
       network_.Up(agents_[node], LeaveMessage{15});
     }
@@ -545,7 +547,8 @@ class Simulation {
     if (code == 0) {
       truth_.Demand(truth_.committed() == truth_.LastStep(), "done after ", truth_.committed(), " steps");
     } else if (code == 128 + 15) {
-      truth_.Demand(stop_asked_, "stopped, but nobody asked for it");
+      truth_.Demand(stop_asked_ || told_to_leave_.contains(coordinator_.stopped_by()),
+                    "stopped, but nobody asked for it");
       truth_.Demand(truth_.IsSaved(), "stopped at step ", truth_.committed(), ", which is not saved");
     } else if (had_fatal_ && coordinator_.end_reason().find("not finite") != std::string::npos) {
       return;
@@ -631,10 +634,11 @@ class Simulation {
   std::vector<int> node_of_;
   std::vector<Connection> agents_;  // by node
   std::map<std::string, int> by_name_;
-  std::vector<int64_t> agent_pids_;
+  std::vector<uint64_t> agent_instances_;
   int node_down_ = -1;
   Instant node_up_after_{0};
   bool stop_asked_ = false, had_fatal_ = false;
+  std::set<std::string> told_to_leave_;
   std::pair<int, int> cut_nodes_{-1, -1};
   size_t stage_ = 0;
   uint64_t stage_since_ = 0;  // the newest generation then

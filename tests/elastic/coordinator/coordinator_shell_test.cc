@@ -251,16 +251,6 @@ TEST_F(ShellTest, AStopEndsARunThatStaysPaused) {
   EXPECT_EQ(outcome.steps, 1);
 }
 
-TEST_F(ShellTest, ASecondStopEndsARunThatIsPausedAtOnce) {
-  StartShell();
-  VoteFor(1);
-  const FileSizeLimit limit(std::filesystem::file_size(directory_.metrics()) + 10);
-  VoteFor(2);
-  shell_->RequestStop(15);
-  shell_->RequestStop(2);
-  EXPECT_EQ(shell_->Wait().exit_code, 1);
-}
-
 TEST_F(ShellTest, AStopOfARunThatIsPausedSavesWhenThereIsRoomAgain) {
   StartShell();
   VoteFor(1);

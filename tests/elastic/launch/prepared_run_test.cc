@@ -83,6 +83,53 @@ TEST_F(PreparedRunTest, AStepToResumeFromCutsTheRecord) {
   EXPECT_EQ(directory_.ReadMetrics()->size(), 8u);
 }
 
+TEST_F(PreparedRunTest, ARunThatIsDoneGoesBackToAStepByWord) {
+  Config config = ConfigOf({"checkpoint.every_steps=100", "checkpoint.keep_last=10", "train.steps=8"});
+  Train(config);  // whose last step is saved
+  config.train.steps = 12;
+  Train(config);
+  const auto run = Prepare(config, {.resume = "8", .workers_are_new = true});
+  ASSERT_TRUE(run.ok()) << run.status();
+  EXPECT_EQ(run->history.recorded_step, 8);
+  EXPECT_FALSE(run->history.finished) << "its last steps are to be done again";
+}
+
+TEST_F(PreparedRunTest, AStepThatIsNotThereCostsNoOldRun) {
+  const Config config = ConfigOf({"checkpoint.every_steps=4"});
+  const auto fresh = Prepare(config, {.resume = "4", .workers_are_new = true});
+  EXPECT_TRUE(absl::IsNotFound(fresh.status())) << fresh.status();
+  EXPECT_FALSE(directory_.HoldsRun());
+  Train(config);
+  const auto over = Prepare(config, {.overwrite = true, .resume = "12", .workers_are_new = true});
+  EXPECT_THAT(std::string(over.status().message()), HasSubstr("leave --overwrite out"));
+  Config elsewhere = config;
+  elsewhere.checkpoint.directory = root_ / "elsewhere";
+  const auto missing = Prepare(elsewhere, {.overwrite = true, .resume = "12", .workers_are_new = true});
+  EXPECT_TRUE(absl::IsNotFound(missing.status())) << missing.status();
+  EXPECT_EQ(directory_.ReadMetrics()->size(), 12u);
+  EXPECT_TRUE(std::filesystem::exists(directory_.model()));
+  EXPECT_FALSE(std::filesystem::is_empty(directory_.checkpoints()));
+}
+
+TEST_F(PreparedRunTest, WhatTheNewRunReadsIsNotRemovedWithTheOldOne) {
+  Train(ConfigOf());
+  std::filesystem::create_directory_symlink(directory_.model(), root_ / "link");
+  const auto outline = CheckTraining(ConfigOf(), 1);
+  ASSERT_TRUE(outline.ok()) << outline.status();
+  for (const std::string& model : {directory_.model(), directory_.root(), std::string(root_ / "link")}) {
+    Config config = ConfigOf();
+    config.train.init_from = model;
+    const auto run = PrepareRun(config, directory_, outline->layout, {.overwrite = true, .workers_are_new = true});
+    EXPECT_THAT(std::string(run.status().message()), HasSubstr("train.init_from reads")) << model;
+  }
+  Config config = ConfigOf();
+  config.data.tokenizer = directory_.model();
+  const auto run = PrepareRun(config, directory_, outline->layout, {.overwrite = true, .workers_are_new = true});
+  EXPECT_THAT(std::string(run.status().message()), HasSubstr("data.tokenizer reads"));
+  EXPECT_TRUE(std::filesystem::exists(directory_.model() + "/model.safetensors"));
+  EXPECT_EQ(directory_.ReadMetrics()->size(), 12u);
+}
+
 TEST_F(PreparedRunTest, NothingIsGivenUpForACheckpointThatIsDamaged) {
   Config config = ConfigOf({"checkpoint.every_steps=100", "checkpoint.keep_last=10", "train.steps=8"});
   Train(config);

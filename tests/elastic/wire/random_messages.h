@@ -46,7 +46,7 @@ class RandomMessages {
       case 9:
         return StopRequestMessage{static_cast<int>(Below(128))};
       case 10:
-        return AgentHelloMessage{Bytes(256), Bytes(256), Count(), static_cast<int>(Below(kMaxWorkers))};
+        return AgentHelloMessage{Bytes(256), Bytes(256), Count(), static_cast<int>(Below(kMaxWorkers)), Word()};
       case 11:
         return WorkerExitMessage{{Bytes(256), Word()}, Bytes(4096), Flip()};
       case 12:
@@ -227,7 +227,7 @@ inline auto Fields(const SavedMessage& m) {
 }
 inline auto Fields(const FinishedMessage& m) { return std::tie(m.generation); }
 inline auto Fields(const StopRequestMessage& m) { return std::tie(m.signal); }
-inline auto Fields(const AgentHelloMessage& m) { return std::tie(m.node, m.host, m.pid, m.num_workers); }
+inline auto Fields(const AgentHelloMessage& m) { return std::tie(m.node, m.host, m.pid, m.num_workers, m.instance); }
 inline auto Fields(const WorkerExitMessage& m) { return std::tie(m.id, m.cause, m.restarting); }
 inline auto Fields(const LeaveMessage& m) { return std::tie(m.signal); }
 inline auto Fields(const MirroredMessage& m) { return std::tie(m.generation); }

@@ -7,8 +7,10 @@
 #include <gtest/gtest.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include <csignal>
 #include <future>
 
 #include "absl/strings/str_cat.h"
@@ -19,7 +21,7 @@ namespace {
 /// Nobody takes its connections, and no more than a few fit.
 class FullListener {
  public:
-  FullListener() : fds_{socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)} {
+  FullListener() : fds_{socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0)} {
     sockaddr_in at{};
     at.sin_family = AF_INET;
     at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
@@ -31,6 +33,14 @@ class FullListener {
     for (int i = 0; i < 4; ++i) {
       fds_.push_back(socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
       connect(fds_.back(), reinterpret_cast<sockaddr*>(&at), size);
+    }
+  }
+  /// There is room from here on.
+  void Take() {
+    while (true) {
+      const int taken = accept4(fds_[0], nullptr, nullptr, SOCK_CLOEXEC);
+      if (taken < 0) return;
+      fds_.push_back(taken);
     }
   }
   ~FullListener() {
@@ -73,6 +83,30 @@ TEST(PeerProbe, OfManyAtOnceAllAreTried) {
   ASSERT_TRUE(here.ok());
   const std::vector<double> seconds = Try(**here, std::vector<std::string>(1200, (*here)->address()));
   EXPECT_EQ(std::count_if(seconds.begin(), seconds.end(), [](double s) { return s >= 0; }), 1200);
+}
+
+[[noreturn]] void ReachAfterBeingFrozen() {
+  FullListener late;
+  const auto probe = PeerProbe::Listen("127.0.0.1");
+  std::promise<std::vector<double>> result;
+  (*probe)->Start({late.address()}, [&](std::vector<double> seconds) { result.set_value(std::move(seconds)); });
+  const pid_t frozen = getpid();
+  const pid_t freezer = fork();
+  if (freezer == 0) {
+    usleep(100'000);
+    kill(frozen, SIGSTOP);
+    usleep(2'500'000);
+    kill(frozen, SIGCONT);
+    _exit(0);
+  }
+  waitpid(freezer, nullptr, 0);
+  late.Take();
+  _exit(result.get_future().get()[0] >= 0 ? 0 : 1);
+}
+
+TEST(PeerProbeDeathTest, TimeInWhichItWasFrozenIsNobodysSilence) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(ReachAfterBeingFrozen(), testing::ExitedWithCode(0), "");
 }
 
 TEST(PeerProbe, EndsWhileItTries) {

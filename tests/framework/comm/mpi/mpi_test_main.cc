@@ -72,6 +72,28 @@ TEST(MpiTest, SizesThatDisagreeAreFound) {
   }
 }
 
+TEST(MpiTest, AMemberThatOthersDoNotConnectToGivesUp) {
+  World gate = MakeMpiWorld(4, 3);  // the others come when rank 0 has waited for long
+  std::atomic<int> given_up = 0;
+  std::stop_source stop;
+  const ConnectPatience patience{stop.get_token(), std::chrono::milliseconds(1), [&] { ++given_up; }};
+  absl::StatusOr<std::vector<std::unique_ptr<Communicator>>> comms;
+  std::thread waits;
+  if (environment->rank() == 0) {
+    stop.request_stop();
+    waits = std::thread([&] { comms = environment->Connect(4, {AllRanks(4)}, Deadline::max(), patience); });
+    while (given_up == 0) std::this_thread::yield();
+  }
+  EXPECT_TRUE(gate[static_cast<size_t>(environment->rank())]->Barrier(Later()).ok());
+  if (environment->rank() == 0) {
+    waits.join();
+  } else {
+    comms = environment->Connect(4, {AllRanks(4)}, Later(), patience);
+  }
+  ASSERT_TRUE(comms.ok()) << comms.status();
+  EXPECT_EQ(given_up, environment->rank() == 0 ? 1 : 0) << "whoever connects in time is left alone";
+}
+
 class PrintFailures final : public testing::EmptyTestEventListener {
   void OnTestPartResult(const testing::TestPartResult& result) override {
     if (!result.failed()) return;

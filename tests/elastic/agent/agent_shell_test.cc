@@ -108,15 +108,21 @@ TEST(AgentShell, ThatHasSeenNoCoordinatorHasNothingToLeave) {
   EXPECT_FALSE(has_asked);
 }
 
-// It may not use SIGTERM: on that, workers ask for a stop of the whole run, which is the other agent's.
-TEST(AgentShell, ThatIsRefusedKillsItsWorkersAndIsToBeStartedAgain) {
-  const std::string folder = testing::TempDir() + "/refused";
+/// A worker that says in files of `folder` that it runs, and that it got SIGTERM; it ends when there is a file `end`.
+std::string WorkerThatTells(const std::string& folder) {
   std::filesystem::remove_all(folder);
   std::filesystem::create_directories(folder);
   const std::string worker = folder + "/worker";
   std::ofstream(worker) << "#!/bin/sh\ntrap 'touch " << folder << "/told' TERM\ntouch " << folder << "/started\n"
-                        << "while :; do sleep 0.05; done\n";
+                        << "while [ ! -e " << folder << "/end ]; do sleep 0.05; done\n";
   std::filesystem::permissions(worker, std::filesystem::perms::owner_all);
+  return worker;
+}
+
+// It may not use SIGTERM: on that, workers ask for a stop of the whole run, which is the other agent's.
+TEST(AgentShell, ThatIsRefusedKillsItsWorkersAndIsToBeStartedAgain) {
+  const std::string folder = testing::TempDir() + "/refused";
+  const std::string worker = WorkerThatTells(folder);
   const Config config;
   const RunDirectory directory(folder);
   ScriptedLink link;
@@ -127,6 +133,30 @@ TEST(AgentShell, ThatIsRefusedKillsItsWorkersAndIsToBeStartedAgain) {
   const EndMessage end = agent.Wait();
   EXPECT_EQ(end.exit_code, 75);
   EXPECT_EQ(end.reason, "there is an agent of node n0 already, on h1");
+  EXPECT_FALSE(std::filesystem::exists(folder + "/told"));
+}
+
+// Nor when it leaves: a worker that was being started would join, and ask.
+TEST(AgentShell, ThatLeavesDoesNotTellItsWorkersToStop) {
+  const std::string folder = testing::TempDir() + "/leaves";
+  const std::string worker = WorkerThatTells(folder);
+  const Config config;
+  const RunDirectory directory(folder);
+  ScriptedLink link;
+  AgentShell agent(config, directory, {.node = "n0", .binary = worker}, link, [] {
+    return RunOf(RunState::kTraining, {"n0", "n1"});
+  });
+  link.Connect();
+  while (!std::filesystem::exists(folder + "/started")) std::this_thread::sleep_for(10ms);
+  agent.Stop(SIGTERM);
+  std::thread coordinator([&] {
+    link.Await<LeaveMessage>();
+    link.Tell(EndMessage{143, "node n0 has left the run"});
+    std::this_thread::sleep_for(500ms);  // a signal would have come by then
+    std::ofstream(folder + "/end") << "";
+  });
+  EXPECT_EQ(agent.Wait().reason, "node n0 has left the run");
+  coordinator.join();
   EXPECT_FALSE(std::filesystem::exists(folder + "/told"));
 }
 

@@ -1,5 +1,6 @@
 #include "elastic/coordinator/event_json.h"
 
+#include <limits>
 #include <map>
 
 #include "nlohmann/json.hpp"
@@ -31,6 +32,8 @@ std::optional<RecordedEvent> ReadEventLine(const std::string& line) {
       fields[key] = value.get<int64_t>();
     } else if (value.is_number()) {
       fields[key] = value.get<double>();
+    } else if (value.is_null()) {  // what JSON has no number for
+      fields[key] = std::numeric_limits<double>::quiet_NaN();
     } else if (value.is_string()) {
       fields[key] = value.get<std::string>();
     }

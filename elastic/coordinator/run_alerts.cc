@@ -25,6 +25,11 @@ AlertedRun AlertedRunOf(const Config& config, const RunDirectory& directory) {
           .price_per_hour = config.alerts.price_per_hour};
 }
 
+absl::Status CheckAlerts(const AlertsConfig& files) {
+  if (files.slack_webhook_file.empty() && files.pagerduty_key_file.empty()) return absl::OkStatus();
+  return ReadAlertOptions(files.slack_webhook_file, files.pagerduty_key_file).status();
+}
+
 absl::StatusOr<std::unique_ptr<RunAlerts>> RunAlerts::Create(const Config& config, const RunDirectory& directory,
                                                              double worker_seconds,
                                                              std::function<void(const RunEvent&)> on_failure) {

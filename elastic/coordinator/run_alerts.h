@@ -19,6 +19,9 @@ namespace holdfast {
 /// Of which run alerts are to tell, as far as the config says.
 AlertedRun AlertedRunOf(const Config& config, const RunDirectory& directory);
 
+/// Whether the secrets that the config names can be read.
+absl::Status CheckAlerts(const AlertsConfig& files);
+
 /// Thread-safe.
 class RunAlerts final : public RunObserver {
  public:

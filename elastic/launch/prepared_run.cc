@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "checkpoint/place/checkpoint_place.h"
 #include "elastic/control/checkpoint_schedule.h"
+#include "elastic/coordinator/run_alerts.h"
 #include "elastic/launch/resume_check.h"
 #include "elastic/lease/directory_lease.h"
 #include "framework/base/status.h"
@@ -41,11 +42,11 @@ bool HasCheckpointsElsewhere(const CheckpointConfig& config, const Catalog& foun
 
 /// A place that several runs may name is not ours to empty.
 absl::Status CheckPlace(const Config& config, const RunDirectory& directory, const PrepareOptions& options) {
-  const bool told = options.overwrite ? !options.resume.empty() : options.resume != "never";
-  if (told || config.checkpoint.directory.empty()) return absl::OkStatus();
+  if (config.checkpoint.directory.empty()) return absl::OkStatus();
   ASSIGN_OR_RETURN(const auto storage, OpenCheckpointStorage(config.checkpoint, directory.root()));
   ASSIGN_OR_RETURN(const Catalog found, ScanCheckpoints(*storage));
-  if (!HasCheckpointsElsewhere(config.checkpoint, found)) return absl::OkStatus();
+  const bool told = options.overwrite ? !options.resume.empty() : options.resume != "never";
+  if (told || !HasCheckpointsElsewhere(config.checkpoint, found)) return absl::OkStatus();
   return absl::AlreadyExistsError(absl::StrCat(
       storage->Describe(), " holds checkpoints, which a new run would take over: choose another checkpoint.directory, ",
       "or pass --overwrite with --resume auto to resume from the newest, or with --resume never to ignore them"));
@@ -197,6 +198,7 @@ absl::StatusOr<PreparedRun> PrepareRun(const Config& config, const RunDirectory&
     RETURN_IF_ERROR(lease->Take({}, /*begins=*/true));
     lead = std::make_shared<Lead>(std::move(lease), std::chrono::milliseconds(0));
   }
+  RETURN_IF_ERROR(CheckAlerts(config.alerts));
   RETURN_IF_ERROR(directory.TakeOver());
   PreparedRun run{.lead = std::move(lead), .history = {}, .keeper = nullptr, .usable = {}, .warning = ""};
   const bool goes_on = directory.HoldsRun() && !options.overwrite && options.resume != "never";

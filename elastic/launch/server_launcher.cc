@@ -10,18 +10,31 @@
 #include "framework/base/status.h"
 
 namespace holdfast {
+namespace {
+
+/// But for the token.
+ControlServerOptions ServerOptions(const ServerLauncher::Options& options) {
+  return {.address = options.listen, .advertise = options.advertise, .token = "", .tls = options.tls};
+}
+
+}  // namespace
 
 absl::StatusOr<std::unique_ptr<ServerLauncher>> ServerLauncher::Open(const Config& config,
                                                                      const RunDirectory& directory, Options options) {
   Config checked = config;
   checked.train.device = DeviceKind::kCpu;
   ASSIGN_OR_RETURN(TrainingOutline outline, CheckTraining(checked, /*workers_here=*/0));
+  ControlServerOptions server = ServerOptions(options);
+  server.token = "to be made";
+  if (!options.token_file.empty()) {
+    ASSIGN_OR_RETURN(server.token, ReadTokenFile(options.token_file));
+  }
+  RETURN_IF_ERROR(ControlServer::Check(server));
   return std::unique_ptr<ServerLauncher>(new ServerLauncher(config, directory, std::move(outline), std::move(options)));
 }
 
 absl::StatusOr<CoordinatorShell::Outcome> ServerLauncher::Run(const PreparedRun& run, const StopSignal& stop) {
-  ControlServerOptions server{
-      .address = options_.listen, .advertise = options_.advertise, .token = "", .tls = options_.tls};
+  ControlServerOptions server = ServerOptions(options_);
   ASSIGN_OR_RETURN(server.token, options_.token_file.empty() ? MakeTokenFile(directory_.token())
                                                              : ReadTokenFile(options_.token_file));
   ASSIGN_OR_RETURN(const auto coordinator,

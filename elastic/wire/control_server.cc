@@ -278,6 +278,12 @@ absl::StatusOr<std::unique_ptr<ControlServer>> ControlServer::Start(const Contro
   return std::unique_ptr<ControlServer>(new ControlServer(std::move(impl)));
 }
 
+absl::Status ControlServer::Check(const ControlServerOptions& options) {
+  ASSIGN_OR_RETURN(const ListenAddress address, CheckedAddress(options));
+  RETURN_IF_ERROR(ServerCredentialsFrom(options.tls).status());
+  return ListenAt(address).status();
+}
+
 ControlServer::ControlServer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 ControlServer::~ControlServer() = default;
 

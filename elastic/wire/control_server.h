@@ -63,6 +63,8 @@ class ControlServer {
   /// process listens there.
   static absl::StatusOr<std::unique_ptr<ControlServer>> Start(const ControlServerOptions& options,
                                                               ControlHandler* handler);
+  /// The errors of Start that can be known before there is a handler.
+  static absl::Status Check(const ControlServerOptions& options);
   /// Shutdown without grace.
   ~ControlServer();
   ControlServer(const ControlServer&) = delete;

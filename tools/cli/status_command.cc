@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <thread>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "elastic/wire/control_client.h"
 #include "framework/base/status.h"
@@ -39,7 +40,10 @@ absl::StatusOr<ConnectionOptions> FindCoordinator(const StatusCommand& arguments
   }
   const RunDirectory directory(arguments.target);
   if (!std::filesystem::exists(directory.coordinator_address(), error)) {
-    return absl::NotFoundError(absl::StrCat("no coordinator is running in ", arguments.target));
+    std::string last = LastEvents(directory.events(), 1);
+    absl::StripTrailingAsciiWhitespace(&last);
+    return absl::NotFoundError(absl::StrCat("no coordinator is running in ", arguments.target,
+                                            last.empty() ? "" : absl::StrCat("; the last of its run: ", last)));
   }
   connection.coordinator.clear();
   connection.address_file = directory.coordinator_address();

@@ -26,6 +26,7 @@ arguments=(-n "$NODES" --map-by "$MAP" --bind-to none --enable-recovery --mca or
 
 # --enable-recovery: a machine that is lost does not end the others. On SIGTERM mpirun would kill everything within a
 # second, so it gets SIGUSR1, which it passes on: the model is saved, and the exit code is 138.
+mkdir -p "$RUN_DIR"
 rm -f "$RUN_DIR/coordinator.address" "$EXIT_CODE_FILE"
 mpirun "${arguments[@]}" "${variables[@]}" "$(dirname "$(realpath "${BASH_SOURCE[0]}")")/node.sh" "$@" &
 mpirun=$!

@@ -5,6 +5,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <limits>
 #include <set>
 #include <string>
 #include <vector>
@@ -91,6 +93,14 @@ std::vector<Expected> EachKind() {
       {event::RunStopped{end}, end_line},
       {event::RunFailed{end}, end_line},
   };
+}
+
+// JSON has no number for it; 0 would be the best of all losses.
+TEST(EventJson, ALossThatIsNotFiniteComesBackAsThat) {
+  const std::string line = EventLine(0, event::Validation{7, std::numeric_limits<double>::infinity()});
+  const auto recorded = ReadEventLine(line);
+  ASSERT_TRUE(recorded.has_value() && recorded->event.has_value()) << line;
+  EXPECT_TRUE(std::isnan(std::get<event::Validation>(*recorded->event).loss)) << line;
 }
 
 TEST(EventJson, EachKindHasItsLineAndComesBackFromIt) {

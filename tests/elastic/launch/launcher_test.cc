@@ -21,6 +21,7 @@
 #include "elastic/launch/local_launcher.h"
 #include "elastic/launch/server_launcher.h"
 #include "framework/metrics/compare.h"
+#include "framework/net/socket_address.h"
 #include "framework/storage/atomic_file.h"
 #include "tests/models/runtime/tiny_run.h"
 
@@ -229,6 +230,17 @@ TEST_F(LauncherTest, WorkersThatCannotBeStartedEndTheRun) {
   ASSERT_TRUE(outcome.ok()) << outcome.status();
   EXPECT_EQ(outcome->exit_code, 1);
   EXPECT_EQ(outcome->reason, "all workers have failed");
+}
+
+// Before there is anything of a run, or nothing any more of an older one.
+TEST_F(LauncherTest, AServerThatCannotListenIsRefusedAtOnce) {
+  const RunDirectory directory(root_ / "run");
+  const auto taken = Listen(*ResolveHost("127.0.0.1"));
+  ASSERT_TRUE(taken.ok()) << taken.status();
+  const std::string listen = HostAndPort(taken->address);
+  EXPECT_FALSE(ServerLauncher::Open(ConfigOf(), directory, {.listen = listen}).ok());
+  EXPECT_FALSE(ServerLauncher::Open(ConfigOf(), directory, {.listen = "127.0.0.1:0", .token_file = "none"}).ok());
+  EXPECT_FALSE(directory.HoldsRun());
 }
 
 }  // namespace

@@ -111,6 +111,20 @@ TEST_F(PreparedRunTest, AStepThatIsNotThereCostsNoOldRun) {
   EXPECT_FALSE(std::filesystem::is_empty(directory_.checkpoints()));
 }
 
+TEST_F(PreparedRunTest, SettingsThatCannotWorkCostNoOldRun) {
+  Train(ConfigOf());
+  Config alerts = ConfigOf();
+  alerts.alerts.slack_webhook_file = root_ / "none";
+  EXPECT_FALSE(Prepare(alerts, {.overwrite = true, .workers_are_new = true}).ok());
+  Config nowhere = ConfigOf({"checkpoint.every_steps=4"});
+  nowhere.checkpoint.directory = "/proc/nowhere";
+  for (const char* resume : {"auto", "never"}) {
+    EXPECT_FALSE(Prepare(nowhere, {.overwrite = true, .resume = resume, .workers_are_new = true}).ok()) << resume;
+  }
+  EXPECT_EQ(directory_.ReadMetrics()->size(), 12u);
+  EXPECT_TRUE(std::filesystem::exists(directory_.model()));
+}
+
 TEST_F(PreparedRunTest, WhatTheNewRunReadsIsNotRemovedWithTheOldOne) {
   Train(ConfigOf());
   std::filesystem::create_directory_symlink(directory_.model(), root_ / "link");

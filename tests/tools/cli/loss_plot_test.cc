@@ -1,0 +1,45 @@
+// What the curve of a run shows of its validations.
+
+#include "tools/cli/loss_plot.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <fstream>
+#include <iterator>
+#include <string>
+
+#include "framework/metrics/run_directory.h"
+#include "tests/framework/base/temporary_directory.h"
+
+namespace holdfast {
+namespace {
+
+TEST(PlotLoss, ShowsNoValidationThatWasGivenUpOrIsNotFinite) {
+  const TemporaryDirectory root;
+  const RunDirectory run(root / "run");
+  ASSERT_TRUE(run.Create(false).ok());
+  std::ofstream metrics(run.metrics());
+  for (int64_t step = 1; step <= 8; ++step) {
+    StepMetrics line;
+    line.step = step;
+    line.loss = 3;
+    metrics << line.ToJson() << "\n";
+  }
+  metrics.close();
+  std::ofstream events(run.events());
+  for (const auto& [step, loss] :
+       {std::pair(2, "3.5"), {4, "3.25"}, {6, "3.125"}, {4, "null"}, {4, "3.0"}, {8, "2.0"}}) {
+    events << R"({"event":"validation","step":)" << step << R"(,"loss":)" << loss << "}\n";
+  }
+  events.close();
+  ASSERT_TRUE(PlotLoss(run).ok());
+  std::ifstream file(run.loss_plot());
+  const std::string svg{std::istreambuf_iterator<char>(file), {}};
+  size_t points = 0;
+  for (size_t at = svg.find("<circle"); at != std::string::npos; at = svg.find("<circle", at + 1)) ++points;
+  EXPECT_EQ(points, 3 + 1) << "steps 2, 4 and 8, and the legend's";
+}
+
+}  // namespace
+}  // namespace holdfast

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
@@ -29,12 +30,15 @@ void UseLogLevel(const std::string& name) {
   if (holdfast::SetLogLevel(name).ok()) setenv(holdfast::kLogLevelVariable, name.c_str(), 1);
 }
 
+bool IsOfARun(const CLI::App& app) {
+  const auto commands = {"train", "coordinator", "agent", "worker", "sweep"};
+  return std::any_of(commands.begin(), commands.end(), [&](const char* name) { return app.got_subcommand(name); });
+}
+
 /// What a command prints is its result, unless it is told of a run, which matters more than what was said about it.
 int AfterPrinting(const CLI::App& app, int code) {
-  if (code != holdfast::kExitDone || (std::fflush(stdout) == 0 && std::ferror(stdout) == 0)) return code;
-  for (const char* runs : {"train", "coordinator", "agent", "worker", "sweep"}) {
-    if (app.got_subcommand(runs)) return code;
-  }
+  const bool is_lost = std::fflush(stdout) != 0 || std::ferror(stdout) != 0;
+  if (code != holdfast::kExitDone || !is_lost || IsOfARun(app)) return code;
   std::fprintf(stderr, "error: standard output could not be written: %s\n", std::strerror(errno));
   return holdfast::kExitFailure;
 }
@@ -56,6 +60,7 @@ int Main(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     return AfterPrinting(app, app.exit(error) == 0 ? holdfast::kExitDone : holdfast::kExitUsage);
   }
+  if (IsOfARun(app)) std::signal(SIGPIPE, SIG_IGN);  // it goes on when whoever reads what it prints has gone
   const absl::StatusOr<int> exit_code = body();
   if (exit_code.ok()) return AfterPrinting(app, *exit_code);
   std::fflush(stdout);

@@ -71,24 +71,7 @@ absl::StatusOr<std::unique_ptr<CheckpointReader>> CheckpointReader::Open(Storage
 }
 
 absl::Status CheckpointReader::CheckLayout(const ParameterLayout& layout) const {
-  const auto differs = [&](const std::string& how) {
-    return absl::InvalidArgumentError(absl::StrCat(manifest_.name.ToString(), " is not of this model: ", how));
-  };
-  const size_t count = std::min(layout.parameters().size(), manifest_.tensors.size());
-  for (size_t i = 0; i < count; ++i) {
-    const ParameterSpec& p = layout.parameters()[i];
-    const StoredTensor& tensor = manifest_.tensors[i];
-    if (tensor.name != p.name) {
-      return differs(absl::StrCat("tensor ", i, " is ", tensor.name, ", the model's is ", p.name));
-    }
-    if (tensor.shape.empty() || Shape(tensor.shape) != p.shape) {
-      return differs(
-          absl::StrCat(p.name, " is [", absl::StrJoin(tensor.shape, ", "), "], the model's is ", p.shape.ToString()));
-    }
-  }
-  if (layout.parameters().size() > count) return differs(absl::StrCat("it lacks ", layout.parameters()[count].name));
-  if (manifest_.tensors.size() > count) return differs(absl::StrCat("the model lacks ", manifest_.tensors[count].name));
-  return absl::OkStatus();
+  return CheckModel(manifest_, StoredTensorsOf(layout));
 }
 
 absl::Status CheckpointReader::CheckState(const StateLayout& layout) const {

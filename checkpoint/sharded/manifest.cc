@@ -114,15 +114,21 @@ absl::Status CheckFiles(const Manifest& manifest) {
 
 }  // namespace
 
-std::vector<StoredTensor> StoredTensorsOf(const StateLayout& layout) {
+std::vector<StoredTensor> StoredTensorsOf(const ParameterLayout& layout) {
   std::vector<StoredTensor> tensors;
-  for (const ParameterSpec& p : layout.parameters().parameters()) {
+  for (const ParameterSpec& p : layout.parameters()) {
     StoredTensor& tensor = tensors.emplace_back();
     tensor.name = p.name;
     for (int i = 0; i < p.shape.rank(); ++i) tensor.shape.push_back(p.shape[i]);
-    tensor.planes.clear();
-    for (const Plane& plane : layout.PlanesOf(static_cast<int>(tensors.size()) - 1))
-      tensor.planes.push_back(plane.name);
+  }
+  return tensors;
+}
+
+std::vector<StoredTensor> StoredTensorsOf(const StateLayout& layout) {
+  std::vector<StoredTensor> tensors = StoredTensorsOf(layout.parameters());
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    tensors[i].planes.clear();
+    for (const Plane& plane : layout.PlanesOf(static_cast<int>(i))) tensors[i].planes.push_back(plane.name);
   }
   return tensors;
 }
@@ -157,6 +163,27 @@ int64_t StoredTensor::rows() const {
 }
 
 int64_t StoredTensor::cols() const { return shape.empty() ? 1 : shape.back(); }
+
+absl::Status CheckModel(const Manifest& manifest, const std::vector<StoredTensor>& expected) {
+  const auto differs = [&](const std::string& how) {
+    return Invalid(manifest.name.ToString(), " is not of this model: ", how);
+  };
+  const size_t count = std::min(expected.size(), manifest.tensors.size());
+  for (size_t i = 0; i < count; ++i) {
+    const StoredTensor& tensor = manifest.tensors[i];
+    const StoredTensor& of_model = expected[i];
+    if (tensor.name != of_model.name) {
+      return differs(absl::StrCat("tensor ", i, " is ", tensor.name, ", the model's is ", of_model.name));
+    }
+    if (tensor.shape != of_model.shape) {
+      return differs(absl::StrCat(tensor.name, " is [", absl::StrJoin(tensor.shape, ", "), "], the model's is [",
+                                  absl::StrJoin(of_model.shape, ", "), "]"));
+    }
+  }
+  if (expected.size() > count) return differs(absl::StrCat("it lacks ", expected[count].name));
+  if (manifest.tensors.size() > count) return differs(absl::StrCat("the model lacks ", manifest.tensors[count].name));
+  return absl::OkStatus();
+}
 
 absl::Status CheckPlanes(const Manifest& manifest, const std::vector<StoredTensor>& expected) {
   for (size_t i = 0; i < std::min(expected.size(), manifest.tensors.size()); ++i) {

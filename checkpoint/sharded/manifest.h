@@ -55,7 +55,8 @@ struct StoredTensor {
   friend bool operator==(const StoredTensor&, const StoredTensor&) = default;
 };
 
-/// The tensors of a checkpoint of such a state.
+/// The tensors of a checkpoint of such parameters, with no word of their planes; and of such a state.
+std::vector<StoredTensor> StoredTensorsOf(const ParameterLayout& layout);
 std::vector<StoredTensor> StoredTensorsOf(const StateLayout& layout);
 
 /// Names of the planes that some tensor has, the weight's first.
@@ -93,6 +94,10 @@ std::string FormatManifest(const Manifest& manifest);
 /// fields missing, unknown or in another order, names that leave the directory or occur twice, shapes whose product
 /// overflows.
 absl::StatusOr<Manifest> ParseManifest(absl::string_view text);
+
+/// InvalidArgument, naming the first tensor that differs, unless the checkpoint has tensors of the names and shapes of
+/// `expected`.
+absl::Status CheckModel(const Manifest& manifest, const std::vector<StoredTensor>& expected);
 
 /// InvalidArgument, naming the first tensor that differs, unless the checkpoint's tensors have the planes that those of
 /// the same number in `expected` have.

@@ -145,7 +145,7 @@ void CheckpointKeeper::Verify(const std::string& name, Answer answer) {
 CheckpointVerifiedEvent CheckpointKeeper::Read(const std::string& name) {
   const auto problems = [&]() -> absl::StatusOr<std::vector<std::string>> {
     ASSIGN_OR_RETURN(const auto reader, CheckpointReader::Open(*storage_, *CheckpointName::Parse(name)));
-    if (reader->manifest().tensors != tensors_) return absl::InvalidArgumentError(name + " is not of this model");
+    if (reader->manifest().tensors != tensors_) return absl::FailedPreconditionError(name + " is not of this model");
     return reader->Verify({.threads = static_cast<int>(config_.checkpoint.threads), .stop = finishing_.get_token()});
   }();
   if (problems.ok()) {

@@ -139,8 +139,26 @@ absl::Status CheckWhole(CheckpointKeeper& keeper, const std::string& name) {
   return found.damaged ? absl::DataLossError(message) : absl::UnavailableError(message);
 }
 
+/// Whether the run, as it is configured now, can go on from the newest that is usable.
+absl::Status CheckNewest(const Config& config, const std::vector<StoredTensor>& tensors, PreparedRun* run) {
+  const Catalog& found = run->keeper->found();
+  const auto newest = std::find_if(found.valid.begin(), found.valid.end(), [&](const CatalogEntry& entry) {
+    return entry.manifest.name.ToString() == run->usable.front().name;
+  });
+  RETURN_IF_ERROR(CheckImported(config, newest->manifest));
+  RETURN_IF_ERROR(CheckFrozenWeights(config, newest->manifest));
+  if (const absl::Status model = CheckModel(newest->manifest, tensors); !model.ok()) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        model.message(), ": choose another --run-dir or checkpoint.directory, or pass --overwrite to start a new run"));
+  }
+  RETURN_IF_ERROR(CheckPlanes(newest->manifest, tensors));
+  run->warning = Differences(config, newest->manifest);
+  return absl::OkStatus();
+}
+
 /// Chooses the checkpoints that --resume allows, and gives up whatever was done after them.
-absl::Status Choose(const RunDirectory& directory, const PrepareOptions& options, PreparedRun* run) {
+absl::Status Choose(const Config& config, const RunDirectory& directory, const std::vector<StoredTensor>& tensors,
+                    const PrepareOptions& options, PreparedRun* run) {
   int64_t step = 0;
   bool gives_up = options.overwrite;
   if (options.resume == "never") {
@@ -148,15 +166,15 @@ absl::Status Choose(const RunDirectory& directory, const PrepareOptions& options
   } else {
     run->usable = Usable(*run);
   }
-  if (absl::SimpleAtoi(options.resume, &step)) {
+  const bool is_named = absl::SimpleAtoi(options.resume, &step);
+  if (is_named) {
     const auto is_later = [&](const CheckpointChoice& c) { return c.step > step; };
     gives_up = gives_up || run->history.recorded_step > step || std::erase_if(run->usable, is_later) > 0;
     std::erase_if(run->usable, [&](const CheckpointChoice& c) { return c.step != step; });
-    if (run->usable.empty()) {
-      return NoCheckpointOf(step, run->keeper->storage().Describe());
-    }
-    if (gives_up) RETURN_IF_ERROR(CheckWhole(*run->keeper, run->usable.front().name));
+    if (run->usable.empty()) return NoCheckpointOf(step, run->keeper->storage().Describe());
   }
+  if (!run->usable.empty()) RETURN_IF_ERROR(CheckNewest(config, tensors, run));
+  if (is_named && gives_up) RETURN_IF_ERROR(CheckWhole(*run->keeper, run->usable.front().name));
   return gives_up ? GoBack(directory, run->usable.empty() ? 0 : run->usable.front().step, run) : absl::OkStatus();
 }
 
@@ -168,20 +186,11 @@ absl::Status OpenCheckpoints(const Config& config, const RunDirectory& directory
                    CheckpointKeeper::Open(config, directory, std::move(storage), tensors, run->history.state));
   run->history.state = run->keeper->state();
   RETURN_IF_ERROR(WriteCoordinatorState(directory, run->history.state));
-  RETURN_IF_ERROR(Choose(directory, options, run));
-  const Catalog& found = run->keeper->found();
-  if (!run->usable.empty()) {
-    const auto chosen = std::find_if(found.valid.begin(), found.valid.end(), [&](const CatalogEntry& entry) {
-      return entry.manifest.name.ToString() == run->usable.front().name;
-    });
-    RETURN_IF_ERROR(CheckImported(config, chosen->manifest));
-    RETURN_IF_ERROR(CheckFrozenWeights(config, chosen->manifest));
-    RETURN_IF_ERROR(CheckPlanes(chosen->manifest, tensors));
-    run->warning = Differences(config, chosen->manifest);
-  } else if (options.workers_are_new && run->history.recorded_step > 0) {
+  RETURN_IF_ERROR(Choose(config, directory, tensors, options, run));
+  if (run->usable.empty() && options.workers_are_new && run->history.recorded_step > 0) {
     // Before its first checkpoint nothing is lost by beginning anew: the bits will be the same.
     const bool began = CheckpointSchedule(config.checkpoint).enabled() && !run->history.has_saved;
-    if (!began) return CannotGoOn(directory, run->history, found);
+    if (!began) return CannotGoOn(directory, run->history, run->keeper->found());
     RETURN_IF_ERROR(GoBack(directory, 0, run));
     run->warning = "the run was stopped before its first checkpoint: starting from step 0";
   }
@@ -213,6 +222,12 @@ absl::StatusOr<PreparedRun> PrepareRun(const Config& config, const RunDirectory&
                        "replace it, or raise ",
                        run.history.recorded_step < config.train.steps ? "train.early_stop_patience" : "train.steps",
                        " to resume it"));
+    }
+    if ((goes_back ? step : run.history.recorded_step) > config.train.steps) {
+      return absl::FailedPreconditionError(
+          absl::StrCat(directory.root(), " holds a run of which ", run.history.recorded_step,
+                       " steps are recorded, and train.steps is ", config.train.steps,
+                       ": raise train.steps, or go back to a step with --resume STEP"));
     }
     RETURN_IF_ERROR(directory.CutMetrics(run.history.recorded_step));
   } else {

@@ -11,10 +11,13 @@ namespace {
 
 constexpr std::chrono::seconds kOneSignal{1};
 
+/// SIGHUP too, the end of the terminal, unless somebody (nohup) has said that it does not matter.
 sigset_t StopSignals() {
   sigset_t set;
   sigemptyset(&set);
   for (const int signal : {SIGTERM, SIGINT, SIGUSR1}) sigaddset(&set, signal);
+  struct sigaction hangup {};
+  if (sigaction(SIGHUP, nullptr, &hangup) == 0 && hangup.sa_handler != SIG_IGN) sigaddset(&set, SIGHUP);
   return set;
 }
 

@@ -22,12 +22,12 @@ Curve ValidationCurve(const RunDirectory& directory) {
   for (std::string line; std::getline(events, line);) {
     const auto event = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
     if (!event.is_object() || event.value("event", "") != "validation" || !event.contains("loss")) continue;
-    if (!event["loss"].is_number()) continue;  // null, as it was not finite
     const double step = event.value("step", 0.0);
     while (!curve.x.empty() && curve.x.back() >= step) {  // the run has gone back since
       curve.x.pop_back();
       curve.y.pop_back();
     }
+    if (!event["loss"].is_number()) continue;  // null, as it was not finite
     curve.x.push_back(step);
     curve.y.push_back(event["loss"].get<double>());
   }

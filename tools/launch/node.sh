@@ -36,7 +36,7 @@ is_config_wrong() { [[ $(cat "$EXIT_CODE_FILE" 2>/dev/null) == 2 ]]; }
 # shellcheck disable=SC2317
 finish_up() {
   local status=$?
-  if ((status == 2)) || { [[ -n $code ]] && ! is_config_wrong; }; then echo "$status" >"$EXIT_CODE_FILE"; fi
+  if ((status == 2)) || { [[ -n $code ]] && ! is_config_wrong; }; then echo "$status" >"$EXIT_CODE_FILE" || true; fi
   # shellcheck disable=SC2086 # two words, or one
   [[ -z $coordinator$agent ]] || kill -TERM $coordinator $agent 2>/dev/null || true
   wait

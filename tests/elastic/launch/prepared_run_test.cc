@@ -111,6 +111,31 @@ TEST_F(PreparedRunTest, AStepThatIsNotThereCostsNoOldRun) {
   EXPECT_FALSE(std::filesystem::is_empty(directory_.checkpoints()));
 }
 
+TEST_F(PreparedRunTest, AnotherModelCostsNoCheckpoint) {
+  Config config = ConfigOf({"checkpoint.every_steps=100", "checkpoint.keep_last=10", "train.steps=8"});
+  Train(config);
+  config.train.steps = 12;
+  Train(config);
+  Config other = ConfigOf({"checkpoint.every_steps=100", "train.steps=20"});
+  other.model.num_layers += 1;
+  for (const char* resume : {"auto", "8"}) {
+    const auto run = Prepare(other, {.resume = resume, .workers_are_new = true});
+    EXPECT_THAT(std::string(run.status().message()), HasSubstr("is not of this model")) << resume;
+  }
+  EXPECT_EQ(directory_.ReadMetrics()->size(), 12u);
+  config.train.steps = 20;
+  const auto again = Prepare(config, {.workers_are_new = true});
+  ASSERT_TRUE(again.ok()) << again.status();
+  EXPECT_EQ(again->usable.size(), 2u);
+}
+
+TEST_F(PreparedRunTest, FewerStepsThanAreRecordedAreRefused) {
+  Train(ConfigOf({"checkpoint.every_steps=100"}));
+  std::filesystem::remove(directory_.events());  // as if it had been stopped at its last step
+  const auto run = Prepare(ConfigOf({"checkpoint.every_steps=100", "train.steps=5"}), {.workers_are_new = true});
+  EXPECT_THAT(std::string(run.status().message()), HasSubstr("12 steps are recorded, and train.steps is 5"));
+}
+
 TEST_F(PreparedRunTest, SettingsThatCannotWorkCostNoOldRun) {
   Train(ConfigOf());
   Config alerts = ConfigOf();

@@ -9,7 +9,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/strings/str_join.h"
 #include "checkpoint/sharded/batch_reader.h"
 #include "checkpoint/sharded/codec.h"
 #include "checkpoint/sharded/stored_files.h"

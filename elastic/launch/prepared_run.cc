@@ -40,16 +40,10 @@ bool HasCheckpointsElsewhere(const CheckpointConfig& config, const Catalog& foun
          (!found.valid.empty() || std::any_of(found.rejected.begin(), found.rejected.end(), exists));
 }
 
-/// A place that several runs may name is not ours to empty.
-absl::Status CheckPlace(const Config& config, const RunDirectory& directory, const PrepareOptions& options) {
-  if (config.checkpoint.directory.empty()) return absl::OkStatus();
-  ASSIGN_OR_RETURN(const auto storage, OpenCheckpointStorage(config.checkpoint, directory.root()));
-  ASSIGN_OR_RETURN(const Catalog found, ScanCheckpoints(*storage));
-  const bool told = options.overwrite ? !options.resume.empty() : options.resume != "never";
-  if (told || !HasCheckpointsElsewhere(config.checkpoint, found)) return absl::OkStatus();
-  return absl::AlreadyExistsError(absl::StrCat(
-      storage->Describe(), " holds checkpoints, which a new run would take over: choose another checkpoint.directory, ",
-      "or pass --overwrite with --resume auto to resume from the newest, or with --resume never to ignore them"));
+/// The one that --resume names.
+std::optional<int64_t> StepOf(const PrepareOptions& options) {
+  int64_t step = 0;
+  return absl::SimpleAtoi(options.resume, &step) ? std::optional(step) : std::nullopt;
 }
 
 absl::Status NoCheckpointOf(int64_t step, const std::string& place) {
@@ -57,23 +51,30 @@ absl::Status NoCheckpointOf(int64_t step, const std::string& place) {
                                           " that the run can resume from; `holdfast ckpt list` shows which there are"));
 }
 
-/// The checkpoint to begin with, if one is named, is there, and stays when the old run goes.
-absl::Status CheckStep(const Config& config, const RunDirectory& directory, const PrepareOptions& options) {
-  int64_t step = 0;
-  if (!absl::SimpleAtoi(options.resume, &step)) return absl::OkStatus();
+/// A place that several runs may name is not ours to empty. The checkpoint to begin with, if one is named, is there,
+/// and stays when the old run goes.
+absl::Status CheckPlace(const Config& config, const RunDirectory& directory, const PrepareOptions& options) {
+  const std::optional<int64_t> step = StepOf(options);
   const std::string place = config.checkpoint.directory.empty() ? directory.checkpoints() : config.checkpoint.directory;
-  if (directory.HoldsRun() && directory.IsRemovedWithOldRun(place)) {
+  if (step.has_value() && directory.HoldsRun() && directory.IsRemovedWithOldRun(place)) {
     return absl::InvalidArgumentError(absl::StrCat("--overwrite removes the checkpoints in ", place,
-                                                   ", so there is none of step ", step,
+                                                   ", so there is none of step ", *step,
                                                    " to resume from: leave --overwrite out to go back to that step"));
   }
-  if (config.checkpoint.directory.empty()) return NoCheckpointOf(step, place);
+  if (config.checkpoint.directory.empty()) return step.has_value() ? NoCheckpointOf(*step, place) : absl::OkStatus();
   ASSIGN_OR_RETURN(const auto storage, OpenCheckpointStorage(config.checkpoint, directory.root()));
   ASSIGN_OR_RETURN(const Catalog found, ScanCheckpoints(*storage));
-  const std::vector<CheckpointChoice> choices = ChoicesOf(found);
-  const auto is_it = [&](const CheckpointChoice& choice) { return choice.step == step; };
-  return std::any_of(choices.begin(), choices.end(), is_it) ? absl::OkStatus()
-                                                            : NoCheckpointOf(step, storage->Describe());
+  if (step.has_value()) {
+    const std::vector<CheckpointChoice> choices = ChoicesOf(found);
+    const auto is_it = [&](const CheckpointChoice& choice) { return choice.step == *step; };
+    return std::any_of(choices.begin(), choices.end(), is_it) ? absl::OkStatus()
+                                                              : NoCheckpointOf(*step, storage->Describe());
+  }
+  const bool told = options.overwrite ? !options.resume.empty() : options.resume != "never";
+  if (told || !HasCheckpointsElsewhere(config.checkpoint, found)) return absl::OkStatus();
+  return absl::AlreadyExistsError(absl::StrCat(
+      storage->Describe(), " holds checkpoints, which a new run would take over: choose another checkpoint.directory, ",
+      "or pass --overwrite with --resume auto to resume from the newest, or with --resume never to ignore them"));
 }
 
 /// What the new run reads is not removed with the old one.
@@ -99,7 +100,6 @@ absl::Status CheckInputsStay(const Config& config, const RunDirectory& directory
 absl::StatusOr<CoordinatorHistory> BeginRun(const Config& config, const RunDirectory& directory,
                                             const PrepareOptions& options) {
   RETURN_IF_ERROR(CheckPlace(config, directory, options));
-  RETURN_IF_ERROR(CheckStep(config, directory, options));
   if (directory.HoldsRun()) RETURN_IF_ERROR(CheckInputsStay(config, directory));
   RETURN_IF_ERROR(directory.Create(options.overwrite));
   // Before anything else is made: it marks the directory as a run's.
@@ -159,22 +159,21 @@ absl::Status CheckNewest(const Config& config, const std::vector<StoredTensor>& 
 /// Chooses the checkpoints that --resume allows, and gives up whatever was done after them.
 absl::Status Choose(const Config& config, const RunDirectory& directory, const std::vector<StoredTensor>& tensors,
                     const PrepareOptions& options, PreparedRun* run) {
-  int64_t step = 0;
+  const std::optional<int64_t> step = StepOf(options);
   bool gives_up = options.overwrite;
   if (options.resume == "never") {
     gives_up = gives_up || !run->keeper->found().valid.empty();
   } else {
     run->usable = Usable(*run);
   }
-  const bool is_named = absl::SimpleAtoi(options.resume, &step);
-  if (is_named) {
-    const auto is_later = [&](const CheckpointChoice& c) { return c.step > step; };
-    gives_up = gives_up || run->history.recorded_step > step || std::erase_if(run->usable, is_later) > 0;
-    std::erase_if(run->usable, [&](const CheckpointChoice& c) { return c.step != step; });
-    if (run->usable.empty()) return NoCheckpointOf(step, run->keeper->storage().Describe());
+  if (step.has_value()) {
+    const auto is_later = [&](const CheckpointChoice& c) { return c.step > *step; };
+    gives_up = gives_up || run->history.recorded_step > *step || std::erase_if(run->usable, is_later) > 0;
+    std::erase_if(run->usable, [&](const CheckpointChoice& c) { return c.step != *step; });
+    if (run->usable.empty()) return NoCheckpointOf(*step, run->keeper->storage().Describe());
   }
   if (!run->usable.empty()) RETURN_IF_ERROR(CheckNewest(config, tensors, run));
-  if (is_named && gives_up) RETURN_IF_ERROR(CheckWhole(*run->keeper, run->usable.front().name));
+  if (step.has_value() && gives_up) RETURN_IF_ERROR(CheckWhole(*run->keeper, run->usable.front().name));
   return gives_up ? GoBack(directory, run->usable.empty() ? 0 : run->usable.front().step, run) : absl::OkStatus();
 }
 
@@ -213,8 +212,8 @@ absl::StatusOr<PreparedRun> PrepareRun(const Config& config, const RunDirectory&
   const bool goes_on = directory.HoldsRun() && !options.overwrite && options.resume != "never";
   if (goes_on) {
     ASSIGN_OR_RETURN(run.history, ReadCoordinatorHistory(directory));
-    int64_t step = 0;
-    const bool goes_back = absl::SimpleAtoi(options.resume, &step) && step < run.history.recorded_step;
+    const std::optional<int64_t> step = StepOf(options);
+    const bool goes_back = step.has_value() && *step < run.history.recorded_step;
     if (!goes_back && IsDone(config, run.history)) {
       if (!options.workers_are_new) return run;  // somebody may not have heard of it
       return absl::AlreadyExistsError(
@@ -223,7 +222,7 @@ absl::StatusOr<PreparedRun> PrepareRun(const Config& config, const RunDirectory&
                        run.history.recorded_step < config.train.steps ? "train.early_stop_patience" : "train.steps",
                        " to resume it"));
     }
-    if ((goes_back ? step : run.history.recorded_step) > config.train.steps) {
+    if ((goes_back ? *step : run.history.recorded_step) > config.train.steps) {
       return absl::FailedPreconditionError(
           absl::StrCat(directory.root(), " holds a run of which ", run.history.recorded_step,
                        " steps are recorded, and train.steps is ", config.train.steps,

@@ -17,7 +17,6 @@
 #include "framework/base/status.h"
 #include "framework/config/load.h"
 #include "framework/optim/optimizer.h"
-#include "framework/storage/atomic_file.h"
 #include "models/experts.h"
 #include "models/families/families.h"
 
@@ -103,7 +102,7 @@ absl::StatusOr<CoordinatorHistory> BeginRun(const Config& config, const RunDirec
   if (directory.HoldsRun()) RETURN_IF_ERROR(CheckInputsStay(config, directory));
   RETURN_IF_ERROR(directory.Create(options.overwrite));
   // Before anything else is made: it marks the directory as a run's.
-  RETURN_IF_ERROR(WriteFileAtomically(directory.config(), PrintConfig(config)));
+  RETURN_IF_ERROR(directory.WriteConfig(PrintConfig(config)));
   CoordinatorHistory history;
   const absl::StatusOr<CoordinatorState> old = ReadCoordinatorState(directory);
   if (old.ok()) history.state = *old;  // else it is broken, which is why it is overwritten
@@ -237,7 +236,7 @@ absl::StatusOr<PreparedRun> PrepareRun(const Config& config, const RunDirectory&
   if (goes_on || CheckpointSchedule(config.checkpoint).enabled()) {
     RETURN_IF_ERROR(OpenCheckpoints(config, directory, layout, options, &run));
   }
-  if (goes_on) RETURN_IF_ERROR(WriteFileAtomically(directory.config(), PrintConfig(config)));
+  if (goes_on) RETURN_IF_ERROR(directory.WriteConfig(PrintConfig(config)));
   return run;
 }
 

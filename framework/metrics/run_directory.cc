@@ -19,6 +19,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
+// Tells it from a config.yaml that somebody wrote, which is not ours to replace.
+constexpr char kConfigMark[] = "# Written by holdfast train: all keys of this run and their values.\n";
+
 /// Everything a run may leave in its directory.
 std::vector<std::string> RunFiles(const RunDirectory& run) {
   return {run.model(),
@@ -86,8 +89,8 @@ absl::Status RunDirectory::Create(bool overwrite) const {
   for (const std::string& path : RunFiles(*this)) {
     // Without a run's own files these are somebody else's: never remove them.
     if (!holds_run && Exists(path)) {
-      return absl::AlreadyExistsError(absl::StrCat(path, " exists and does not belong to a run (", root_,
-                                                   " has no config.yaml): choose another --run-dir"));
+      return absl::AlreadyExistsError(
+          absl::StrCat(path, " exists and does not belong to a run: choose another --run-dir"));
     }
   }
   RETURN_IF_ERROR(ProbeWritable(root_));
@@ -105,7 +108,16 @@ bool RunDirectory::IsRemovedWithOldRun(const std::string& path) const {
   });
 }
 
-bool RunDirectory::HoldsRun() const { return Exists(config()) || Exists(metrics()); }
+bool RunDirectory::HoldsRun() const {
+  if (Exists(coordinator_state())) return true;
+  std::string line;
+  std::ifstream file(config());
+  return std::getline(file, line) && line + "\n" == kConfigMark;
+}
+
+absl::Status RunDirectory::WriteConfig(const std::string& text) const {
+  return WriteFileAtomically(config(), absl::StrCat(kConfigMark, text));
+}
 
 absl::StatusOr<int64_t> RunDirectory::MetricsEnd(int64_t step) const {
   if (!Exists(metrics())) return 0;

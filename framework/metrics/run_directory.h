@@ -75,8 +75,10 @@ class RunDirectory {
   /// `path` is one of the files that Create removes of an old run, or lies in one of them.
   bool IsRemovedWithOldRun(const std::string& path) const;
 
-  /// A run is going on or has been in this directory.
+  /// A run is going on or has been in this directory: it has coordinator_state, or a config that WriteConfig wrote.
   bool HoldsRun() const;
+  /// Replaces config by `text`, marked as a run's.
+  absl::Status WriteConfig(const std::string& text) const;
 
   /// Cuts metrics.jsonl off after the line of `step`, durably: the run resumes from there. DataLoss if it ends before.
   absl::Status CutMetrics(int64_t step) const;

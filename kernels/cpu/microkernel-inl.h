@@ -124,6 +124,58 @@ HWY_INLINE void StoreSums(const TileOut& out, const SumsOf& sums_of) {
   }
 }
 
+#if HWY_MAX_BYTES == 32
+// One word of k of a whole tile: B in ymm12 and ymm13, rows of A in ymm14 and ymm15.
+#define HOLDFAST_ROW(word, row, a, sum0, sum1)                       \
+  "vbroadcastss %c[word]*" #word "+%c[row]*" #row "(%[a]), %%ymm" #a \
+  "\n\t"                                                             \
+  "vfmadd231ps %%ymm12, %%ymm" #a ", %[" #sum0 "]\n\tvfmadd231ps %%ymm13, %%ymm" #a ", %[" #sum1 "]\n\t"
+#define HOLDFAST_WORD(word)                                                                                       \
+  "vmovups 64*" #word "(%[b]), %%ymm12\n\tvmovups 64*" #word                                                      \
+  "+32(%[b]), %%ymm13\n\t" HOLDFAST_ROW(word, 0, 14, s00, s01) HOLDFAST_ROW(word, 1, 15, s10, s11)                \
+      HOLDFAST_ROW(word, 2, 14, s20, s21) HOLDFAST_ROW(word, 3, 15, s30, s31) HOLDFAST_ROW(word, 4, 14, s40, s41) \
+          HOLDFAST_ROW(word, 5, 15, s50, s51)
+
+/// Multiply's loop for a whole tile over `quads` (at least 1) times kUnrolled words of k. Of intrinsics gcc 12 makes
+/// one that keeps a sum in memory, whose chain is then the longest, and takes a sixth more instructions: 0.75 to 0.9 of
+/// the peak on Zen 3, this one 0.85 to 0.97 (both with a neighbour on the same core).
+template <bool kByRow, class V>
+HWY_INLINE void MultiplyQuads(int64_t quads, const float* a, const float* b, const Ahead& ahead, V (&sum)[kMr][2]) {
+  for (int r = 0; r < kMr; ++r) __builtin_prefetch(ahead.tile + r * ahead.tile_stride, 1);
+  const char* panel = ahead.panel;
+  __m256 s00, s01, s10, s11, s20, s21, s30, s31, s40, s41, s50, s51;
+  asm volatile(
+      "vxorps %[s00], %[s00], %[s00]\n\tvxorps %[s01], %[s01], %[s01]\n\t"
+      "vxorps %[s10], %[s10], %[s10]\n\tvxorps %[s11], %[s11], %[s11]\n\t"
+      "vxorps %[s20], %[s20], %[s20]\n\tvxorps %[s21], %[s21], %[s21]\n\t"
+      "vxorps %[s30], %[s30], %[s30]\n\tvxorps %[s31], %[s31], %[s31]\n\t"
+      "vxorps %[s40], %[s40], %[s40]\n\tvxorps %[s41], %[s41], %[s41]\n\t"
+      "vxorps %[s50], %[s50], %[s50]\n\tvxorps %[s51], %[s51], %[s51]\n\t"
+      ".p2align 5\n"
+      "1:\n\t"
+      "prefetcht1 (%[panel])\n\t"  // for the second-level cache
+      HOLDFAST_WORD(0) HOLDFAST_WORD(1) HOLDFAST_WORD(2) HOLDFAST_WORD(3)
+      "add $4*%c[word], %[a]\n\t"
+      "add $4*64, %[b]\n\t"
+      "add $64, %[panel]\n\t"
+      "dec %[quads]\n\t"
+      "jnz 1b\n\t"
+      : [s00] "=&x"(s00), [s01] "=&x"(s01), [s10] "=&x"(s10), [s11] "=&x"(s11), [s20] "=&x"(s20), [s21] "=&x"(s21),
+        [s30] "=&x"(s30), [s31] "=&x"(s31), [s40] "=&x"(s40), [s41] "=&x"(s41), [s50] "=&x"(s50), [s51] "=&x"(s51),
+        [a] "+r"(a), [b] "+r"(b), [panel] "+r"(panel), [quads] "+r"(quads)
+      : [word] "n"(kByRow ? 4 : 4 * kMr), [row] "n"(kByRow ? 4 * (kKc + kRowPad) : 4)
+      : "xmm12", "xmm13", "xmm14", "xmm15", "memory", "cc");
+  const __m256 sums[kMr][2] = {{s00, s01}, {s10, s11}, {s20, s21}, {s30, s31}, {s40, s41}, {s50, s51}};
+#pragma GCC unroll 6
+  for (int r = 0; r < kMr; ++r) {
+    sum[r][0] = V{sums[r][0]};
+    sum[r][1] = V{sums[r][1]};
+  }
+}
+#undef HOLDFAST_WORD
+#undef HOLDFAST_ROW
+#endif
+
 /// out (kRows, kNr) = previous + A panel (kc, kMr) * B panel (kc, kNr). `previous` is (kRows, kNr), null for zero, and
 /// may be `out`. kByRow: the A panel is rows, kKc + kRowPad values apart.
 template <int kRows, bool kByRow>
@@ -147,6 +199,14 @@ HWY_NOINLINE void Multiply(int64_t kc, const float* HWY_RESTRICT a, const float*
     b += kNr;
   };
   int64_t k = 0;
+#if HWY_MAX_BYTES == 32
+  if constexpr (kRows == kMr) {
+    k = kc / kUnrolled * kUnrolled;
+    if (k > 0) MultiplyQuads<kByRow>(k / kUnrolled, a, b, ahead, sum);
+    a += k * (kByRow ? 1 : kMr);
+    b += k * kNr;
+  }
+#endif
   for (; k + kUnrolled <= kc; k += kUnrolled) {
     FetchAhead<kRows>(k, ahead);
 #pragma GCC unroll 4

@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <filesystem>
@@ -490,6 +491,28 @@ TEST_F(TrainTest, SigtermSavesTheModelAndExits143) {
   EXPECT_TRUE(fs::exists(directory_ / "a/model/model.safetensors"));
   EXPECT_THAT(ReadAll(directory_ / "a/events.jsonl"), HasSubstr("run_stopped"));
   EXPECT_EQ(RunHoldfast({"eval", Path("a"), Path("valid.bin"), "--sequence-length", "32"}).exit_code, 0);
+}
+
+TEST_F(TrainTest, ATerminalThatIsClosedSavesTheModel) {
+  WriteConfig("config.yaml", 1'000'000);
+  // The tests themselves may run where the signal is ignored.
+  Command run({"--default-signal=HUP", HOLDFAST_BINARY, "train", Path("config.yaml"), "--run-dir", Path("a")},
+              "/usr/bin/env");
+  ASSERT_TRUE(run.WaitForOutput("step      20/"));
+  run.Signal(SIGHUP);
+  const CommandResult result = run.Wait();
+  EXPECT_EQ(result.exit_code, 128 + SIGHUP) << result.output;
+  EXPECT_TRUE(fs::exists(directory_ / "a/model/model.safetensors"));
+}
+
+TEST_F(TrainTest, AReaderThatEndsDoesNotEndTheRun) {
+  WriteConfig("config.yaml", 300);
+  const std::string train = absl::StrCat(HOLDFAST_BINARY, " train ", Path("config.yaml"), " --run-dir ", Path("a"));
+  const CommandResult result =
+      Command({"-c", train + " | head -n 1 > /dev/null; exit ${PIPESTATUS[0]}"}, "/bin/bash").Wait();
+  EXPECT_EQ(result.exit_code, 0) << result.output;
+  const std::string lines = ReadAll(directory_ / "a/metrics.jsonl");
+  EXPECT_EQ(std::count(lines.begin(), lines.end(), '\n'), 300);
 }
 
 // A validation that would take minutes.

@@ -1,6 +1,8 @@
 #include "tools/cli/command.h"
 
 #include "absl/strings/cord.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
 
 namespace holdfast {
 namespace {
@@ -16,5 +18,15 @@ absl::Status UsageError(absl::string_view text) {
 }
 
 bool IsUsageError(const absl::Status& status) { return status.GetPayload(kUsage).has_value(); }
+
+CLI::Validator NumberWithin(double least, double most) {
+  const std::string range = absl::StrCat("FLOAT in [", least, " - ", most, "]");
+  return {[=](const std::string& text) {
+            double value = 0;
+            const bool within = absl::SimpleAtod(text, &value) && value >= least && value <= most;
+            return within ? std::string() : absl::StrCat("'", text, "' is no number from ", least, " to ", most);
+          },
+          range};
+}
 
 }  // namespace holdfast

@@ -30,6 +30,9 @@ using CommandBody = std::function<absl::StatusOr<int>()>;
 absl::Status UsageError(absl::string_view text);
 bool IsUsageError(const absl::Status& status);
 
+/// For an option of type double: CLI::Range lets "nan" through.
+CLI::Validator NumberWithin(double least, double most);
+
 template <typename Command>
 CLI::App* AddCommand(CLI::App& parent, CommandBody& body, const std::string& name, const std::string& description) {
   CLI::App* app = parent.add_subcommand(name, description);

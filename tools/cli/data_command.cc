@@ -328,7 +328,7 @@ void DataPackCommand::AddTo(CLI::App& command) {
   auto* fraction = command
                        .add_option("--validation-fraction", options.validation_fraction,
                                    "put the last round(F * tokens) tokens into --validation-out")
-                       ->check(CLI::Range(0.0, 1.0));
+                       ->check(NumberWithin(0, 1));
   auto* output = command.add_option("--validation-out", options.validation_output, "token file for validation");
   fraction->needs(output);
   output->needs(fraction);

@@ -201,7 +201,7 @@ void ScalingNextCommand::AddTo(CLI::App& command) {
   command.add_option("--tokens", tokens, "it is trained on")->required();
   command.add_option("--max-flops", flops_max, "of the next run")->required();
   command.add_option("--min-narrowing", narrowing_percent_min, "percent that a run has to narrow by; default 10")
-      ->check(CLI::Range(0.0, 100.0));
+      ->check(NumberWithin(0, 100));
   command.add_option("--rows", rows, "how many to print; default 10")->check(CLI::Range(1, 1000));
 }
 

@@ -2,44 +2,20 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
-#include <optional>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "elastic/coordinator/event_json.h"
 #include "framework/base/status.h"
 #include "framework/config/decides.h"
-#include "framework/config/load.h"
 #include "framework/metrics/run_directory.h"
 #include "models/families/families.h"
 #include "models/plan.h"
 #include "models/transformer.h"
+#include "tools/cli/run_record.h"
 
 namespace holdfast {
 namespace {
-
-struct Ending {
-  bool finished = false;
-  std::optional<ValidationResult> validation;  // the last
-};
-
-Ending ReadEnding(const RunDirectory& directory) {
-  Ending ending;
-  std::ifstream events(directory.events());
-  for (std::string line; std::getline(events, line);) {
-    const std::optional<RecordedEvent> recorded = ReadEventLine(line);
-    if (!recorded.has_value()) continue;
-    const RunEvent* event = recorded->event.has_value() ? &*recorded->event : nullptr;
-    if (std::get_if<event::AlertFailed>(event) != nullptr) continue;      // may come after the end
-    ending.finished = std::get_if<event::RunFinished>(event) != nullptr;  // if it is the last
-    if (const auto* validation = std::get_if<event::Validation>(event)) {
-      ending.validation = {.step = validation->step, .loss = validation->loss};
-    }
-  }
-  return ending;
-}
 
 /// Of the last steps, where there was no validation.
 std::pair<double, std::string> LastTrainingLoss(const std::vector<StepMetrics>& steps) {
@@ -54,11 +30,6 @@ std::pair<double, std::string> LastTrainingLoss(const std::vector<StepMetrics>& 
 bool HasWholeSchedule(const Config& config) {
   return config.schedule.name == ScheduleKind::kConstant ||
          config.schedule.length(config.train.steps) == config.train.steps;
-}
-
-/// The digests and the loss of the weights it begins with are in the resolved config: nothing is looked up here.
-absl::StatusOr<Config> ReadRunConfig(const RunDirectory& directory) {
-  return LoadStoredConfig(directory.config(), FamilyPresets());
 }
 
 }  // namespace
@@ -103,19 +74,18 @@ std::vector<Observation> TrialObservations(const SweepConfig& config, const Swee
 
 absl::StatusOr<FinishedRun> ReadFinishedRun(const std::string& run_dir) {
   const RunDirectory directory(run_dir);
-  if (!directory.HoldsRun()) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        run_dir, " is no run: it has neither ", std::filesystem::path(directory.config()).filename().string(), " nor ",
-        std::filesystem::path(directory.metrics()).filename().string()));
+  std::error_code error;
+  if (!std::filesystem::exists(directory.config(), error)) {
+    return absl::InvalidArgumentError(absl::StrCat(run_dir, " is not the directory of a run"));
   }
   FinishedRun run;
   ASSIGN_OR_RETURN(run.config, ReadRunConfig(directory));
   if (run.config.trains_part()) {
     return absl::FailedPreconditionError(absl::StrCat("run ", run_dir, " trained a part of its model only"));
   }
-  const Ending ending = ReadEnding(directory);
+  const RunEnding ending = ReadEnding(directory);
   ASSIGN_OR_RETURN(const std::vector<StepMetrics> steps, directory.ReadMetrics());
-  if (!ending.finished || steps.empty()) {
+  if (!ending.finished() || steps.empty()) {
     return absl::FailedPreconditionError(absl::StrCat("run ", run_dir,
                                                       " has not ended: ", steps.empty() ? 0 : steps.back().step, " of ",
                                                       run.config.train.steps, " steps are done"));

@@ -11,6 +11,7 @@
 #include "framework/base/status.h"
 #include "framework/metrics/run_directory.h"
 #include "tools/cli/connection_arguments.h"
+#include "tools/cli/run_record.h"
 #include "tools/cli/status_text.h"
 
 namespace holdfast {
@@ -56,6 +57,12 @@ absl::StatusOr<ConnectionOptions> FindCoordinator(const StatusCommand& arguments
 }  // namespace
 
 absl::StatusOr<RunStatus> StatusCommand::Fetch() const {
+  const RunDirectory directory(target);
+  std::error_code error;
+  if (lease.empty() && !std::filesystem::exists(directory.coordinator_address(), error)) {
+    const absl::StatusOr<RunStatus> ended = StatusAtTheEnd(directory);
+    if (!absl::IsNotFound(ended.status())) return ended;
+  }
   ASSIGN_OR_RETURN(const ConnectionOptions connection, FindCoordinator(*this));
   ASSIGN_OR_RETURN(const ControlClientOptions options, connection.ClientOptions());
   return FetchStatus(options);

@@ -7,7 +7,7 @@
 
 namespace holdfast {
 
-/// A few lines and a table of workers.
+/// A few lines and a table of workers, if there are any.
 std::string StatusText(const RunStatus& status);
 /// One JSON object: state, detail, world_size, generation, committed_step, total_steps, and workers with id, rank,
 /// host, pid, step, phase, seconds_since_heartbeat, seconds_in_phase, relative_compute_time, microbatches.

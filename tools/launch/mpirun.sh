@@ -6,14 +6,15 @@ set -euo pipefail
 
 # --- to be edited ---------------------------------------------------------------------------------------------------
 : "${CONFIG:?the config file}" "${RUN_DIR:?a directory that all machines share}"
-: "${HOSTFILE:=/dev/null}"    # one machine per line; without: this machine, or what a scheduler has given to mpirun
-: "${NODES:=$(grep -cE '^[[:space:]]*[^#[:space:]]' "$HOSTFILE" || true)}"
+: "${HOSTFILE:=${PBS_NODEFILE:-/dev/null}}" # machines, each on a line; without: those of a Slurm job, or this one
+machines=$(awk '!/^[[:space:]]*(#|$)/ { print $1 }' "$HOSTFILE" | sort -u | wc -l)
+((machines > 0)) || machines=${SLURM_JOB_NUM_NODES:-1}
+: "${NODES:=$machines}"
 : "${WORKERS_PER_NODE:=1}"
 : "${HOLDFAST:=holdfast}"
 : "${MAP:=ppr:1:node}"        # "one agent per machine"
 # ---------------------------------------------------------------------------------------------------------------------
 
-((NODES > 0)) || NODES=1
 export EXIT_CODE_FILE=$RUN_DIR/launch.exit_code # mpirun's own is 0 where it does not end the others
 export CONFIG RUN_DIR NODES WORKERS_PER_NODE HOLDFAST
 variables=(-x CONFIG -x RUN_DIR -x NODES -x WORKERS_PER_NODE -x HOLDFAST -x EXIT_CODE_FILE)

@@ -263,7 +263,7 @@ TEST_F(RunDirectoryTest, CreateMakesParents) {
 
 TEST_F(RunDirectoryTest, OldRunStaysUnlessOverwritten) {
   const RunDirectory run(root_);
-  WriteText(run.config(), "run:\n");
+  ASSERT_TRUE(run.WriteConfig("run:\n").ok());
   WriteText(run.metrics(), "");
   fs::create_directories(run.model());
   WriteText(run.model() + "/weights", "w");
@@ -289,6 +289,20 @@ TEST_F(RunDirectoryTest, WhatIsNotARunsIsNeverRemoved) {
   EXPECT_TRUE(fs::exists(run.model() + "/precious"));
 }
 
+// As a user has it who keeps the config of a run beside its directory's files.
+TEST_F(RunDirectoryTest, AConfigThatNoRunWroteMakesNoRun) {
+  const RunDirectory run(root_);
+  WriteText(run.config(), "run:\n  name: mine\n");
+  fs::create_directories(run.model());
+  EXPECT_FALSE(run.HoldsRun());
+  EXPECT_EQ(run.Create(/*overwrite=*/true).code(), absl::StatusCode::kAlreadyExists);
+  EXPECT_TRUE(fs::exists(run.model()));
+  EXPECT_EQ(ReadText(run.config()), "run:\n  name: mine\n");
+
+  WriteText(run.coordinator_state(), "");
+  EXPECT_TRUE(run.HoldsRun()) << "of a version that did not mark its config";
+}
+
 TEST_F(RunDirectoryTest, PlaceThatCannotHoldARun) {
   WriteText(root_ + "/file", "");
   EXPECT_EQ(RunDirectory(root_ + "/file").Create(false).code(), absl::StatusCode::kInvalidArgument);
@@ -298,7 +312,7 @@ TEST_F(RunDirectoryTest, PlaceThatCannotHoldARun) {
 // In a process of its own, which gives up being root, whom permissions do not bind.
 TEST_F(RunDirectoryTest, UnwritablePlaceIsRefusedBeforeAnythingIsRemoved) {
   const RunDirectory run(root_);
-  WriteText(run.config(), "run:\n");
+  ASSERT_TRUE(run.WriteConfig("run:\n").ok());
   fs::permissions(root_,
                   fs::perms::owner_read | fs::perms::owner_exec | fs::perms::others_read | fs::perms::others_exec);
   const auto create = [&run] {

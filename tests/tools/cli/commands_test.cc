@@ -11,6 +11,9 @@
 #include <optional>
 
 #include "elastic/agent/worker_commands.h"
+#include "elastic/coordinator/event_json.h"
+#include "framework/config/load.h"
+#include "framework/metrics/run_directory.h"
 #include "framework/storage/atomic_file.h"
 #include "tests/framework/base/temporary_directory.h"
 #include "tools/cli/agent_command.h"
@@ -18,6 +21,7 @@
 #include "tools/cli/connection_arguments.h"
 #include "tools/cli/coordinator_command.h"
 #include "tools/cli/data_command.h"
+#include "tools/cli/run_record.h"
 #include "tools/cli/sample_command.h"
 #include "tools/cli/status_command.h"
 #include "tools/cli/status_text.h"
@@ -175,6 +179,45 @@ TEST(StatusCommand, TakesARunOrAnAddress) {
   }
 }
 
+TEST(StatusCommand, ARunThatHasEndedSaysHow) {
+  const TemporaryDirectory place;
+  const RunDirectory directory(place.path());
+  Config config;
+  config.run.name = "tiny";
+  config.model.vocab_size = 256;
+  config.data.train = {"none.bin"};
+  config.train.steps = 2;
+  ASSERT_TRUE(directory.WriteConfig(PrintConfig(config)).ok());
+  StatusCommand status;
+  status.target = place.path();
+  EXPECT_TRUE(absl::IsNotFound(status.Run().status())) << "nobody knows how";
+
+  StepMetrics first;
+  first.step = 1;
+  StepMetrics last = first;
+  last.step = 2;
+  last.loss = 2.5;
+  last.tokens = 16;
+  last.tokens_per_second = 4;
+  ASSERT_TRUE(WriteFileAtomically(directory.metrics(), first.ToJson() + "\n" + last.ToJson() + "\n").ok());
+  event::RunFinished end;
+  end.step = 2;
+  end.reason = "done";
+  const std::string events = EventLine(1, end) + "\n" + EventLine(2, event::AlertFailed{.cause = "none"}) + "\n";
+  ASSERT_TRUE(WriteFileAtomically(directory.events(), events).ok());
+  const auto ended = StatusAtTheEnd(directory);
+  ASSERT_TRUE(ended.ok()) << ended.status();
+  EXPECT_EQ(StatusText(*ended),
+            "run tiny: ended: done"
+            "\nstep 2 of 2, loss 2.5000, 4 tokens/s; 16 tokens so far\n\n");
+  EXPECT_THAT(StatusJson(*ended), HasSubstr("\"state\": \"ended\""));
+  status.watch = true;
+  EXPECT_EQ(*status.Run(), 0);
+
+  ASSERT_TRUE(WriteFileAtomically(directory.events(), events + EventLine(3, event::RunStarted{}) + "\n").ok());
+  EXPECT_TRUE(absl::IsNotFound(status.Run().status())) << "it was started again";
+}
+
 TEST(StatusText, SaysHowFarTheRunIsWhoIsMissingAndWhatItHasLost) {
   RunStatus status{.state = RunState::kTraining,
                    .detail = "",
@@ -204,6 +247,13 @@ TEST(StatusText, SaysHowFarTheRunIsWhoIsMissingAndWhatItHasLost) {
   status.figures.tokens = 0;  // no step yet
   EXPECT_THAT(StatusText(status), HasSubstr("\nstep 10 of 100\n"));
   EXPECT_THAT(StatusJson(status), HasSubstr("\"loss\": null"));
+}
+
+TEST(SampleCommand, ANumberIsOne) {
+  EXPECT_TRUE(Parse<SampleCommand>({"run", "--top-p", "0.9", "--temperature", "0"}).has_value());
+  for (const char* wrong : {"nan", "-0.1", "1.1", "half", "inf"}) {
+    EXPECT_FALSE(Parse<SampleCommand>({"run", "--top-p", wrong}).has_value()) << wrong;
+  }
 }
 
 TEST(DataPackCommand, AFractionAndItsFileBelongTogether) {

@@ -203,7 +203,7 @@ TEST_F(Scaling, FitRefusesBadFilesAndRuns) {
   EXPECT_THAT(MessageOf(fit.Run()), HasSubstr("none.csv"));
   std::filesystem::create_directory(Path("empty"));
   fit.runs = {Path("empty")};
-  EXPECT_THAT(MessageOf(fit.Run()), HasSubstr("empty is no run"));
+  EXPECT_THAT(MessageOf(fit.Run()), HasSubstr("empty is not the directory of a run"));
   EXPECT_FALSE(std::filesystem::exists(Path("fit")));
 }
 

@@ -1,0 +1,69 @@
+#include "tools/cli/run_record.h"
+
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "elastic/coordinator/event_json.h"
+#include "elastic/coordinator/event_text.h"
+#include "framework/base/status.h"
+#include "framework/config/load.h"
+#include "models/families/families.h"
+
+namespace holdfast {
+namespace {
+
+bool IsEnd(const RunEvent& event) {
+  return std::holds_alternative<event::RunFinished>(event) || std::holds_alternative<event::RunStopped>(event) ||
+         std::holds_alternative<event::RunFailed>(event);
+}
+
+}  // namespace
+
+RunEnding ReadEnding(const RunDirectory& directory) {
+  RunEnding ending;
+  std::ifstream events(directory.events());
+  for (std::string line; std::getline(events, line);) {
+    const std::optional<RecordedEvent> recorded = ReadEventLine(line);
+    if (!recorded.has_value()) continue;
+    const RunEvent* event = recorded->event.has_value() ? &*recorded->event : nullptr;
+    if (std::get_if<event::AlertFailed>(event) != nullptr) continue;  // may come after the end
+    ending.event = event != nullptr && IsEnd(*event) ? recorded->event : std::nullopt;
+    if (const auto* validation = std::get_if<event::Validation>(event)) {
+      ending.validation = {.step = validation->step, .loss = validation->loss};
+    }
+  }
+  return ending;
+}
+
+absl::StatusOr<Config> ReadRunConfig(const RunDirectory& directory) {
+  return LoadStoredConfig(directory.config(), FamilyPresets());
+}
+
+absl::StatusOr<RunStatus> StatusAtTheEnd(const RunDirectory& directory) {
+  const RunEnding ending = ReadEnding(directory);
+  if (!ending.event.has_value()) return absl::NotFoundError(absl::StrCat(directory.root(), " holds no ended run"));
+  ASSIGN_OR_RETURN(const Config config, ReadRunConfig(directory));
+  RunStatus status;
+  status.state = RunState::kEnded;
+  status.detail = EventText(*ending.event);
+  status.total_steps = config.train.steps;
+  status.figures.run = config.run.name;
+  status.figures.wanted_workers = config.elastic.workers;
+  std::error_code error;
+  if (!std::filesystem::exists(directory.metrics(), error)) return status;  // no step was done
+  ASSIGN_OR_RETURN(const std::vector<StepMetrics> steps, directory.ReadMetrics());
+  if (steps.empty()) return status;
+  const StepMetrics& last = steps.back();
+  status.generation = static_cast<uint64_t>(last.generation);
+  status.committed_step = last.step;
+  status.figures.loss = static_cast<double>(last.loss);
+  status.figures.tokens = last.tokens;
+  status.figures.tokens_per_second = last.tokens_per_second;
+  return status;
+}
+
+}  // namespace holdfast

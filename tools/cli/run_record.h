@@ -1,0 +1,30 @@
+#pragma once
+// What the files of a run say of it when nobody runs it.
+
+#include <optional>
+
+#include "absl/status/statusor.h"
+#include "elastic/control/run_event.h"
+#include "elastic/control/run_status.h"
+#include "framework/base/validation_result.h"
+#include "framework/config/config.h"
+#include "framework/metrics/run_directory.h"
+
+namespace holdfast {
+
+struct RunEnding {
+  std::optional<RunEvent> event;               // RunFinished, RunStopped or RunFailed, if it is the last
+  std::optional<ValidationResult> validation;  // the last
+
+  bool finished() const { return event.has_value() && std::holds_alternative<event::RunFinished>(*event); }
+};
+RunEnding ReadEnding(const RunDirectory& directory);
+
+/// The resolved config. Nothing is looked up: the digests and the loss of the weights it begins with are in it.
+absl::StatusOr<Config> ReadRunConfig(const RunDirectory& directory);
+
+/// Of a run that has ended: state kEnded, why, and the figures of the last step, without workers. NotFound if
+/// events.jsonl does not end with that.
+absl::StatusOr<RunStatus> StatusAtTheEnd(const RunDirectory& directory);
+
+}  // namespace holdfast

@@ -2,7 +2,7 @@
 // The random numbers of every device: Philox4x32-10 (Salmon, Moraes, Dror & Shaw 2011, "Parallel random numbers: as
 // easy as 1, 2, 3"), a keyed bijection of a counter. This scalar form is the definition; vector and GPU forms equal it.
 //
-//   key     = {seed low, seed high}
+//   key     = {seed low, seed high ^ (site >> 16)}
 //   counter = {block low, site << 16 | (block high & 0xffff), microbatch, step}
 //
 // One block gives four words, for elements 4 * block .. 4 * block + 3 of the stream.
@@ -26,7 +26,7 @@ inline constexpr uint32_t kPhiloxWeyl1 = 0xBB67AE85u;  // sqrt(3) - 1
 inline constexpr int kPhiloxRounds = 10;
 
 HOLDFAST_CPU_AND_GPU inline Philox4 Philox(const RandomKey& key, uint64_t block) {
-  uint32_t k0 = static_cast<uint32_t>(key.seed), k1 = static_cast<uint32_t>(key.seed >> 32);
+  uint32_t k0 = static_cast<uint32_t>(key.seed), k1 = static_cast<uint32_t>(key.seed >> 32) ^ (key.site >> 16);
   Philox4 c = {{static_cast<uint32_t>(block), (key.site << 16) | (static_cast<uint32_t>(block >> 32) & 0xffffu),
                 key.microbatch, key.step}};
   for (int round = 0; round < kPhiloxRounds; ++round) {

@@ -131,6 +131,11 @@ bool MovesTokens(const Config& config) {
   return bytes.move < bytes.gather;
 }
 
+void ResolveExpertPlacement(Config* config) {
+  if (config->model.NumExpertLayers() == 0 || config->trains_part()) return;
+  config->parallel.experts = MovesTokens(*config) ? ExpertPlacement::kMove : ExpertPlacement::kGather;
+}
+
 double FlopsPerTokenOf(const ModelConfig& config, int64_t sequence) {
   const int64_t positions = config.position == PositionKind::kLearned ? config.max_sequence_length : 0;
   const int64_t looked_up = positions + (config.tie_embeddings ? 0 : config.vocab_size);

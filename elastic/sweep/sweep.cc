@@ -21,9 +21,11 @@
 #include "elastic/sweep/trial_run.h"
 #include "elastic/sweep/worker_share.h"
 #include "framework/base/file_descriptor.h"
+#include "framework/base/files.h"
 #include "framework/base/log.h"
 #include "framework/base/status.h"
 #include "framework/metrics/run_directory.h"
+#include "framework/storage/atomic_file.h"
 
 namespace holdfast {
 namespace {
@@ -61,24 +63,36 @@ bool IsNearlyDone(const Job& job) {
 
 int64_t SumOf(const WorkersByHost& workers) { return std::accumulate(workers.begin(), workers.end(), int64_t{0}); }
 
+/// Puts a copy there that survives a loss of power.
+absl::Status CopyDurably(const std::string& from, const std::string& to) {
+  ASSIGN_OR_RETURN(const MappedFile file, MappedFile::Open(from));
+  return WriteFileAtomically(to, {reinterpret_cast<const char*>(file.data()), file.size()});
+}
+
 /// A run that has ended, under another name, to go on as another one. Files that are only ever replaced are shared.
 absl::Status ForkRun(const std::string& from, const std::string& to) {
   const RunDirectory source(from), made(to + ".fork");
   std::error_code error;
   fs::remove_all(made.root(), error);
-  fs::create_directories(made.checkpoints(), error);
-  for (const auto& [file, copy] : {std::pair(source.config(), made.config()),
-                                   {source.metrics(), made.metrics()},
-                                   {source.events(), made.events()},
-                                   {source.coordinator_state(), made.coordinator_state()}}) {
-    if (!error) fs::copy_file(file, copy, error);
-  }
+  if (!error) fs::create_directories(made.root(), error);
   if (!error) {
     fs::copy(source.checkpoints(), made.checkpoints(),
              fs::copy_options::recursive | fs::copy_options::create_hard_links, error);
   }
-  if (!error) fs::rename(made.root(), to, error);
-  return error ? ErrnoToStatus(error.value(), absl::StrCat("cannot make ", to, " of ", from)) : absl::OkStatus();
+  if (error) return ErrnoToStatus(error.value(), absl::StrCat("cannot make ", made.root(), " of ", from));
+  for (fs::recursive_directory_iterator at(made.checkpoints(), error), end; !error && at != end; at.increment(error)) {
+    if (at->is_directory(error)) RETURN_IF_ERROR(SyncDirectory(at->path()));
+  }
+  RETURN_IF_ERROR(SyncDirectory(made.checkpoints()));
+  for (const auto& [file, copy] : {std::pair(source.config(), made.config()),
+                                   {source.metrics(), made.metrics()},
+                                   {source.events(), made.events()},
+                                   {source.coordinator_state(), made.coordinator_state()}}) {
+    RETURN_IF_ERROR(CopyDurably(file, copy));
+  }
+  fs::rename(made.root(), to, error);
+  if (error) return ErrnoToStatus(error.value(), absl::StrCat("cannot make ", to, " of ", from));
+  return SyncDirectory(fs::path(to).parent_path());
 }
 
 std::vector<int64_t> WorkersOf(const std::vector<SweepHost>& hosts) {
@@ -206,6 +220,7 @@ class Runner {
   /// A job for each curve that some trial waits for.
   absl::Status FindJobs() {
     while (plan_.results() != known_results_) {
+      RETURN_IF_ERROR(plan_.status());
       known_results_ = plan_.results();
       SayRefused();
       std::map<uint64_t, std::pair<const PlannedTrial*, const TrialSetup*>> wanted;
@@ -377,6 +392,7 @@ absl::StatusOr<std::unique_ptr<SweepPlan>> TakeUpPlan(const SweepConfig& config,
       told = true;
     }
   }
+  RETURN_IF_ERROR(plan->status());
   return plan;
 }
 

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "framework/base/status.h"
 
 namespace holdfast {
 namespace {
@@ -15,6 +16,12 @@ double StepsOf(const PlannedTrial& trial) {
   if (!trial.setup.has_value()) return 0;
   const int64_t end = trial.result.has_value() ? trial.result->steps : trial.setup->steps();
   return static_cast<double>(std::max<int64_t>(0, end - trial.first_step));
+}
+
+/// The same config is refused whenever it is looked at.
+bool IsOfConfig(const absl::Status& status) {
+  return absl::IsInvalidArgument(status) || absl::IsFailedPrecondition(status) || absl::IsResourceExhausted(status) ||
+         absl::IsOutOfRange(status) || absl::IsUnimplemented(status);
 }
 
 }  // namespace
@@ -39,7 +46,7 @@ int64_t SweepPlan::results() const {
 }
 
 void SweepPlan::Advance() {
-  while (!done_) {
+  while (!done_ && status_.ok()) {
     const auto running =
         std::count_if(trials_.begin(), trials_.end(), [](const PlannedTrial& trial) { return !trial.ended; });
     if (running < config_.parallel && end_.empty() && SuggestOne()) continue;
@@ -76,6 +83,11 @@ bool SweepPlan::SuggestOne() {
   trial.suggestion = *std::move(suggestion);
   trial.begins = trial.ends = now_;
   absl::StatusOr<TrialSetup> setup = set_up_(trial.suggestion.point, trial.suggestion.rung);
+  if (!setup.ok() && !IsOfConfig(setup.status())) {
+    status_ = Annotate(setup.status(),
+                       absl::StrCat("trial ", trial.number, " {", search::PointText(trial.suggestion.point), "}"));
+    return false;
+  }
   if (!setup.ok()) {
     trial.result = TrialResult{.reason = std::string(setup.status().message())};
     trials_.push_back(std::move(trial));

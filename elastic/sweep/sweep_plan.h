@@ -19,6 +19,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "elastic/sweep/sweep_config.h"
 #include "elastic/sweep/trial_setup.h"
@@ -62,6 +63,9 @@ class SweepPlan {
   int64_t results() const;
   /// Nothing more is to be done.
   bool done() const { return done_; }
+  /// Why the next trial could not be set up, where its config is not to blame (a store that does not answer, a file
+  /// that is missing): the plan stands still then, for the search would go on differently.
+  const absl::Status& status() const { return status_; }
   /// Why no more trials come, a sentence; empty while they may.
   const std::string& end() const { return end_; }
   /// Every trial has failed, of enough to know.
@@ -93,6 +97,7 @@ class SweepPlan {
   double now_ = 0;
   bool done_ = false, hopeless_ = false;
   std::string end_;
+  absl::Status status_;
   double points_ = 0;  // of a grid; else 0
 };
 

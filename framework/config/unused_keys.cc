@@ -26,7 +26,7 @@ std::vector<Rule> RulesOf(const Config& c) {
        "there are no experts",
        "model.num_experts",
        {"model.expert_intermediate_size", "model.first_expert_layer", "model.expert_layer_step",
-        "model.expert_capacity"}},
+        "model.expert_capacity", "parallel.experts"}},
       {dense,
        "there is no router",
        "model.num_experts",
@@ -60,7 +60,7 @@ std::vector<Rule> RulesOf(const Config& c) {
       {c.parallel.sharding == Sharding::kNoShard,
        "each worker holds the whole model",
        "parallel.sharding",
-       {"parallel.replicas"}},
+       {"parallel.replicas", "parallel.overlap_microbatches"}},
       {c.data.validation.empty(), "no checkpoint has a validation loss", "data.validation", {"checkpoint.keep_best"}},
   };
 }

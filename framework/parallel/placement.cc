@@ -605,7 +605,7 @@ absl::StatusOr<Placement> Placement::FromTable(std::vector<std::string> nodes, c
   table.remove_prefix(1);
   const auto cells = static_cast<size_t>(placement.num_cells_), groups = static_cast<size_t>(placement.num_groups_);
   const int staying = placement.num_staying();
-  if (int64_t{placement.num_cells_} * placement.num_groups_ > kMaxServers) {
+  if (!placement.everybody_serves_all() && int64_t{placement.num_cells_} * placement.num_groups_ > kMaxServers) {
     return absl::InvalidArgumentError(absl::StrCat("a placement of ", cells, " cells in ", groups, " groups"));
   }
   RETURN_IF_ERROR(TakeRunLengths(static_cast<size_t>(staying), placement.num_groups_, &table, &placement.group_of_));

@@ -122,7 +122,7 @@ absl::StatusOr<HttpAnswer> S3Client::SendOnce(const S3Call& call, const std::str
   signable.headers = call.headers;
   signable.headers.emplace_back("host", address_.host);
   signable.payload_sha256 = payload_sha256;
-  SignRequest({credentials, options_.region, shell_.now() + clock_error_.load()}, &signable);
+  SignRequest({credentials, options_.region, now()}, &signable);
 
   HttpRequest request;
   request.method = call.method;

@@ -52,6 +52,8 @@ class S3Client {
 
   const S3Options& options() const { return options_; }
   const S3Shell& shell() const { return shell_; }
+  /// By the server's clock, as far as it has shown that ours is wrong.
+  std::chrono::system_clock::time_point now() const { return shell_.now() + clock_error_.load(); }
 
   /// A 2xx answer that `check` likes, or the status of StatusOfAnswer with method and key before it; Unavailable when
   /// `retry_for` is over. `attempts`, if given, becomes how many it took. A refusal makes it ask the source of

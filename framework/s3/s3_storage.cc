@@ -140,9 +140,10 @@ class S3Storage final : public Storage {
     if (!client_.options().staging_directory.empty()) {
       RETURN_IF_ERROR(StagingArea::Sweep(client_.options().staging_directory));
     }
+    if (prefix_.empty()) return absl::OkStatus();  // of a whole bucket uploads may be anybody's
     ASSIGN_OR_RETURN(const std::vector<ListedUpload> uploads, ListUploads(client_, prefix_));
     for (const ListedUpload& upload : uploads) {
-      const bool abandoned = client_.shell().now() - upload.begun > kUploadAbandonedAfter;
+      const bool abandoned = client_.now() - upload.begun > kUploadAbandonedAfter;
       if (abandoned) RETURN_IF_ERROR(AbortUpload(client_, upload.key, upload.id));
     }
     return absl::OkStatus();

@@ -12,17 +12,19 @@ std::optional<IsoflopCurve> CurveOf(absl::Span<const Observation> runs, std::vec
     return runs[a].size.active != runs[b].size.active ? runs[a].size.active < runs[b].size.active : a < b;
   });
   std::vector<double> sizes, losses;
-  double log_flops = 0;
+  double log_flops = 0, log_product = 0;
   for (const size_t run : members) {
     sizes.push_back(std::log(runs[run].size.active));
     losses.push_back(runs[run].loss);
     log_flops += std::log(runs[run].flops) / static_cast<double>(members.size());
+    log_product += std::log(runs[run].size.active * runs[run].size.tokens) / static_cast<double>(members.size());
   }
   const std::optional<Parabola> loss = FitParabola(sizes, losses);
   if (!loss.has_value()) return std::nullopt;
   return IsoflopCurve{.flops = std::exp(log_flops),
                       .runs = std::move(members),
                       .loss = *loss,
+                      .product = std::exp(log_product),
                       .lowest_is_inside = loss->x_min >= sizes.front() && loss->x_min <= sizes.back()};
 }
 

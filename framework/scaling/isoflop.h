@@ -18,9 +18,11 @@ struct IsoflopCurve {
   double flops = 0;               // the runs' geometric mean
   std::vector<size_t> runs;       // indices, by active parameters
   Parabola loss;                  // over log N
+  double product = 0;             // N D, the runs' geometric mean: their FLOPs need not be 6 N D
   bool lowest_is_inside = false;  // between the smallest and the largest model
 
   double best_active() const;
+  double TokensAt(double active) const { return product / active; }
 };
 
 struct IsoflopCurves {

@@ -137,9 +137,8 @@ Plot IsoflopPlot(const Fit& fit, const IsoflopCurves& isoflop) {
     }
     const RunSize& first = fit.runs[budget.runs[0]].size;
     Curve law = LawCurve(fit, points.x.front(), points.x.back(), [&](double active) {
-      return RunSize{.parameters = active * first.parameters / first.active,
-                     .active = active,
-                     .tokens = budget.flops / 6 / active};
+      return RunSize{
+          .parameters = active * first.parameters / first.active, .active = active, .tokens = budget.TokensAt(active)};
     });
     law.color = points.color = color++;
     plot.curves.push_back(std::move(law));

@@ -51,7 +51,7 @@ Table IsoflopTable(const IsoflopCurves& curves) {
               .rows = {}};
   for (const IsoflopCurve& curve : curves.curves) {
     table.rows.push_back({curve.flops, static_cast<double>(curve.runs.size()), curve.best_active(),
-                          curve.flops / 6 / curve.best_active(), curve.loss.y_min,
+                          curve.TokensAt(curve.best_active()), curve.loss.y_min,
                           curve.lowest_is_inside ? "" : "not between the models that were trained: not used"});
   }
   return table;

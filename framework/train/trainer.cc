@@ -356,7 +356,12 @@ absl::StatusOr<double> Trainer::Evaluate(int64_t count, MicrobatchSource source,
   ASSIGN_OR_RETURN(const std::vector<Statistics> combined,
                    CombineStatistics({microbatches}, current().world(), options_.transfer_timeout));
   const int64_t counted = combined[0].Counts(kCountedStatistic)[0];
-  if (counted == 0) return absl::FailedPreconditionError("the validation set has no whole sample");
+  if (counted == 0) {
+    return absl::FailedPreconditionError(
+        "validation has read nothing that is learned: data.validation has no whole sample, or only masked tokens in "
+        "its "
+        "first train.validation_microbatches");
+  }
   return combined[0].Reals(kLossStatistic)[0] / static_cast<double>(counted);
 }
 

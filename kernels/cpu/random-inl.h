@@ -72,7 +72,8 @@ HWY_INLINE void PhiloxOutput(const PhiloxState& s, hn::Vec<EightU32>& words0, hn
 HWY_INLINE void PhiloxWords(const RandomKey& key, uint64_t block, hn::Vec<EightU32> (&words)[4]) {
   PhiloxState a = PhiloxCounter(key, block), b = PhiloxCounter(key, block + 4);
   const FourU64 d;
-  auto k0 = hn::Set(d, key.seed), k1 = hn::Set(d, key.seed >> 32);  // again only the low halves count
+  auto k0 = hn::Set(d, key.seed),
+       k1 = hn::Set(d, (key.seed >> 32) ^ (key.site >> 16));  // again only the low halves count
   for (int round = 0; round < kPhiloxRounds; ++round) {
     PhiloxRound(a, k0, k1);
     PhiloxRound(b, k0, k1);

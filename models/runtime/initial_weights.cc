@@ -102,6 +102,11 @@ absl::StatusOr<ReadWeightsFn> OpenInitialWeights(const Config& config, const Par
   };
 }
 
+absl::StatusOr<std::string> InitialWeightsDigest(const Config& config) {
+  ASSIGN_OR_RETURN(const std::shared_ptr<const SavedWeights> saved, SavedWeights::Open(config));
+  return saved->Digest();
+}
+
 absl::Status ResolveInitDigest(Config* config) {
   if (!config->trains_part()) return absl::OkStatus();
   ASSIGN_OR_RETURN(const std::shared_ptr<const SavedWeights> saved, SavedWeights::Open(*config));

@@ -21,6 +21,9 @@ absl::StatusOr<ReadWeightsFn> OpenInitialWeights(const Config& config, const Par
 /// Of all values of a model in canonical order.
 std::string WeightsDigest(absl::Span<const float> values);
 
+/// Of the weights in train.init_from, by reading all of them.
+absl::StatusOr<std::string> InitialWeightsDigest(const Config& config);
+
 /// Where some of train.init_from stays as it is: fills in train.init_digest, or checks what it says, by reading all of
 /// it.
 absl::Status ResolveInitDigest(Config* config);

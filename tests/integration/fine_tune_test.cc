@@ -188,6 +188,21 @@ TEST_F(FineTuneTest, AdaptersAreSavedEvaluatedSampledAndMerged) {
   EXPECT_FALSE(fs::exists(Path("no")));
 }
 
+// There is nothing to write its sample with.
+TEST_F(FineTuneTest, AdaptersForAModelWithoutATokenizer) {
+  std::string config = ReadAll(Path("base/model/config.json"));
+  const std::string bytes = "\"holdfast_tokenizer\": \"bytes\"";
+  const size_t key = config.find(bytes);
+  ASSERT_NE(key, std::string::npos) << config;
+  config.replace(key, bytes.size(), "\"holdfast_tokenizer\": \"\"");
+  fs::remove(Path("base/model/tokenizer.json"));
+  WriteAll(Path("base/model/config.json"), config);
+  const CommandResult trained =
+      Train("tuned", FromBase({"lora.rank=2", "data.tokenizer=bytes", "log.sample_bytes=20"}));
+  EXPECT_EQ(trained.exit_code, 0) << trained.output;
+  EXPECT_THAT(trained.output, Not(HasSubstr("sample:")));
+}
+
 TEST_F(FineTuneTest, AnotherBaseThanTheRunBeganWithIsRefused) {
   std::vector<std::string> settings = kAdapters;
   settings.emplace_back("checkpoint.every_steps=4");

@@ -4,6 +4,7 @@
 #include <dirent.h>
 #include <signal.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <random>
@@ -77,6 +78,22 @@ TEST_F(Sweep, HasOneTableOfResultsForAnyNumberOfWorkers) {
   ASSERT_EQ(alone.exit_code, 0) << alone.output;
   const CommandResult compared = RunHoldfast({"compare", Path("alone"), Path("one/runs/" + cells[9])});
   EXPECT_EQ(compared.exit_code, 0) << compared.output;
+}
+
+TEST_F(Sweep, TrialsThatBeginWithOtherWeightsAreOthers) {
+  ASSERT_EQ(Train("a").exit_code, 0);
+  ASSERT_EQ(Train("b", {"--set", "optimizer.lr=0.1"}).exit_code, 0);
+  WriteAll(Path("sweep.yaml"), "sweep: {config: " + Path("config.yaml") +
+                                   ", strategy: grid, parallel: 1, metric: training_loss}\n"
+                                   "space:\n  train.init_from: {choices: [" +
+                                   Path("a/model") + ", " + Path("b/model") + "]}\n");
+  const CommandResult result = RunSweep(Path("sweep.yaml"), "both");
+  ASSERT_EQ(result.exit_code, 0) << result.output;
+  const auto is_run = [](const std::filesystem::directory_entry& entry) { return entry.is_directory(); };
+  EXPECT_EQ(std::count_if(std::filesystem::directory_iterator(Path("both/runs")), std::filesystem::directory_iterator(),
+                          is_run),
+            2)
+      << Results("both");
 }
 
 TEST_F(Sweep, HasTheSameTableThroughKillsOfEverything) {

@@ -207,7 +207,7 @@ inline float DropoutFactor(const Dropout& dropout, int64_t e) {
 }
 
 inline RandomKey RandomTestKey(Rng& rng) {
-  return {rng(), static_cast<uint32_t>(rng()), static_cast<uint32_t>(rng()), static_cast<uint32_t>(rng() & 0xffff)};
+  return {rng(), static_cast<uint32_t>(rng()), static_cast<uint32_t>(rng()), static_cast<uint32_t>(rng())};
 }
 
 /// Sequences of documents of these lengths, over and over, each sequence beginning with the next one.

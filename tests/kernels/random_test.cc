@@ -29,13 +29,15 @@ TEST(Philox, EveryPartOfTheKeyMatters) {
   const auto words = Words(key, 5);
   EXPECT_NE(words, Words(key, 6));
   EXPECT_NE(words, Words(key, 5 + (1ull << 32)));
-  for (int part = 0; part < 5; ++part) {
+  for (int part = 0; part < 7; ++part) {
     RandomKey other = key;
     if (part == 0) other.seed += 1;
     if (part == 1) other.seed += 1ull << 32;
     if (part == 2) other.step += 1;
     if (part == 3) other.microbatch += 1;
     if (part == 4) other.site += 1;
+    if (part == 5) other.site += 1 << 16;  // a parameter of very many
+    if (part == 6) other.site += 1 << 24;  // an adapter's
     EXPECT_NE(words, Words(other, 5)) << part;
   }
 }

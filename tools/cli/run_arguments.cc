@@ -8,6 +8,7 @@
 #include "framework/base/status.h"
 #include "framework/config/load.h"
 #include "models/families/families.h"
+#include "models/plan.h"
 #include "models/runtime/arithmetic.h"
 #include "models/runtime/gemm_table.h"
 #include "models/runtime/initial_model.h"
@@ -49,7 +50,9 @@ absl::StatusOr<Config> ConfigArguments::LoadUnresolved(const std::string& model)
     if (initial.ok()) initial_model = *initial;
     return initial;
   };
-  absl::StatusOr<Config> config = LoadConfig(path, overrides, {.families = FamilyPresets(), .initial_model = read});
+  const ModelSources models{.families = FamilyPresets(), .initial_model = read};
+  absl::StatusOr<Config> config =
+      text.has_value() ? ParseConfig(*text, path, overrides, models) : LoadConfig(path, overrides, models);
   if (config.ok() && initial_model.has_value() && config->model.router_bias && !initial_model->model.router_bias) {
     LogInfo("model.router_bias: ", initial_model->file, " has none; a run that starts from it begins with biases of 0");
   }
@@ -66,8 +69,11 @@ void RunArguments::AddTo(CLI::App& command) {
   command.add_option("--run-dir", run_dir, "directory of the run's files; default runs/<run.name>");
 }
 
-absl::StatusOr<Config> RunArguments::Load() const {
-  return Resolved(config.LoadUnresolved(), [this](const Config& of_run) { return Directory(of_run).config(); });
+absl::StatusOr<Config> RunArguments::Load(bool overwrite) const {
+  const auto run_config = [&](const Config& of_run) { return overwrite ? "" : Directory(of_run).config(); };
+  ASSIGN_OR_RETURN(Config resolved, Resolved(config.LoadUnresolved(), run_config));
+  ResolveExpertPlacement(&resolved);
+  return resolved;
 }
 
 void StartArguments::AddTo(CLI::App& command) {

@@ -1,6 +1,7 @@
 #pragma once
 // Arguments that commands about a run share: its config, and where it is kept.
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -14,6 +15,7 @@ namespace holdfast {
 struct ConfigArguments {
   std::string path;
   std::vector<std::string> overrides;
+  std::optional<std::string> text = {};  // of the file at `path`, where that was read before
 
   /// Adds CONFIG.
   void AddTo(CLI::App& command);
@@ -32,8 +34,9 @@ struct RunArguments {
   std::string run_dir;
 
   void AddTo(CLI::App& command);
-  /// As ConfigArguments::Load, but a run that exists keeps its arithmetic.
-  absl::StatusOr<Config> Load() const;
+  /// As ConfigArguments::Load, but a run that exists keeps its arithmetic unless it is overwritten; and with what
+  /// parallel.experts: auto is here, so that a worker to which it is another is refused.
+  absl::StatusOr<Config> Load(bool overwrite = false) const;
   RunDirectory Directory(const Config& of_run) const;
 };
 

@@ -90,6 +90,11 @@ absl::StatusOr<FinishedRun> ReadFinishedRun(const std::string& run_dir) {
                                                       " has not ended: ", steps.empty() ? 0 : steps.back().step, " of ",
                                                       run.config.train.steps, " steps are done"));
   }
+  if (steps.back().step < run.config.train.steps) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("run ", run_dir, " ended early, at step ", steps.back().step, " of ", run.config.train.steps,
+                     " (train.early_stop_patience): ", "its learning rate had not come down"));
+  }
   if (!HasWholeSchedule(run.config)) {
     const int64_t done = run.config.train.steps;
     return absl::FailedPreconditionError(

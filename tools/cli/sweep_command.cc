@@ -2,11 +2,14 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <optional>
+#include <string>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -28,6 +31,7 @@
 #include "framework/metrics/run_directory.h"
 #include "framework/metrics/run_lock.h"
 #include "framework/storage/atomic_file.h"
+#include "models/runtime/initial_weights.h"
 #include "tools/cli/run_arguments.h"
 #include "tools/cli/scaling_runs.h"
 
@@ -182,10 +186,22 @@ absl::StatusOr<int> SweepCommand::Run() const {
   ASSIGN_OR_RETURN(const search::SearchSpace space, search::SearchSpace::Create(config.space));
   ASSIGN_OR_RETURN(const std::unique_ptr<search::SearchStrategy> strategy,
                    search::MakeStrategy(space, config.strategy));
-  const LoadTrialFn load = [&config](const std::vector<std::string>& overrides) {
+  const absl::StatusOr<std::string> base = ReadFile(config.config, kMaxConfigBytes);
+  if (!base.ok()) return UsageError(base.status().message());
+  std::map<std::string, std::string> digests;  // of the weights in a train.init_from
+  const LoadTrialFn load = [&](const std::vector<std::string>& overrides) -> absl::StatusOr<Config> {
     std::vector<std::string> all = config.overrides;
     all.insert(all.end(), overrides.begin(), overrides.end());
-    return ConfigArguments{.path = config.config, .overrides = std::move(all)}.Load();
+    ASSIGN_OR_RETURN(Config trial,
+                     (ConfigArguments{.path = config.config, .overrides = std::move(all), .text = *base}.Load()));
+    if (trial.train.init_from.empty() || !trial.train.init_digest.empty()) return trial;
+    // Trials that begin with other weights are others, also where none of these stay.
+    std::string& digest = digests[trial.train.init_from];
+    if (digest.empty()) {
+      ASSIGN_OR_RETURN(digest, InitialWeightsDigest(trial));
+    }
+    trial.train.init_digest = digest;
+    return trial;
   };
   const auto set_up = [&](const search::Point& point, int64_t rung) { return SetUpTrial(config, load, point, rung); };
   if (watch) {
@@ -213,10 +229,15 @@ absl::StatusOr<int> SweepCommand::Run() const {
   RETURN_IF_ERROR(WriteFileAtomically(place.config(), text));
   ResultFiles report(config, place);
   Console console(config, report);
-  ASSIGN_OR_RETURN(const int code, RunSweep(config, place, *plan, console, [&stop_signal] {
-                     return stop_signal.received() == 0 ? 0 : 128 + stop_signal.received();
-                   }));
-  RETURN_IF_ERROR(report.Write(*plan, /*now=*/true));
+  const absl::StatusOr<int> ran = RunSweep(config, place, *plan, console, [&stop_signal] {
+    return stop_signal.received() == 0 ? 0 : 128 + stop_signal.received();
+  });
+  const bool has_runs = std::any_of(plan->trials().begin(), plan->trials().end(), [](const PlannedTrial& trial) {
+    return trial.setup.has_value() && trial.result.has_value();
+  });
+  const absl::Status written = has_runs ? report.Write(*plan, /*now=*/true) : absl::OkStatus();
+  ASSIGN_OR_RETURN(const int code, ran);
+  RETURN_IF_ERROR(written);
   if (code != 0) {
     std::printf("stopped by signal %d; the same command goes on with the sweep\n", code - 128);
     return code;

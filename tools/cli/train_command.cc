@@ -57,6 +57,7 @@ absl::Status PrintSample(const Config& config, const RunDirectory& directory, st
                                                                         .threads = config.train.threads,
                                                                         .sequence = config.batch.sequence_length,
                                                                         .whole_batches = false}));
+  if (model->tokenizer == nullptr) return absl::OkStatus();  // adapters, whose base has none beside it
   ASSIGN_OR_RETURN(const std::vector<int32_t> prompt, model->tokenizer->Encode("\n"));
   if (prompt.empty()) return absl::OkStatus();
   std::printf("\nsample:\n");
@@ -113,7 +114,7 @@ absl::StatusOr<int> TrainCommand::Run() const {
   StopSignal stop_signal;  // before any other thread
   RunArguments what = run;
   if (workers > 0) what.config.overrides.push_back(absl::StrCat("elastic.workers=", workers));
-  ASSIGN_OR_RETURN(Config config, start.overwrite ? what.config.Load() : what.Load());
+  ASSIGN_OR_RETURN(Config config, what.Load(start.overwrite));
   const RunDirectory directory = what.Directory(config);
   std::unique_ptr<MpiJob> job;
   if (config.parallel.transport == Transport::kMpi) {

@@ -243,6 +243,20 @@ TEST(SweepPlan, AConfigThatIsRefusedIsAFailedTrial) {
   EXPECT_FALSE(plan.hopeless());
 }
 
+// Else the search would go on without it, and differently once it is tried again.
+TEST(SweepPlan, StandsStillWhereATrialCannotBeLookedAt) {
+  const SweepConfig config = SweepOf(10);
+  const Watching strategy;
+  SweepPlan plan(config, strategy, [](const search::Point& point, int64_t rung) -> absl::StatusOr<TrialSetup> {
+    if (std::get<int64_t>(point.at("x")) > 1) return absl::UnavailableError("the store does not answer");
+    return MakeSetup(point, rung);
+  });
+  EXPECT_TRUE(absl::IsUnavailable(plan.status()));
+  EXPECT_THAT(std::string(plan.status().message()), HasSubstr("trial 2 {x=2}: the store does not answer"));
+  EXPECT_EQ(plan.trials().size(), 2u);
+  EXPECT_FALSE(plan.done());
+}
+
 TEST(SweepPlan, EndsWhenNothingSucceeds) {
   const SweepConfig config = SweepOf(100);
   const Watching strategy;

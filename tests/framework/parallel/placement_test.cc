@@ -396,6 +396,14 @@ TEST(Placement, ATableThatMakesNoSenseIsAnError) {
   EXPECT_FALSE(Placement::FromTable(OwnNodes(3), parallel, 0, good).ok()) << "of more ranks than there are";
 }
 
+// As many as a run may have, each a group of its own: there is no table of who serves whom.
+TEST(Placement, ManyThatHoldTheWholeModel) {
+  const std::vector<std::string> nodes = OwnNodes(4100);
+  const ParallelConfig parallel{.sharding = Sharding::kNoShard};
+  const Placement p(nodes, parallel);
+  EXPECT_EQ(Placement::FromTable(nodes, parallel, 0, p.Table()).value(), p);
+}
+
 // What a model does not use is never lost; what it uses is, whichever cut is asked.
 TEST(UsedCells, AreThoseOfTheChunks) {
   std::mt19937 random(8);

@@ -171,6 +171,15 @@ TEST_F(Multipart, SweepSparesYoungUploadsAndThoseOfOthers) {
   EXPECT_EQ(left[0].key, "runner/b");
 }
 
+TEST_F(Multipart, SweepOfAWholeBucketSparesAllUploads) {
+  options_.prefix.clear();
+  Open();
+  const MemoryBody nothing("");
+  ASSERT_TRUE(direct_->Send({.method = "POST", .key = "theirs", .query = {{"uploads", ""}}, .body = &nothing}).ok());
+  ASSERT_TRUE(storage_->Sweep().ok());  // this server says of every upload that it was begun in 2010
+  EXPECT_EQ(ListUploads(*direct_, "")->size(), 1u);
+}
+
 TEST_F(Multipart, AFileThatBecomesShorterIsNoObject) {
   absl::StatusOr<std::unique_ptr<StagedFile>> file = storage_->Stage("big", contents_.size());
   ASSERT_TRUE(file.ok());

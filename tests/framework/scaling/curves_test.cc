@@ -91,6 +91,16 @@ TEST(Isoflop, FindsCurvesAndTheirLowestPoints) {
   EXPECT_NEAR(curves.optimum->exponents[0], 0.5, 0.001);
 }
 
+// Attention, or another way to count.
+TEST(Isoflop, TokensAreThoseOfTheRunsWhateverTheirFlopsCount) {
+  std::vector<Observation> runs =
+      IsoflopRuns(LawOf(LawForm::kChinchilla, {1.8, 400, 400 * 4}, {0.35, 0.35}), {1e19, 1e20});
+  for (Observation& run : runs) run.flops *= 2;
+  for (const IsoflopCurve& curve : FindIsoflopCurves(runs).curves) {
+    EXPECT_NEAR(curve.TokensAt(1e9) / (curve.flops / 12 / 1e9), 1, 1e-6);
+  }
+}
+
 TEST(Isoflop, ALowestPointOutsideTheSizesDoesNotCount) {
   std::vector<Observation> runs = IsoflopRuns(LawOf(LawForm::kChinchilla, {1.8, 4000, 40}, {0.35, 0.35}), {1e19, 1e21});
   const IsoflopCurves curves = FindIsoflopCurves(runs);

@@ -233,6 +233,9 @@ TEST_F(Scaling, ARunThatHasNotEndedIsRefused) {
               HasSubstr("half has not ended: 20 of 40 steps are done"));
   WriteRun("resumed", 20, {event::RunFinished{}, event::RunStarted{}});
   EXPECT_FALSE(ReadFinishedRun(Path("resumed")).ok());
+  WriteRun("early", 20, {Validated(20, 3.0), event::RunFinished{}});
+  EXPECT_THAT(std::string(ReadFinishedRun(Path("early")).status().message()),
+              HasSubstr("early ended early, at step 20 of 40"));
 }
 
 TEST_F(Scaling, PredictThenCompare) {

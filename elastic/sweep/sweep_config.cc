@@ -204,6 +204,7 @@ class Reader {
     const auto wrong = [&](const std::string& message) { errors_.Add({.line = key.line}, full, message); };
     if (has("choices") == (has("low") || has("high"))) return wrong("expected either choices, or low and high");
     if (has("low") != has("high")) return wrong("low and high are both needed");
+    if (has("choices") && (has("scale") || has("points"))) return wrong("scale and points are of low and high");
     dimension.scale = has("choices")   ? search::Scale::kChoice
                       : scale == "log" ? search::Scale::kLog
                                        : search::Scale::kLinear;
@@ -260,7 +261,14 @@ class Reader {
     if ((budget.money > 0) != (budget.price_per_hour > 0)) {
       errors_.Add({}, "budget", "money and price_per_hour (of a worker) need each other");
     }
+    if (sweep.strategy.name != "asha" && lines_.contains("asha")) {
+      errors_.Add({.line = lines_.at("asha")}, "asha", "is read with sweep.strategy: asha only; leave it out");
+    }
     for (const search::Dimension& dimension : sweep.space) {
+      if (sweep.strategy.name != "grid" && dimension.steps > 0) {
+        const std::string full = absl::StrCat(kSpace, ".", dimension.name, ".points");
+        errors_.Add({.line = lines_.at(full)}, full, "is read with sweep.strategy: grid only; leave it out");
+      }
       if (sweep.strategy.name == "asha" && dimension.name == "train.steps") {
         errors_.Add({.line = lines_.at("space.train.steps")}, "space.train.steps",
                     "the rungs of asha say how many steps a trial has; leave it out, or take another strategy");

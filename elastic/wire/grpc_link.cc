@@ -6,10 +6,13 @@
 #include <optional>
 #include <utility>
 
+#include "elastic/wire/address.h"
+#include "elastic/wire/coordinator_addresses.h"
 #include "elastic/wire/token.h"
 #include "framework/base/log.h"
 #include "framework/base/rare_log.h"
 #include "framework/base/status.h"
+#include "framework/net/socket_address.h"
 
 namespace holdfast {
 namespace {
@@ -101,6 +104,9 @@ std::vector<std::string> ConnectionOptions::Arguments() const {
 }
 
 absl::StatusOr<ControlClientOptions> ConnectionOptions::ClientOptions() const {
+  for (const std::string& address : CoordinatorAddresses(coordinator).All()) {
+    RETURN_IF_ERROR(SplitHostAndPort(WithDefaultPort(address)).status());  // gRPC takes port 65537 for 1
+  }
   ControlClientOptions options;
   options.address = coordinator;
   options.address_file = address_file;

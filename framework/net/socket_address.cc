@@ -54,7 +54,8 @@ absl::StatusOr<SocketAddress> ResolveHost(const std::string& host, int port, Hos
 
 absl::StatusOr<std::pair<std::string, int>> SplitHostAndPort(const std::string& address) {
   const auto malformed = [&] {
-    return absl::InvalidArgumentError(absl::StrCat("address '", address, "' is not HOST:PORT or [IPV6]:PORT"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("address '", address, "' is not HOST:PORT or [IPV6]:PORT, with a port of up to ", kMaxPort));
   };
   const size_t colon = address.rfind(':');
   if (colon == std::string::npos) return malformed();

@@ -97,9 +97,20 @@ TEST(SweepConfig, EverythingThatIsWrongIsNamedWithItsLine) {
 }
 
 TEST(SweepConfig, ASearchNeedsALimitAndAGridDoesNot) {
-  const std::string space = "space:\n  optimizer.lr: {low: 1e-4, high: 1e-1, points: 3}\n";
-  EXPECT_THAT(Error("sweep: {config: b.yaml, strategy: random}\n" + space), HasSubstr("nothing limits the search"));
-  EXPECT_EQ(Error("sweep: {config: b.yaml, strategy: grid}\n" + space), "");
+  const std::string space = "space:\n  optimizer.lr: {low: 1e-4, high: 1e-1";
+  EXPECT_THAT(Error("sweep: {config: b.yaml, strategy: random}\n" + space + "}\n"),
+              HasSubstr("nothing limits the search"));
+  EXPECT_EQ(Error("sweep: {config: b.yaml, strategy: grid}\n" + space + ", points: 3}\n"), "");
+}
+
+TEST(SweepConfig, KeysThatNothingReadsAreRefused) {
+  const std::string random = "sweep: {config: b.yaml, strategy: random}\nbudget: {trials: 2}\n";
+  EXPECT_EQ(Error(random + "space:\n  optimizer.lr: {low: 1e-4, high: 1e-1, points: 3}\n"),
+            "s.yaml:4: space.optimizer.lr.points: is read with sweep.strategy: grid only; leave it out");
+  EXPECT_EQ(Error(random + "asha: {rungs: 2}\nspace:\n  optimizer.lr: {low: 1e-4, high: 1e-1}\n"),
+            "s.yaml:3: asha: is read with sweep.strategy: asha only; leave it out");
+  EXPECT_EQ(Error(random + "space:\n  optimizer.lr: {choices: [1e-4, 1e-1], scale: log}\n"),
+            "s.yaml:4: space.optimizer.lr: scale and points are of low and high");
 }
 
 TEST(SweepConfig, MoneyNeedsAPrice) {

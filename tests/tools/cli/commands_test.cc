@@ -179,6 +179,12 @@ TEST(StatusCommand, TakesARunOrAnAddress) {
   }
 }
 
+TEST(StatusCommand, APortIsOne) {
+  StatusCommand status;
+  status.target = "127.0.0.1:95536";  // to gRPC 30000
+  EXPECT_THAT(std::string(status.Run().status().message()), HasSubstr("with a port of up to 65535"));
+}
+
 TEST(StatusCommand, ARunThatHasEndedSaysHow) {
   const TemporaryDirectory place;
   const RunDirectory directory(place.path());

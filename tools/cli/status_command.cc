@@ -60,7 +60,7 @@ absl::StatusOr<RunStatus> StatusCommand::Fetch() const {
   const RunDirectory directory(target);
   std::error_code error;
   if (lease.empty() && !std::filesystem::exists(directory.coordinator_address(), error)) {
-    const absl::StatusOr<RunStatus> ended = StatusAtTheEnd(directory);
+    absl::StatusOr<RunStatus> ended = StatusAtTheEnd(directory);
     if (!absl::IsNotFound(ended.status())) return ended;
   }
   ASSIGN_OR_RETURN(const ConnectionOptions connection, FindCoordinator(*this));

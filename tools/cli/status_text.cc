@@ -48,7 +48,7 @@ std::string StatusText(const RunStatus& s) {
   const RunFigures& f = s.figures;
   std::string text = absl::StrCat("run ", f.run, ": ", RunStateName(s.state), s.detail.empty() ? "" : ": ", s.detail,
                                   "\n", ProgressLine(s), "\n");
-  if (s.state == RunState::kEnded && s.workers.empty()) return absl::StrCat(text, "\n");  // by its record
+  if (s.state == RunState::kEnded && s.workers.empty()) return text;  // by its record
   absl::StrAppend(&text, "world of ", s.world_size, " of ", f.wanted_workers, " workers, generation ", s.generation,
                   "\n");
   for (const std::string& worker : f.missing) absl::StrAppend(&text, "missing: ", worker, "\n");

@@ -215,7 +215,7 @@ TEST(StatusCommand, ARunThatHasEndedSaysHow) {
   ASSERT_TRUE(ended.ok()) << ended.status();
   EXPECT_EQ(StatusText(*ended),
             "run tiny: ended: done"
-            "\nstep 2 of 2, loss 2.5000, 4 tokens/s; 16 tokens so far\n\n");
+            "\nstep 2 of 2, loss 2.5000, 4 tokens/s; 16 tokens so far\n");
   EXPECT_THAT(StatusJson(*ended), HasSubstr("\"state\": \"ended\""));
   status.watch = true;
   EXPECT_EQ(*status.Run(), 0);

@@ -72,7 +72,8 @@ void RunArguments::AddTo(CLI::App& command) {
 absl::StatusOr<Config> RunArguments::Load(bool overwrite) const {
   const auto run_config = [&](const Config& of_run) { return overwrite ? "" : Directory(of_run).config(); };
   ASSIGN_OR_RETURN(Config resolved, Resolved(config.LoadUnresolved(), run_config));
-  ResolveExpertPlacement(&resolved);
+  // It follows from the number of workers, which MPI says later.
+  if (resolved.parallel.transport != Transport::kMpi) ResolveExpertPlacement(&resolved);
   return resolved;
 }
 

@@ -15,6 +15,7 @@
 #include "framework/base/status.h"
 #include "framework/config/enums.h"
 #include "framework/metrics/progress.h"
+#include "models/plan.h"
 #include "models/runtime/loaded_model.h"
 #include "models/sampler.h"
 #include "tools/cli/loss_plot.h"
@@ -120,6 +121,7 @@ absl::StatusOr<int> TrainCommand::Run() const {
   if (config.parallel.transport == Transport::kMpi) {
     ASSIGN_OR_RETURN(job, MpiJob::Start());
     job->Shape(&config);
+    ResolveExpertPlacement(&config);
     if (job->rank() != 0) return Follow(config, directory, *job, stop_signal);
   }
   ASSIGN_OR_RETURN(const auto launcher, OpenLauncher(config, directory, job.get()));

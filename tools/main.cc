@@ -5,7 +5,9 @@
 #include <cstdlib>
 #include <cstring>
 #include <exception>
+#include <new>
 #include <string>
+#include <system_error>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -43,6 +45,31 @@ int AfterPrinting(const CLI::App& app, int code) {
   return holdfast::kExitFailure;
 }
 
+/// What went wrong, in words for users; allocates nothing.
+const char* CauseOf(const std::exception& error) {
+  if (dynamic_cast<const std::bad_alloc*>(&error) != nullptr) {
+    return "no memory left: look at the machine's, and at limits (ulimit -v, a container's, vm.overcommit_memory)";
+  }
+  if (const auto* of_system = dynamic_cast<const std::system_error*>(&error)) {
+    if (of_system->code() == std::errc::resource_unavailable_try_again) {
+      return "a thread cannot be started: look at limits (ulimit -u, a container's number of processes)";
+    }
+  }
+  return error.what();
+}
+
+/// An exception on a thread other than the first ends up here.
+[[noreturn]] void EndWithCause() {
+  try {
+    if (const std::exception_ptr error = std::current_exception()) std::rethrow_exception(error);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "error: %s\n", CauseOf(error));
+    std::_Exit(holdfast::kExitFailure);
+  } catch (...) {
+  }
+  std::abort();
+}
+
 int Main(int argc, char** argv) {
   if (!ChooseInstructionSet()) return holdfast::kExitUsage;
   CLI::App app{
@@ -75,11 +102,12 @@ int Main(int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  std::set_terminate(EndWithCause);
   std::signal(SIGXFSZ, SIG_IGN);  // a limit on the size of files is a full disk
   try {
     return Main(argc, argv);
   } catch (const std::exception& error) {  // bad_alloc, and bugs of third-party libraries
-    std::fprintf(stderr, "error: %s\n", error.what());
+    std::fprintf(stderr, "error: %s\n", CauseOf(error));
     return holdfast::kExitFailure;
   }
 }

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
-#include "framework/base/thread_pool.h"
+#include "framework/base/processors.h"
 
 namespace holdfast {
 namespace {

@@ -14,8 +14,8 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_format.h"
 #include "framework/base/log.h"
+#include "framework/base/processors.h"
 #include "framework/base/status.h"
-#include "framework/base/thread_pool.h"
 
 namespace holdfast {
 namespace {

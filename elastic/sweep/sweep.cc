@@ -63,12 +63,6 @@ bool IsNearlyDone(const Job& job) {
 
 int64_t SumOf(const WorkersByHost& workers) { return std::accumulate(workers.begin(), workers.end(), int64_t{0}); }
 
-/// Puts a copy there that survives a loss of power.
-absl::Status CopyDurably(const std::string& from, const std::string& to) {
-  ASSIGN_OR_RETURN(const MappedFile file, MappedFile::Open(from));
-  return WriteFileAtomically(to, {reinterpret_cast<const char*>(file.data()), file.size()});
-}
-
 /// A run that has ended, under another name, to go on as another one. Files that are only ever replaced are shared.
 absl::Status ForkRun(const std::string& from, const std::string& to) {
   const RunDirectory source(from), made(to + ".fork");
@@ -88,7 +82,7 @@ absl::Status ForkRun(const std::string& from, const std::string& to) {
                                    {source.metrics(), made.metrics()},
                                    {source.events(), made.events()},
                                    {source.coordinator_state(), made.coordinator_state()}}) {
-    RETURN_IF_ERROR(CopyDurably(file, copy));
+    RETURN_IF_ERROR(CopyFileAtomically(file, copy));
   }
   fs::rename(made.root(), to, error);
   if (error) return ErrnoToStatus(error.value(), absl::StrCat("cannot make ", to, " of ", from));

@@ -71,19 +71,8 @@ absl::StatusOr<double> ValueOf(const std::string& metric, const std::vector<Step
 }  // namespace
 
 int64_t LastStep(const RunDirectory& directory) {
-  constexpr int64_t kTail = 1 << 16;  // longer than any line
-  std::ifstream file(directory.metrics(), std::ios::binary | std::ios::ate);
-  const auto size = static_cast<int64_t>(file.tellg());
-  if (size <= 0) return 0;
-  std::string tail(static_cast<size_t>(std::min(size, kTail)), '\0');
-  file.seekg(size - static_cast<int64_t>(tail.size()));
-  file.read(tail.data(), static_cast<std::streamsize>(tail.size()));
-  const size_t end = tail.rfind('\n');
-  if (!file || end == std::string::npos || end == 0) return 0;
-  const size_t before = tail.rfind('\n', end - 1);
-  const size_t begin = before == std::string::npos ? 0 : before + 1;
-  const absl::StatusOr<StepMetrics> step = StepMetrics::FromJson(tail.substr(begin, end - begin));
-  return step.ok() ? step->step : 0;
+  const absl::StatusOr<std::optional<StepMetrics>> last = directory.ReadLastMetrics();
+  return last.ok() && last->has_value() ? (*last)->step : 0;
 }
 
 bool IsOfTraining(const std::string& reason) { return absl::StrContains(reason, kDiverged); }

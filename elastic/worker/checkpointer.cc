@@ -79,7 +79,12 @@ void Checkpointer::Write(const CheckpointName& name, int rank, int world_size, S
                                    .threads = static_cast<int>(deps_.config->threads),
                                    .queue_bytes = staging_bytes()};
   if (!snapshot.chunks().empty()) {  // compute-only ranks answer for nothing
-    const absl::StatusOr<ShardReport> report = WriteShard(options, snapshot);
+    absl::StatusOr<ShardReport> report;
+    try {
+      report = WriteShard(options, snapshot);
+    } catch (const std::exception& error) {  // no memory for it, or no thread: training has what it needs
+      report = absl::ResourceExhaustedError(error.what());
+    }
     if (report.ok()) {
       message.data = ToSaved(report->shard.data);
       message.index = ToSaved(report->shard.index);

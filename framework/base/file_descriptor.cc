@@ -1,11 +1,14 @@
 #include "framework/base/file_descriptor.h"
 
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <sys/stat.h>
 #include <sys/uio.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <climits>
 #include <vector>
 
@@ -20,6 +23,19 @@ absl::Status WriteFailed(ssize_t written, const std::string& path) {
   // POSIX lets a write take nothing, and no reader of errno would understand that.
   return ErrnoToStatus(written < 0 ? errno : ENOSPC, absl::StrCat(path, ": write"));
 }
+
+// File systems that only one kernel uses, which therefore sees all locks, and all there is to an error. By number:
+// those linux/magic.h lacks.
+constexpr uint32_t kZfsMagic = 0x2fc12fc1, kBcachefsMagic = 0xca451a4e;
+constexpr std::array kOnThisMachine = {uint32_t{EXT4_SUPER_MAGIC},
+                                       uint32_t{XFS_SUPER_MAGIC},
+                                       uint32_t{BTRFS_SUPER_MAGIC},
+                                       uint32_t{TMPFS_MAGIC},
+                                       uint32_t{RAMFS_MAGIC},
+                                       uint32_t{OVERLAYFS_SUPER_MAGIC},
+                                       uint32_t{F2FS_SUPER_MAGIC},
+                                       kZfsMagic,
+                                       kBcachefsMagic};
 
 // Takes `bytes` off the front of what is still to be filled.
 void Advance(std::vector<iovec>& rest, size_t& next, size_t bytes) {
@@ -54,6 +70,13 @@ absl::StatusOr<uint64_t> RegularFileSize(const FileDescriptor& file, const std::
   return static_cast<uint64_t>(info.st_size);
 }
 
+bool IsOnThisMachine(int fd) {
+  struct statfs info;
+  if (fstatfs(fd, &info) != 0) return false;
+  const auto magic = static_cast<uint32_t>(info.f_type);
+  return std::find(kOnThisMachine.begin(), kOnThisMachine.end(), magic) != kOnThisMachine.end();
+}
+
 absl::StatusOr<size_t> ReadToEnd(int fd, absl::Span<char> out, const std::string& path) {
   size_t done = 0;
   while (done < out.size()) {
@@ -74,7 +97,14 @@ absl::Status ReadExactly(int fd, uint64_t offset, absl::Span<const absl::Span<st
   for (size_t next = 0; next < rest.size();) {
     const int count = static_cast<int>(std::min<size_t>(rest.size() - next, IOV_MAX));
     const ssize_t got = RetryInterrupted([&] { return preadv(fd, &rest[next], count, static_cast<off_t>(offset)); });
-    if (got < 0) return ErrnoToStatus(errno, absl::StrCat(path, ": read at byte ", offset));
+    if (got < 0) {
+      const int error = errno;
+      const absl::Status failed = ErrnoToStatus(error, absl::StrCat(path, ": read at byte ", offset));
+      // A bad sector, or a checksum of the file system that does not hold. From a server it may be a failure that
+      // passes.
+      const bool damaged = (error == EIO || error == EUCLEAN || error == EBADMSG) && IsOnThisMachine(fd);
+      return damaged ? absl::DataLossError(failed.message()) : failed;
+    }
     if (got == 0)
       return absl::DataLossError(absl::StrCat(path, ": became shorter while it was read: ends at byte ", offset));
     offset += static_cast<uint64_t>(got);

@@ -49,11 +49,16 @@ FileDescriptor OpenFile(const std::string& path, int flags, unsigned mode = 0);
 /// directory or a pipe would open too, and a pipe would block in open without O_NONBLOCK.
 absl::StatusOr<uint64_t> RegularFileSize(const FileDescriptor& file, const std::string& path);
 
+/// The file system of this open file is one that only this machine's kernel reads and writes: a disk, or memory. False
+/// if that is not known.
+bool IsOnThisMachine(int fd);
+
 /// Reads from where the descriptor stands until `out` is full or the file ends; the number of bytes. `path`, here and
 /// below, is for messages.
 absl::StatusOr<size_t> ReadToEnd(int fd, absl::Span<char> out, const std::string& path);
 
-/// Fills `places` one after the other from byte `offset` on. DataLoss, naming the offset, if the file ends before.
+/// Fills `places` one after the other from byte `offset` on. DataLoss, naming the offset, if the file ends before, or
+/// if it is on a disk of this machine that cannot read it any more.
 absl::Status ReadExactly(int fd, uint64_t offset, absl::Span<const absl::Span<std::byte>> places,
                          const std::string& path);
 

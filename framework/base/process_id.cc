@@ -35,14 +35,20 @@ std::string NumbersOfThisProcess() {
   return readlink("/proc/self/ns/pid", link.data(), link.size() - 1) > 0 ? link.data() : "";
 }
 
-/// Field 22 of proc(5)'s stat, counted behind the name, which may hold anything; 0 if there is none.
-int64_t StartedAt(int64_t pid) {
+struct ProcessStat {
+  bool ended = false;   // a zombie, whom nobody has waited for
+  int64_t started = 0;  // 0 if that cannot be read
+};
+
+/// Fields 3 and 22 of proc(5)'s stat, counted behind the name, which may hold anything.
+ProcessStat StatOf(int64_t pid) {
   const std::string stat = ReadProc(absl::StrCat("/proc/", pid, "/stat"));
   const size_t name_end = stat.rfind(") ");
-  if (name_end == std::string::npos) return 0;
+  if (name_end == std::string::npos) return {};
   const std::vector<absl::string_view> fields = absl::StrSplit(absl::string_view(stat).substr(name_end + 2), ' ');
-  int64_t started = 0;
-  return fields.size() > 19 && absl::SimpleAtoi(fields[19], &started) ? started : 0;
+  ProcessStat result{.ended = fields[0] == "Z" || fields[0] == "X"};
+  if (fields.size() <= 19 || !absl::SimpleAtoi(fields[19], &result.started)) result.started = 0;
+  return result;
 }
 
 }  // namespace
@@ -52,7 +58,7 @@ ProcessId ThisProcess() {
                     .boot = ReadProc("/proc/sys/kernel/random/boot_id"),
                     .numbers = NumbersOfThisProcess(),
                     .pid = getpid()};
-  process.started = StartedAt(process.pid);
+  process.started = StatOf(process.pid).started;
   return process;
 }
 
@@ -61,8 +67,9 @@ Life LifeOf(const ProcessId& process) {
   const bool known = !process.boot.empty() && !process.numbers.empty() && process.pid > 0;
   if (!known || process.boot != here.boot || process.numbers != here.numbers) return Life::kUnknown;
   if (kill(static_cast<pid_t>(process.pid), 0) != 0 && errno == ESRCH) return Life::kDead;
-  const int64_t started = StartedAt(process.pid);
-  return process.started != 0 && started != 0 && started != process.started ? Life::kDead : Life::kAlive;
+  const ProcessStat stat = StatOf(process.pid);
+  const bool another = process.started != 0 && stat.started != 0 && stat.started != process.started;
+  return stat.ended || another ? Life::kDead : Life::kAlive;
 }
 
 std::string Describe(const ProcessId& process) { return absl::StrCat("process ", process.pid, " on ", process.host); }

@@ -1,7 +1,6 @@
 #include "framework/base/thread_pool.h"
 
 #include <immintrin.h>
-#include <sched.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -95,9 +94,11 @@ void* ThreadPool::Scratch(int slot, size_t bytes) {
   ScratchBlock& block = scratch_[static_cast<size_t>(slot + 1)];
   if (block.bytes < bytes) {
     std::free(block.data);
-    block.bytes = bytes < kSmallScratch ? bytes : (bytes + kHugePage - 1) / kHugePage * kHugePage;
-    block.data = AllocateAligned(block.bytes);
+    block = {};
+    const size_t wanted = bytes < kSmallScratch ? bytes : (bytes + kHugePage - 1) / kHugePage * kHugePage;
+    block.data = AllocateAligned(wanted);
     if (block.data == nullptr) throw std::bad_alloc();
+    block.bytes = wanted;
   }
   return block.data;
 }
@@ -106,13 +107,6 @@ size_t ThreadPool::scratch_bytes() const {
   size_t total = 0;
   for (const ScratchBlock& block : scratch_) total += block.bytes;
   return total;
-}
-
-int AvailableProcessors() {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  if (sched_getaffinity(0, sizeof(set), &set) != 0) return 1;
-  return std::max(CPU_COUNT(&set), 1);
 }
 
 }  // namespace holdfast

@@ -53,7 +53,4 @@ class ThreadPool final : public kernels::Executor {
   std::condition_variable wake_;
 };
 
-/// Number of processors this process may run on (its affinity mask, which cgroups and taskset set).
-int AvailableProcessors();
-
 }  // namespace holdfast

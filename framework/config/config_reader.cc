@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "framework/base/status.h"
@@ -31,6 +32,13 @@ std::pair<std::string, std::string> SplitKey(const std::string& text) {
   const size_t dot = text.find('.');
   if (dot == std::string::npos) return {text, ""};
   return {text.substr(0, dot), text.substr(dot + 1)};
+}
+
+/// A part of `text` is not in the value that was read of it.
+bool HasComment(const YamlNode& value, const std::string& text) {
+  if (value.kind == YamlNode::Kind::kNull) return absl::StrContains(text, '#');
+  const bool plain = value.kind == YamlNode::Kind::kScalar && !value.quoted;
+  return plain && (absl::StrContains(text, " #") || absl::StrContains(text, "\t#"));
 }
 
 }  // namespace
@@ -149,6 +157,9 @@ void ConfigReader::ReadOverride(int index) {
   if (equals + 1 == text.size()) {  // "train.init_from=" means the empty string, which in a file needs its quotes
     tree.root.kind = YamlNode::Kind::kScalar;
     tree.root.quoted = true;
+  }
+  if (tree.problems.empty() && HasComment(tree.root, text.substr(equals + 1))) {
+    tree.problems.push_back({0, "YAML takes # and what follows for a comment; write the value in quotes"});
   }
   for (const YamlProblem& problem : tree.problems) {
     errors_.Add(origin, full, problem.message);

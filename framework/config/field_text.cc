@@ -85,7 +85,9 @@ std::string SetValue(const YamlNode& node, const SeedValue& field) {
 
 std::string SetValue(const YamlNode& node, const DoubleValue& field) {
   double parsed = 0;
-  if (!IsPlain(node) || !absl::SimpleAtod(node.text, &parsed)) return Expected("a number", node) + UnitHint(node);
+  const bool number = IsPlain(node) && absl::SimpleAtod(node.text, &parsed) &&
+                      node.text.find_first_of("xX") == std::string::npos;  // hexadecimal
+  if (!number) return Expected("a number", node) + UnitHint(node);
   if (!std::isfinite(parsed)) return Expected("a finite number", node);
   if (parsed < field.min || parsed > field.max) {
     return absl::StrCat("must be between ", PrintDouble(field.min), " and ", PrintDouble(field.max), ", got ",

@@ -20,6 +20,7 @@ std::vector<Rule> RulesOf(const Config& c) {
   const bool dense = c.model.num_experts == 0;
   const bool no_muon = c.optimizer.name != OptimizerKind::kMuon, lion = c.optimizer.name == OptimizerKind::kLion;
   // The saved model of a run that was begun before this was checked may have other values.
+  const bool no_rope = c.model.position != PositionKind::kRope && c.train.init_from.empty();
   const bool unscaled = c.model.rope_scaling == RopeScaling::kNone && c.train.init_from.empty();
   return {
       {dense,
@@ -34,6 +35,7 @@ std::vector<Rule> RulesOf(const Config& c) {
         "model.router_jitter", "model.router_balance", "model.router_balance_loss", "model.router_z_loss",
         "model.router_bias"}},
       {!c.model.router_bias, "routers have no bias", "model.router_bias", {"model.router_bias_rate"}},
+      {no_rope, "positions are not rotary", "model.position", {"model.rope_theta"}},
       {unscaled,
        "rotary angles are not scaled",
        "model.rope_scaling",
@@ -56,11 +58,15 @@ std::vector<Rule> RulesOf(const Config& c) {
       {c.schedule.name == ScheduleKind::kConstant,
        "a constant learning rate does not decay",
        "schedule.name",
-       {"schedule.decay_steps"}},
+       {"schedule.decay_steps", "schedule.min_lr_ratio"}},
       {c.parallel.sharding == Sharding::kNoShard,
        "each worker holds the whole model",
        "parallel.sharding",
        {"parallel.replicas", "parallel.overlap_microbatches"}},
+      {c.checkpoint.compression == CheckpointCompression::kNone,
+       "nothing is compressed",
+       "checkpoint.compression",
+       {"checkpoint.compression_level"}},
       {c.data.validation.empty(), "no checkpoint has a validation loss", "data.validation", {"checkpoint.keep_best"}},
   };
 }

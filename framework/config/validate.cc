@@ -408,7 +408,8 @@ std::optional<LrFactor> ParseLrFactor(const std::string& text) {
   if (equals == std::string::npos || equals == 0) return std::nullopt;
   LrFactor factor{.pattern = text.substr(0, equals)};
   const std::string number = text.substr(equals + 1);
-  const bool plain = !number.empty() && absl::ascii_isdigit(number[0]);  // no sign, space or "nan"
+  const bool plain = !number.empty() && absl::ascii_isdigit(number[0]) &&  // no sign, space, "nan" or "0x"
+                     number.find_first_of("xX") == std::string::npos;
   if (!plain || !absl::SimpleAtod(number, &factor.factor) || !(factor.factor <= kMaxFactor)) return std::nullopt;
   return factor;
 }

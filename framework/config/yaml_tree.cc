@@ -10,10 +10,14 @@
 #include <optional>
 #include <sstream>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_format.h"
 
 namespace holdfast {
 namespace {
+
+constexpr char kNoAliases[] =
+    "aliases (*name) are not supported; write the value again, or in quotes if it begins with a *";
 
 /// Builds the tree from yaml-cpp's events. Containers under construction are held by value on a stack, the pending
 /// key of a map with it.
@@ -27,7 +31,7 @@ class TreeBuilder : public YAML::EventHandler {
   void OnNull(const YAML::Mark& mark, YAML::anchor_t /*anchor*/) override { Place(Node(YamlNode::Kind::kNull, mark)); }
 
   void OnAlias(const YAML::Mark& mark, YAML::anchor_t /*anchor*/) override {
-    Problem(mark, "aliases (*name) are not supported; write the value again");
+    Problem(mark, kNoAliases);
     Place(Node(YamlNode::Kind::kNull, mark));
   }
 
@@ -168,7 +172,8 @@ YamlTree ParseYaml(const std::string& text) {
     }
   } catch (const YAML::Exception& error) {
     builder.CloseAll();
-    Fail(&tree, std::max(error.mark.line, 0) + 1, absl::StrFormat("YAML syntax: %s", error.msg));
+    const bool alias = absl::StartsWith(error.msg, YAML::ErrorMsg::UNKNOWN_ANCHOR);
+    Fail(&tree, std::max(error.mark.line, 0) + 1, alias ? kNoAliases : absl::StrFormat("YAML syntax: %s", error.msg));
   } catch (const std::exception& error) {
     builder.CloseAll();
     Fail(&tree, 0, absl::StrFormat("YAML: %s", error.what()));

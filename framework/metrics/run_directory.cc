@@ -10,7 +10,6 @@
 #include <sstream>
 #include <system_error>
 
-#include "framework/base/files.h"
 #include "framework/base/status.h"
 #include "framework/storage/atomic_file.h"
 
@@ -147,9 +146,7 @@ absl::Status RunDirectory::TakeOver() const {
   for (const std::string& path : {coordinator_state(), metrics(), events()}) {
     std::error_code error;
     if (!fs::is_regular_file(fs::symlink_status(path, error))) continue;
-    ASSIGN_OR_RETURN(const MappedFile old, MappedFile::Open(path));
-    const absl::string_view contents(reinterpret_cast<const char*>(old.data()), old.size());
-    RETURN_IF_ERROR(WriteFileAtomically(path, contents));
+    RETURN_IF_ERROR(CopyFileAtomically(path, path));
   }
   return absl::OkStatus();
 }
@@ -173,6 +170,26 @@ absl::StatusOr<std::vector<StepMetrics>> RunDirectory::ReadMetrics() const {
   }
   if (file.bad()) return absl::DataLossError(absl::StrCat("cannot read all of ", metrics()));
   return steps;
+}
+
+absl::StatusOr<std::optional<StepMetrics>> RunDirectory::ReadLastMetrics() const {
+  constexpr int64_t kTail = 1 << 16;  // longer than any line
+  std::error_code error;
+  if (!fs::exists(metrics(), error) && !error) return std::nullopt;
+  errno = 0;
+  std::ifstream file(metrics(), std::ios::binary | std::ios::ate);
+  const auto size = static_cast<int64_t>(file.tellg());
+  std::string tail(static_cast<size_t>(std::clamp<int64_t>(size, 0, kTail)), '\0');
+  file.seekg(size - static_cast<int64_t>(tail.size()));
+  file.read(tail.data(), static_cast<std::streamsize>(tail.size()));
+  if (!file) return ErrnoToStatus(errno != 0 ? errno : EIO, absl::StrCat("cannot read ", metrics()));
+
+  const size_t end = tail.rfind('\n');  // what comes after it was cut off by a crash
+  if (end == std::string::npos) return std::nullopt;
+  tail.resize(end);
+  absl::StatusOr<StepMetrics> step = StepMetrics::FromJson(tail.substr(tail.rfind('\n') + 1));
+  if (!step.ok()) return Annotate(step.status(), absl::StrCat("the end of ", metrics()));
+  return *std::move(step);
 }
 
 }  // namespace holdfast

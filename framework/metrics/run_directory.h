@@ -92,6 +92,8 @@ class RunDirectory {
   /// Every step of metrics.jsonl. A torn last line (from a crash) is dropped; anything else wrong is DataLoss with its
   /// line.
   absl::StatusOr<std::vector<StepMetrics>> ReadMetrics() const;
+  /// The last of them, by reading the end of the file. Absent if no step is committed.
+  absl::StatusOr<std::optional<StepMetrics>> ReadLastMetrics() const;
 
  private:
   std::string root_;

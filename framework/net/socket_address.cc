@@ -96,6 +96,14 @@ bool IsLoopback(const SocketAddress& address) {
   return address.family() == AF_INET6 && IN6_IS_ADDR_LOOPBACK(&v6->sin6_addr) != 0;
 }
 
+void TakeInterface(const SocketAddress& here, SocketAddress* address) {
+  auto* v6 = reinterpret_cast<sockaddr_in6*>(&address->storage);
+  const bool lacks_it =
+      address->family() == AF_INET6 && IN6_IS_ADDR_LINKLOCAL(&v6->sin6_addr) && v6->sin6_scope_id == 0;
+  if (!lacks_it || here.family() != AF_INET6) return;
+  v6->sin6_scope_id = reinterpret_cast<const sockaddr_in6*>(&here.storage)->sin6_scope_id;
+}
+
 FileDescriptor OpenSocket(int family, int type, int flags) {
   return FileDescriptor(socket(family, type | flags | SOCK_CLOEXEC, 0));
 }

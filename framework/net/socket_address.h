@@ -46,6 +46,10 @@ int PortOf(const SocketAddress& address);
 /// Whether no other machine can reach it.
 bool IsLoopback(const SocketAddress& address);
 
+/// Gives an address that is only one of a network interface's (fe80::/10) and does not say of which the interface of
+/// `here`: each machine has numbers of its own for them.
+void TakeInterface(const SocketAddress& here, SocketAddress* address);
+
 /// A socket of this family, closed in child processes; not ok, with errno set, if there is none to be had.
 /// `flags`: SOCK_NONBLOCK or 0.
 FileDescriptor OpenSocket(int family, int type, int flags);

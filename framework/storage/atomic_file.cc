@@ -20,21 +20,27 @@ namespace {
 
 constexpr int kCreateAttempts = 100;
 constexpr size_t kWriteBytes = size_t{256} << 10;
+constexpr unsigned kPermissions = 0777;
 constexpr uint64_t kBlockBytes = 512;  // of st_blocks, whatever the file system's are
 
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<AtomicFile>> AtomicFile::Create(const std::string& path) {
   struct stat info;
-  const std::string name = std::filesystem::path(path).filename().string();
-  if (name.empty() || (stat(path.c_str(), &info) == 0 && !S_ISREG(info.st_mode))) {
+  const bool replaces = stat(path.c_str(), &info) == 0;
+  if (std::filesystem::path(path).filename().empty() || (replaces && !S_ISREG(info.st_mode))) {
     return absl::InvalidArgumentError(absl::StrCat("\"", path, "\" is not the name of a regular file"));
   }
-  const std::string directory = DirectoryOf(path);
+  std::filesystem::path target = path;
+  std::error_code error;
+  if (replaces && std::filesystem::is_symlink(target, error)) target = std::filesystem::canonical(path, error);
+  if (error) return ErrnoToStatus(error.value(), path);
+  const std::string directory = DirectoryOf(target);
   if (!OpenDirectory(directory).ok()) return ErrnoToStatus(errno, path);
-  ASSIGN_OR_RETURN(DirectoryChain chain, DirectoryChain::Open(directory, name));
+  ASSIGN_OR_RETURN(DirectoryChain chain, DirectoryChain::Open(directory, target.filename().string()));
   std::unique_ptr<AtomicFile> file(new AtomicFile(std::move(chain), path, FileSystemKind::kDetect));
   RETURN_IF_ERROR(file->MakeTemporary());
+  if (replaces) RETURN_IF_ERROR(file->TakeMode(info.st_mode));
   return file;
 }
 
@@ -68,6 +74,15 @@ absl::Status AtomicFile::MakeTemporary() {
   CrashPoint("local.temporary.after");
   temporary_ = std::move(temporary);
   return absl::OkStatus();
+}
+
+absl::Status AtomicFile::TakeMode(unsigned mode) const {
+  struct stat info;
+  if (fstat(file_.get(), &info) != 0) return ErrnoToStatus(errno, temporary_path());
+  // Some file systems have one mode for all, and refuse any other.
+  const bool equal = (info.st_mode & kPermissions) == (mode & kPermissions);
+  if (equal || fchmod(file_.get(), mode & kPermissions) == 0) return absl::OkStatus();
+  return ErrnoToStatus(errno, absl::StrCat(path_, ": cannot give the new file the old one's permissions"));
 }
 
 // The descriptor first: while the file is open, NFS would keep it under another hidden name and the directory not
@@ -209,6 +224,18 @@ absl::Status WriteFileAtomically(const std::string& path, absl::string_view cont
   ASSIGN_OR_RETURN(const std::unique_ptr<AtomicFile> file, AtomicFile::Create(path));
   RETURN_IF_ERROR(file->Append(contents));
   return file->Commit();
+}
+
+absl::Status CopyFileAtomically(const std::string& from, const std::string& to) {
+  const FileDescriptor source = OpenFile(from, O_RDONLY | O_NONBLOCK);
+  RETURN_IF_ERROR(RegularFileSize(source, from).status());
+  ASSIGN_OR_RETURN(const std::unique_ptr<AtomicFile> file, AtomicFile::Create(to));
+  std::string piece(kWriteBytes, '\0');
+  while (true) {
+    ASSIGN_OR_RETURN(const size_t bytes, ReadToEnd(source.get(), absl::MakeSpan(piece), from));
+    RETURN_IF_ERROR(file->Append({piece.data(), bytes}));
+    if (bytes < piece.size()) return file->Commit();
+  }
 }
 
 }  // namespace holdfast

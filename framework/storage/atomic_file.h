@@ -28,8 +28,9 @@ namespace holdfast {
 /// After a failed call every later one fails with the same error.
 class AtomicFile final : public OutputFile {
  public:
-  /// For a file of any name in a directory that is there; NotFound if it is not. InvalidArgument if `path` is something
-  /// else than a regular file (a directory, a device).
+  /// For a file of any name in a directory that is there; NotFound if it is not. One that it is to replace leaves it
+  /// its permissions, and is the one that a symbolic link leads to. InvalidArgument if `path` is something else than a
+  /// regular file (a directory, a device).
   static absl::StatusOr<std::unique_ptr<AtomicFile>> Create(const std::string& path);
   /// For the object `name`, valid, of the storage at `root`; its directories are made.
   static absl::StatusOr<std::unique_ptr<AtomicFile>> CreateObject(const std::string& root, absl::string_view name,
@@ -61,6 +62,7 @@ class AtomicFile final : public OutputFile {
   AtomicFile(DirectoryChain chain, std::string path, FileSystemKind file_system)
       : chain_(std::move(chain)), path_(std::move(path)), file_system_(file_system) {}
   absl::Status MakeTemporary();
+  absl::Status TakeMode(unsigned mode) const;
   static absl::StatusOr<std::unique_ptr<AtomicFile>> TryCreateObject(const std::string& root, absl::string_view name,
                                                                      FileSystemKind file_system);
   uint64_t FreeBytes() const;
@@ -86,5 +88,9 @@ class AtomicFile final : public OutputFile {
 
 /// Replaces (or creates) the file at `path`.
 absl::Status WriteFileAtomically(const std::string& path, absl::string_view contents);
+
+/// Replaces (or creates) the file at `to` by what the one at `from` holds, which others may change meanwhile. Both may
+/// be one: what was open goes on as a file without a name.
+absl::Status CopyFileAtomically(const std::string& from, const std::string& to);
 
 }  // namespace holdfast

@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "framework/base/aligned_memory.h"
+#include "framework/base/processors.h"
 #include "framework/base/status.h"
 #include "framework/base/thread_pool.h"
 #include "framework/tensor/device.h"

@@ -1,6 +1,6 @@
 #pragma once
-// One number that stands for the bits of everything the CPU's kernels compute: workers of a run must agree on it,
-// whatever compiler built them and whatever processor they run on.
+// One number that stands for the bits of what the CPU's kernels compute: workers of a run must agree on it, whatever
+// compiler built them and whatever processor they run on.
 
 #include <cstdint>
 
@@ -8,8 +8,10 @@
 
 namespace holdfast {
 
-/// Runs every operation of kernels/ops.h on small keyed-random inputs and hashes what they wrote; a few milliseconds.
-/// `arithmetic` must be one that CpuHas.
+/// Runs the operations that a dense model is trained with, on small keyed-random inputs, and hashes what they wrote; a
+/// few milliseconds. Those that came later (experts and their router, Muon's and Lion's, clipping, windows of
+/// attention) are not in it, so that what checkpoints have stored stays true: of builds from equal sources, one whose
+/// compiler got only those differently is not found. `arithmetic` must be one that CpuHas.
 uint64_t KernelDigest(kernels::Arithmetic arithmetic);
 
 }  // namespace holdfast

@@ -23,6 +23,7 @@
 #endif
 
 #include "framework/base/aligned_memory.h"
+#include "framework/base/processors.h"
 #include "framework/base/thread_pool.h"
 #include "kernels/cpu/cpu_ops.h"
 #include "tests/bench/operand.h"

@@ -14,6 +14,7 @@
 #include <memory>
 #include <vector>
 
+#include "framework/base/processors.h"
 #include "framework/base/thread_pool.h"
 #include "kernels/ops.h"
 

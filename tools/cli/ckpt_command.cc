@@ -5,7 +5,7 @@
 #include <string>
 #include <utility>
 
-#include "framework/base/thread_pool.h"
+#include "framework/base/processors.h"
 #include "tools/cli/ckpt_actions.h"
 
 namespace holdfast {

@@ -1,10 +1,9 @@
 #include "tools/cli/run_record.h"
 
-#include <filesystem>
 #include <fstream>
+#include <optional>
 #include <string>
 #include <variant>
-#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "elastic/coordinator/event_json.h"
@@ -53,16 +52,13 @@ absl::StatusOr<RunStatus> StatusAtTheEnd(const RunDirectory& directory) {
   status.total_steps = config.train.steps;
   status.figures.run = config.run.name;
   status.figures.wanted_workers = config.elastic.workers;
-  std::error_code error;
-  if (!std::filesystem::exists(directory.metrics(), error)) return status;  // no step was done
-  ASSIGN_OR_RETURN(const std::vector<StepMetrics> steps, directory.ReadMetrics());
-  if (steps.empty()) return status;
-  const StepMetrics& last = steps.back();
-  status.generation = static_cast<uint64_t>(last.generation);
-  status.committed_step = last.step;
-  status.figures.loss = static_cast<double>(last.loss);
-  status.figures.tokens = last.tokens;
-  status.figures.tokens_per_second = last.tokens_per_second;
+  ASSIGN_OR_RETURN(const std::optional<StepMetrics> last, directory.ReadLastMetrics());
+  if (!last.has_value()) return status;
+  status.generation = static_cast<uint64_t>(last->generation);
+  status.committed_step = last->step;
+  status.figures.loss = static_cast<double>(last->loss);
+  status.figures.tokens = last->tokens;
+  status.figures.tokens_per_second = last->tokens_per_second;
   return status;
 }
 

@@ -34,7 +34,7 @@ absl::StatusOr<std::vector<MemberAddress>> ReadAddresses(const std::vector<std::
                                                          const MemberAddress& mine) {
   std::vector<MemberAddress> members;
   for (size_t rank = 0; rank < blobs.size(); ++rank) {
-    const auto member = DecodeMemberAddress(blobs[rank]);
+    absl::StatusOr<MemberAddress> member = DecodeMemberAddress(blobs[rank]);
     const auto error = [&](const std::string& why) {
       return absl::FailedPreconditionError(
           absl::StrCat("rank ", rank, " came to generation ", mine.generation, " ", why));
@@ -42,6 +42,7 @@ absl::StatusOr<std::vector<MemberAddress>> ReadAddresses(const std::vector<std::
     if (!member.ok()) return error("without an address");
     if (member->generation != mine.generation) return error(absl::StrCat("with generation ", member->generation));
     if (member->groups != mine.groups) return error("with other groups");
+    TakeInterface(mine.listener, &member->listener);
     members.push_back(*member);
   }
   return members;

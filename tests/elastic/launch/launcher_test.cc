@@ -9,6 +9,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <chrono>
 #include <cstdlib>
 #include <filesystem>
@@ -105,15 +106,17 @@ TEST_F(LauncherTest, LocalProcessesOfWhichOneIsKilledHaveTheBitsOfOneProcess) {
 
   setenv("HOLDFAST_TEST_SLOWDOWN_MS", "50", 1);  // so that there is time to kill
   bool killed = false;
+  std::atomic<bool> ended = false;  // maybe with an error, before its first step
   std::thread killer([&] {
     const bool stepped = WaitFor([&] {
       const auto steps = local.ReadMetrics();
-      return steps.ok() && !steps->empty();
+      return ended || (steps.ok() && !steps->empty());
     });
     const std::vector<int> workers = ProcessesWith(local.root());
     if (stepped && !workers.empty()) killed = kill(workers.back(), SIGKILL) == 0;
   });
   const auto outcome = RunWith(**launcher, config, local, stop_);
+  ended = true;
   killer.join();
   unsetenv("HOLDFAST_TEST_SLOWDOWN_MS");
   ASSERT_TRUE(outcome.ok()) << outcome.status();
@@ -137,11 +140,13 @@ TEST_F(LauncherTest, ARunWhoseWorkersAreAllLostForGoodEnds) {
     std::ifstream file(directory.events());
     return std::string{std::istreambuf_iterator<char>(file), {}};
   };
+  std::atomic<bool> ended = false;
   std::thread killer([&] {
-    EXPECT_TRUE(WaitFor([&] { return events().find("\"event\":\"checkpoint\"") != std::string::npos; }));
+    EXPECT_TRUE(WaitFor([&] { return ended || events().find("\"event\":\"checkpoint\"") != std::string::npos; }));
     for (const int pid : ProcessesWith(directory.root())) kill(pid, SIGKILL);
   });
   const auto outcome = RunWith(**launcher, config, directory, stop_);
+  ended = true;
   killer.join();
   ASSERT_TRUE(outcome.ok()) << outcome.status();
   EXPECT_EQ(outcome->exit_code, 1) << outcome->reason;

@@ -7,6 +7,8 @@
 #include <gtest/gtest.h>
 
 #include <future>
+#include <new>
+#include <utility>
 
 #include "framework/base/status.h"
 #include "framework/data/dataset.h"
@@ -156,6 +158,17 @@ TEST_F(CheckpointerTest, AStorageThatDoesNotOpenIsOpenedForTheNextOne) {
   EXPECT_EQ(Save(checkpointer, 2).cause, "");
   EXPECT_EQ(Save(checkpointer, 3).cause, "");
   EXPECT_EQ(opened, 2) << "one that is open stays open";
+}
+
+TEST_F(CheckpointerTest, NoMemoryForOneEndsThatOneOnly) {
+  bool is_out = true;
+  before_opening_ = [&]() -> absl::Status {
+    if (std::exchange(is_out, false)) throw std::bad_alloc();
+    return absl::OkStatus();
+  };
+  Checkpointer checkpointer(Dependencies());
+  EXPECT_EQ(Save(checkpointer).cause, "std::bad_alloc");
+  EXPECT_EQ(Save(checkpointer, 2).cause, "");
 }
 
 TEST_F(CheckpointerTest, ASnapshotWhoseStateIsForgottenIsNoCheckpoint) {

@@ -36,6 +36,15 @@ TEST(FileDescriptor, IsClosedOnceByItsLastOwner) {
   close(left);
 }
 
+// Of a disk here it is lost: tests/framework/storage/syscalls_test.cc.
+TEST(ReadExactly, AnErrorOfAnUnknownFileSystemMayPass) {
+  std::array<std::byte, 4> bytes;
+  const FileDescriptor memory = OpenFile("/proc/self/mem", O_RDONLY);  // nothing is mapped at byte 0
+  const absl::Status status = ReadExactly(memory.get(), 0, {absl::Span<std::byte>(bytes)}, "m");
+  EXPECT_TRUE(absl::IsUnavailable(status)) << status;
+  EXPECT_TRUE(absl::StrContains(status.message(), "Input/output error")) << status;
+}
+
 TEST(ReadExactly, FillsSeveralPlacesAndNamesWhereTheFileEnds) {
   const TemporaryDirectory dir;
   std::ofstream(dir / "f") << "0123456789";

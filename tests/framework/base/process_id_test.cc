@@ -33,6 +33,9 @@ TEST(ProcessId, LivesUntilItEnds) {
   }
   char text[1024] = {};
   ASSERT_GT(read(told[0], text, sizeof text - 1), 0);
+  siginfo_t info;
+  ASSERT_EQ(waitid(P_PID, static_cast<id_t>(child), &info, WEXITED | WNOWAIT), 0);
+  EXPECT_EQ(LifeOf(ParseProcessId(text)), Life::kDead) << "a zombie";
   ASSERT_EQ(waitpid(child, nullptr, 0), child);
   EXPECT_EQ(LifeOf(ParseProcessId(text)), Life::kDead);
   close(told[0]), close(told[1]);

@@ -101,7 +101,6 @@ INSTANTIATE_TEST_SUITE_P(Threads, ThreadPoolTest, testing::Values(1, 2, 3, 8));
 TEST(ThreadPoolSingleTest, NonsenseCountsMeanOne) {
   EXPECT_EQ(ThreadPool(0).num_threads(), 1);
   EXPECT_EQ(ThreadPool(-3).num_threads(), 1);
-  EXPECT_GE(AvailableProcessors(), 1);
 }
 
 // Two pools at a time, each used from its own thread: nothing is shared behind the scenes.

@@ -226,6 +226,7 @@ TEST(LoadTest, Numbers) {
   EXPECT_EQ(SetError("optimizer.lr=inf"), "expected a finite number, got 'inf'");
   EXPECT_EQ(SetError("optimizer.lr=nan"), "expected a finite number, got 'nan'");
   EXPECT_EQ(SetError("optimizer.lr=1e999"), "expected a finite number, got '1e999'");
+  EXPECT_EQ(SetError("optimizer.lr=0x1"), "expected a number, got '0x1'");
   EXPECT_EQ(SetError("optimizer.lr=3ms"),
             "expected a number, got '3ms' (write the plain number; a unit is part of the key's name)");
   EXPECT_EQ(SetError("optimizer.beta1=1"), "must be between 0 and 0.999999, got '1'");
@@ -251,6 +252,14 @@ TEST(LoadTest, OverrideShape) {
   EXPECT_EQ(SetError("modell.num_layers=3"), "unknown section (did you mean 'model'?)");
   EXPECT_EQ(SetError("model.num_layers={a: 3}"), "expected an integer, got a map");
   EXPECT_EQ(SetError("data.train=[a").substr(0, 12), "YAML syntax:");
+  EXPECT_EQ(SetError("train.freeze=*bias"),
+            "aliases (*name) are not supported; write the value again, or in quotes if it begins with a *");
+  for (const char* cut : {"data.tokenizer=a #1", "data.tokenizer=#a"}) {
+    EXPECT_EQ(SetError(cut), "YAML takes # and what follows for a comment; write the value in quotes") << cut;
+  }
+  for (const char* whole : {"data.tokenizer='a #1'", "data.tokenizer=a#1"}) {
+    EXPECT_TRUE(ParseConfig(kMinimal, "c.yaml", {whole}, {.families = FamilyPresets()}).ok()) << whole;
+  }
 }
 
 TEST(LoadTest, SyntaxErrorHasItsLineAndKeepsTheErrorsBeforeIt) {

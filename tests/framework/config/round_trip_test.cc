@@ -109,6 +109,8 @@ TEST(RoundTripTest, RandomConfigsComeBackExactly) {
     config.schedule.warmup_steps = 1;
     config.schedule.decay_steps = config.schedule.name == ScheduleKind::kConstant ? 0 : 1;
     config.schedule.total_steps = config.train.steps;
+    if (config.schedule.name == ScheduleKind::kConstant) config.schedule.min_lr_ratio = ScheduleConfig().min_lr_ratio;
+    if (config.checkpoint.compression == CheckpointCompression::kNone) config.checkpoint.compression_level = 1;
     if (config.parallel.transport == Transport::kNccl) config.train.device = DeviceKind::kCuda;
     if (config.parallel.transport != Transport::kGloo) config.parallel.encrypt = false;
     ElasticConfig& elastic = config.elastic;

@@ -176,6 +176,7 @@ TEST(ValidateTest, KeysThatNothingReads) {
        {"model.family=mixtral"},
        "model.router_bias=true",
        {{"model.router_bias_rate=0.01", "0.001"}}},
+      {"positions are not rotary", "model.position", {}, "model.position=rope", {{"model.rope_theta=5e5", "10000"}}},
       {"rotary angles are not scaled",
        "model.rope_scaling",
        {"model.position=rope"},
@@ -212,7 +213,7 @@ TEST(ValidateTest, KeysThatNothingReads) {
        "schedule.name",
        {"schedule.name=constant"},
        "schedule.name=wsd",
-       {{"schedule.decay_steps=10", "0"}}},
+       {{"schedule.decay_steps=10", "0"}, {"schedule.min_lr_ratio=0.5", "0.1"}}},
       {"each worker holds the whole model",
        "parallel.sharding",
        {"parallel.sharding=no_shard"},
@@ -223,6 +224,11 @@ TEST(ValidateTest, KeysThatNothingReads) {
        {"parallel.sharding=no_shard", "model.family=mixtral"},
        "parallel.sharding=full_shard",
        {{"parallel.overlap_microbatches=true", "false"}}},
+      {"nothing is compressed",
+       "checkpoint.compression",
+       {"checkpoint.compression=none"},
+       "checkpoint.compression=zstd",
+       {{"checkpoint.compression_level=9", "1"}}},
       {"no checkpoint has a validation loss",
        "data.validation",
        {},
@@ -260,7 +266,7 @@ TEST(ValidateTest, APresetSetsWhatNothingReads) {
 }
 
 TEST(ValidateTest, FactorsOfLearningRates) {
-  for (const std::string item : {"a.*", "=0.1", "a=", "a=fast", "a=nan", "a=-1", "a=0.1x", "a=1001", "a= 1"}) {
+  for (const std::string item : {"a.*", "=0.1", "a=", "a=fast", "a=nan", "a=-1", "a=0.1x", "a=0x1", "a=1001", "a= 1"}) {
     EXPECT_EQ(ErrorsOf(kGood, {"optimizer.lr_factors=['" + item + "']"}),
               "--set optimizer.lr_factors=['" + item + "']: expected PATTERN=FACTOR, the factor from 0 to 1000, got '" +
                   item + "'");

@@ -181,6 +181,7 @@ TEST_F(RunDirectoryTest, WrittenLinesAreReadBack) {
   ASSERT_TRUE(steps.ok()) << steps.status();
   ASSERT_EQ(steps->size(), 3u);
   EXPECT_EQ((*steps)[2].ToJson(), Example(3).ToJson());
+  EXPECT_EQ((**run.ReadLastMetrics()).ToJson(), Example(3).ToJson());
 }
 
 TEST_F(RunDirectoryTest, TornLastLineIsDroppedAndCutBeforeAppending) {
@@ -192,6 +193,7 @@ TEST_F(RunDirectoryTest, TornLastLineIsDroppedAndCutBeforeAppending) {
     const auto steps = run.ReadMetrics();
     ASSERT_TRUE(steps.ok()) << steps.status();
     EXPECT_EQ(steps->size(), 1u);
+    EXPECT_EQ((**run.ReadLastMetrics()).step, 1);
 
     auto writer = JsonLinesWriter::Open(run.metrics());
     ASSERT_TRUE(writer.ok());
@@ -222,10 +224,23 @@ TEST_F(RunDirectoryTest, AnyOtherDamageIsNamedWithItsLine) {
   EXPECT_THAT(std::string(run.ReadMetrics().status().message()), HasSubstr("metrics.jsonl:2: step 1 follows step 1"));
 }
 
+TEST_F(RunDirectoryTest, TheLastStepIsReadFromTheEnd) {
+  const RunDirectory run(root_);
+  std::string text(1 << 20, 'x');  // which only ReadMetrics sees
+  for (int64_t step = 1; step <= 3; ++step) text += "\n" + Example(step).ToJson();
+  WriteText(run.metrics(), text + "\n");
+  EXPECT_FALSE(run.ReadMetrics().ok());
+  EXPECT_EQ((**run.ReadLastMetrics()).step, 3);
+  WriteText(run.metrics(), text + "\n\n");
+  EXPECT_THAT(std::string(run.ReadLastMetrics().status().message()), HasSubstr("the end of " + run.metrics()));
+}
+
 TEST_F(RunDirectoryTest, EmptyAndMissingFiles) {
   const RunDirectory run(root_);
   EXPECT_EQ(run.ReadMetrics().status().code(), absl::StatusCode::kNotFound);
+  EXPECT_FALSE(run.ReadLastMetrics()->has_value());
   WriteText(run.metrics(), "");
+  EXPECT_FALSE(run.ReadLastMetrics()->has_value());
   ASSERT_TRUE(run.ReadMetrics().ok());
   EXPECT_TRUE(run.ReadMetrics()->empty());
 }

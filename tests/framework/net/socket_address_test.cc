@@ -33,6 +33,23 @@ TEST(SocketAddress, Loopback) {
     EXPECT_FALSE(IsLoopback(*ResolveHost(host))) << host;
 }
 
+TEST(SocketAddress, ALinkLocalAddressIsReachedByThisMachinesInterface) {
+  const auto interface_of = [](const SocketAddress& address) {
+    return reinterpret_cast<const sockaddr_in6*>(&address.storage)->sin6_scope_id;
+  };
+  const SocketAddress here = *ResolveHost("fe80::1%lo");
+  ASSERT_NE(interface_of(here), 0u);
+  SocketAddress there = *ResolveHost("fe80::2%lo");
+  reinterpret_cast<sockaddr_in6*>(&there.storage)->sin6_scope_id = 0;  // as another machine tells it
+  TakeInterface(*ResolveHost("127.0.0.1"), &there);
+  EXPECT_EQ(interface_of(there), 0u);
+  TakeInterface(here, &there);
+  EXPECT_EQ(interface_of(there), interface_of(here));
+  SocketAddress global = *ResolveHost("2001:db8::1");
+  TakeInterface(here, &global);
+  EXPECT_EQ(interface_of(global), 0u);
+}
+
 TEST(SocketAddress, SplitsHostAndPort) {
   EXPECT_EQ(*SplitHostAndPort("node7:29400"), std::pair(std::string("node7"), 29400));
   EXPECT_EQ(*SplitHostAndPort("[fe80::1]:0"), std::pair(std::string("fe80::1"), 0));

@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include <filesystem>
+
 #include "framework/base/files.h"
 #include "tests/framework/base/file_size_limit.h"
 #include "tests/framework/base/temporary_directory.h"
@@ -35,6 +37,30 @@ TEST(AtomicFileTest, ReplacesTheOldFileAtCommit) {
   EXPECT_EQ(dir.List(), Names{"f"});
   EXPECT_FALSE((*file)->Append("late").ok());
   EXPECT_FALSE((*file)->Commit().ok());
+}
+
+TEST(AtomicFileTest, TheNewFileHasTheOldOnesPermissionsAndIsWhereALinkLeads) {
+  const TemporaryDirectory dir;
+  ASSERT_TRUE(WriteFileAtomically(dir / "f", "old").ok());
+  std::filesystem::permissions(dir / "f", std::filesystem::perms{0640});
+  std::filesystem::create_symlink("f", dir / "link");
+  ASSERT_TRUE(WriteFileAtomically(dir / "link", "new").ok());
+  EXPECT_TRUE(std::filesystem::is_symlink(dir / "link"));
+  EXPECT_EQ(MustRead(dir / "f"), "new");
+  EXPECT_EQ(std::filesystem::status(dir / "f").permissions(), std::filesystem::perms{0640});
+}
+
+TEST(AtomicFileTest, CopiesAFileAlsoOverItself) {
+  const TemporaryDirectory dir;
+  const std::string text = std::string(size_t{1} << 18, 'a') + std::string(size_t{1} << 18, 'b');
+  ASSERT_TRUE(WriteFileAtomically(dir / "f", text).ok());
+  std::filesystem::create_hard_link(dir / "f", dir / "g");
+  ASSERT_TRUE(CopyFileAtomically(dir / "f", dir / "f").ok());
+  EXPECT_EQ(std::filesystem::hard_link_count(dir / "f"), 1u);
+  ASSERT_TRUE(CopyFileAtomically(dir / "f", dir / "h").ok());
+  for (const char* name : {"f", "g", "h"}) EXPECT_TRUE(MustRead(dir / name) == text) << name;
+  EXPECT_FALSE(CopyFileAtomically(dir / "none", dir / "h").ok());
+  EXPECT_TRUE(MustRead(dir / "h") == text);
 }
 
 TEST(AtomicFileTest, ReservingMoreThanWrittenDoesNotLengthenTheFile) {

@@ -118,11 +118,11 @@ TEST_F(LocalStorageSyscalls, ShortAndInterruptedReadsAndWritesAreCarriedOn) {
   EXPECT_EQ(watch.Disturbed(), 5);
 }
 
-TEST_F(LocalStorageSyscalls, AReadErrorIsNamed) {
+TEST_F(LocalStorageSyscalls, WhatADiskOfThisMachineCannotReadIsNamedAsLost) {
   ASSERT_TRUE(storage_->Create("a/b", "contents").ok());
   const SyscallWatch watch({{.name = "preadv", .error = EIO}});
   const absl::Status status = ReadObject(*storage_, "a/b", 100).status();
-  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable) << status;
+  EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss) << status;
   EXPECT_TRUE(absl::StrContains(status.message(), "a/b: read at byte 0: Input/output error")) << status;
 }
 

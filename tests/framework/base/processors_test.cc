@@ -1,0 +1,69 @@
+// A process takes the processors it may use: of its mask, and of the time that control groups let it have.
+
+#include "framework/base/processors.h"
+
+#include <gtest/gtest.h>
+#include <sched.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "tests/framework/base/temporary_directory.h"
+
+namespace holdfast {
+namespace {
+
+TEST(Processors, AtLeastOneAndNoMoreThanTheMaskHas) {
+  cpu_set_t mask;
+  ASSERT_EQ(sched_getaffinity(0, sizeof(mask), &mask), 0);
+  EXPECT_GE(AvailableProcessors(), 1);
+  EXPECT_LE(AvailableProcessors(), CPU_COUNT(&mask));
+}
+
+class CpuQuotaTest : public testing::Test {
+ protected:
+  void Write(const std::string& name, const std::string& text) const {
+    std::filesystem::create_directories(std::filesystem::path(dir_ / name).parent_path());
+    std::ofstream(dir_ / name) << text;
+  }
+  double Quota(const std::string& membership) const {
+    Write("membership", membership);
+    return CpuQuota(dir_ / "membership", dir_ / "groups");
+  }
+
+  TemporaryDirectory dir_;
+};
+
+TEST_F(CpuQuotaTest, OfVersion2IsTheLeastOfTheGroupAndItsParents) {
+  Write("groups/a/cpu.max", "250000 100000\n");
+  Write("groups/a/b/cpu.max", "max 100000\n");
+  Write("groups/a/b/c/cpu.max", "1600000 200000\n");
+  EXPECT_EQ(Quota("0::/a/b/c\n"), 2.5);
+  EXPECT_EQ(Quota("0::/a/b\n"), 2.5);
+  EXPECT_EQ(Quota("0::/other\n"), kNoCpuQuota);
+  Write("groups/cpu.max", "50000 100000\n");  // of a container, which sees its own group as the root
+  EXPECT_EQ(Quota("0::/\n"), 0.5);
+  EXPECT_EQ(Quota("0::/a/b/c\n"), 0.5);
+}
+
+TEST_F(CpuQuotaTest, OfVersion1) {
+  Write("groups/cpu/a/cpu.cfs_quota_us", "300000\n");
+  Write("groups/cpu/a/cpu.cfs_period_us", "100000\n");
+  Write("groups/cpu/a/b/cpu.cfs_quota_us", "-1\n");
+  Write("groups/cpu/a/b/cpu.cfs_period_us", "100000\n");
+  const std::string others = "5:memory:/a\n1:name=systemd:/\n";
+  EXPECT_EQ(Quota(others + "4:cpu,cpuacct:/a/b\n0::/\n"), 3);
+  EXPECT_EQ(Quota(others + "4:cpuset:/a/b\n"), kNoCpuQuota);
+}
+
+TEST_F(CpuQuotaTest, WhatCannotBeReadIsNoLimit) {
+  EXPECT_EQ(CpuQuota(dir_ / "none", dir_ / "none"), kNoCpuQuota);
+  for (const char* text : {"", "\n", "max\n", "1 2 3\n", "0 100000\n", "x y\n", "100000 0\n", "nan 1\n"}) {
+    Write("groups/cpu.max", text);
+    EXPECT_EQ(Quota("0::/\n"), kNoCpuQuota) << text;
+  }
+  EXPECT_EQ(Quota("nonsense\n::\n:cpu\n"), kNoCpuQuota);
+}
+
+}  // namespace
+}  // namespace holdfast

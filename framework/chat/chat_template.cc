@@ -100,18 +100,29 @@ absl::StatusOr<std::vector<Span>> ChatTemplate::LearnedSpans(const Conversation&
   return spans;
 }
 
+// Some templates end every text with eos_token, also one that is continued: `part` without it, if `whole` does not
+// begin with it.
+absl::string_view ChatTemplate::AsContinued(absl::string_view part, absl::string_view whole) const {
+  const auto eos = settings_.special_tokens.find("eos_token");
+  if (!absl::StartsWith(whole, part) && eos != settings_.special_tokens.end() && absl::EndsWith(part, eos->second)) {
+    part.remove_suffix(eos->second.size());
+  }
+  return part;
+}
+
 // What {% generation %} blocks wrote, from message `first` on.
 absl::StatusOr<std::vector<Span>> ChatTemplate::MarkedSpans(const Conversation& conversation, const Rendered& rendered,
                                                             size_t first) const {
   size_t begin = 0;
   if (first > 0) {
     ASSIGN_OR_RETURN(const Rendered before, RenderFirst(conversation, first, false));
-    if (!absl::StartsWith(rendered.text, before.text)) {
+    const absl::string_view continued = AsContinued(before.text, rendered.text);
+    if (!absl::StartsWith(rendered.text, continued)) {
       return absl::FailedPreconditionError(
           absl::StrCat("the chat template writes the messages before message ", first + 1,
                        " otherwise when it follows, so it cannot be told what it adds"));
     }
-    begin = before.text.size();
+    begin = continued.size();
   }
   std::vector<Span> spans;
   for (const Span& span : rendered.generations) {
@@ -130,12 +141,7 @@ absl::StatusOr<Span> ChatTemplate::SpanOfTurn(const Conversation& conversation, 
   if (!before.ok()) return Annotate(before.status(), absl::StrCat("the messages before ", where));
   auto after = RenderFirst(conversation, turn + 1, false);
   if (!after.ok()) return Annotate(after.status(), absl::StrCat("the messages up to ", where));
-  absl::string_view end = after->text;
-  // Some templates end every text with eos_token, also one that is continued.
-  const auto eos = settings_.special_tokens.find("eos_token");
-  if (!absl::StartsWith(text, end) && eos != settings_.special_tokens.end() && absl::EndsWith(end, eos->second)) {
-    end.remove_suffix(eos->second.size());
-  }
+  const absl::string_view end = AsContinued(after->text, text);
   const bool is_as_asked = absl::StartsWith(end, before->text);
   if (!is_as_asked || !absl::StartsWith(text, end)) {
     return absl::FailedPreconditionError(absl::StrCat(

@@ -46,6 +46,8 @@ class ChatTemplate {
   const Tokenizer& tokenizer() const { return *tokenizer_; }
   /// The token that ends a text ("eos_token"), if the tokenizer's settings name one, else the tokenizer's own.
   std::optional<int32_t> end_of_text() const { return end_of_text_; }
+  /// Tokens after which a model writes no more, by its generation_config.json.
+  const std::vector<int32_t>& ends() const { return settings_.ends; }
 
   /// The whole text of the messages. `add_generation_prompt`: also the beginning of the next assistant turn, to sample
   /// from.
@@ -61,6 +63,7 @@ class ChatTemplate {
   absl::StatusOr<ChatTokens> EncodeTexts(const Conversation& conversation) const;
   absl::StatusOr<std::vector<jinja::Span>> LearnedSpans(const Conversation& conversation,
                                                         const jinja::Rendered& rendered) const;
+  absl::string_view AsContinued(absl::string_view part, absl::string_view whole) const;
   absl::StatusOr<std::vector<jinja::Span>> MarkedSpans(const Conversation& conversation,
                                                        const jinja::Rendered& rendered, size_t first) const;
   absl::StatusOr<jinja::Span> SpanOfTurn(const Conversation& conversation, size_t turn, const std::string& text) const;

@@ -27,7 +27,8 @@ absl::StatusOr<Dict> ReadObject(const std::string& path) {
   const auto content = ReadFile(path, kSettingsBytesMax);
   if (absl::IsNotFound(content.status())) return Dict();
   RETURN_IF_ERROR(content.status());
-  const auto parsed = jinja::ParseJson(*content);
+  // model_max_length is 10^30 where no length was set.
+  const auto parsed = jinja::ParseJson(*content, jinja::LargeNumbers::kRounded);
   if (!parsed.ok()) return Annotate(parsed.status(), path);
   if (!parsed->is_dict()) return absl::InvalidArgumentError(absl::StrCat(path, ": not a JSON object"));
   return parsed->dict();
@@ -114,6 +115,16 @@ void ReadPrefix(const Value& processor, TokenizerSettings& settings) {
   }
 }
 
+// A token, or a list of them: chat models end a turn with others than a text.
+void ReadEnds(const Dict& generation_config, TokenizerSettings& settings) {
+  const Value* const found = generation_config.FindName("eos_token_id");
+  if (found == nullptr) return;
+  for (const Value& id : found->is_list() ? found->items() : jinja::Items{*found}) {
+    const bool is_token = id.is_int() && id.integer() >= 0 && id.integer() <= std::numeric_limits<int32_t>::max();
+    if (is_token) settings.ends.push_back(static_cast<int32_t>(id.integer()));
+  }
+}
+
 }  // namespace
 
 absl::StatusOr<TokenizerSettings> ReadTokenizerSettings(const std::string& directory) {
@@ -121,10 +132,12 @@ absl::StatusOr<TokenizerSettings> ReadTokenizerSettings(const std::string& direc
   ASSIGN_OR_RETURN(const Dict config, ReadObject(directory + "/tokenizer_config.json"));
   ASSIGN_OR_RETURN(const Dict legacy, ReadObject(directory + "/special_tokens_map.json"));
   ASSIGN_OR_RETURN(const Dict tokenizer, ReadObject(directory + "/tokenizer.json"));
+  ASSIGN_OR_RETURN(const Dict generation, ReadObject(directory + "/generation_config.json"));
   RETURN_IF_ERROR(ReadTemplateFiles(directory, settings));
   if (settings.templates.empty()) RETURN_IF_ERROR(ReadTemplatesOfConfig(config, settings));
   ReadSpecialTokens(config, settings);
   ReadSpecialTokens(legacy, settings);
+  ReadEnds(generation, settings);
   if (const Value* const processor = tokenizer.FindName("post_processor")) ReadPrefix(*processor, settings);
   return settings;
 }

@@ -16,6 +16,7 @@ struct TokenizerSettings {
   std::map<std::string, std::string> templates = {};       // by name; one alone is "default"
   std::map<std::string, std::string> special_tokens = {};  // "bos_token", "eos_token", ...: their text
   std::vector<int32_t> prefix = {};  // what the tokenizer puts before a text: its BOS, if it has one
+  std::vector<int32_t> ends = {};    // after which a model writes no more: eos_token_id of generation_config.json
 };
 
 /// Of a directory that holds tokenizer.json.

@@ -38,6 +38,7 @@ class Translation {
     if (rest[0] == '\\' && rest.size() > 1) return Escape(rest);
     const std::string_view two = rest.substr(0, 2);
     if (in_class_ && ((rest[0] == '[') || two == "&&")) return absl::UnimplementedError("nested character class");
+    if (!in_class_ && two == "{,") return absl::UnimplementedError("{,n} (in PCRE2 that is a text)");
     if (!in_class_ && two == "}+") return absl::UnimplementedError("{n,m}+ (Oniguruma and PCRE2 disagree on it)");
     if (!in_class_ && (rest[0] == '^' || rest[0] == '$')) {
       return absl::UnimplementedError(

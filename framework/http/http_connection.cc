@@ -156,7 +156,11 @@ void SetLimits(CURL* curl, const HttpRequest& request) {
     curl_easy_setopt(curl, CURLOPT_XFERINFODATA, &request);
   }
   if (request.direct) curl_easy_setopt(curl, CURLOPT_NOPROXY, "*");
-  if (!request.ca_file.empty()) curl_easy_setopt(curl, CURLOPT_CAINFO, request.ca_file.c_str());
+  if (!request.ca_file.empty()) {
+    curl_easy_setopt(curl, CURLOPT_CAINFO, request.ca_file.c_str());
+    curl_easy_setopt(curl, CURLOPT_CAPATH,
+                     nullptr);  // libcurl's default is the system's authorities, which would hold, too
+  }
   if (!request.cert_file.empty()) curl_easy_setopt(curl, CURLOPT_SSLCERT, request.cert_file.c_str());
   if (!request.key_file.empty()) curl_easy_setopt(curl, CURLOPT_SSLKEY, request.key_file.c_str());
   curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);  // name look-ups must not use SIGALRM in a process with threads

@@ -1,6 +1,7 @@
 #pragma once
 // What a rendering may still do, so that a template that loops or grows without end is an error.
 
+#include <cstddef>
 #include <cstdint>
 
 #include "absl/status/status.h"
@@ -21,6 +22,9 @@ class Budget {
     return absl::OkStatus();
   }
 
+  /// Before so many bytes are compared.
+  absl::Status Compare(size_t bytes) { return Step(static_cast<int64_t>(bytes / kBytesPerStep)); }
+
   /// Before `bytes` bytes are made.
   absl::Status Take(int64_t bytes) {
     if (bytes > bytes_)
@@ -31,6 +35,7 @@ class Budget {
   }
 
  private:
+  static constexpr size_t kBytesPerStep = 64;
   int64_t steps_max_, bytes_max_, steps_, bytes_;
 };
 

@@ -216,8 +216,9 @@ Result Join(const Value& value, const Arguments& arguments, Budget& budget) {
   return Value(std::move(out));
 }
 
-Result Length(const Value& value, const Arguments& arguments, Budget&) {
+Result Length(const Value& value, const Arguments& arguments, Budget& budget) {
   RETURN_IF_ERROR(Bind(arguments, {}).status());
+  if (value.is_string()) RETURN_IF_ERROR(budget.Compare(value.string().size()));
   ASSIGN_OR_RETURN(const int64_t length, LengthOf(value));
   return Value(length);
 }

@@ -42,12 +42,11 @@ absl::StatusOr<Value> FormatNow(const Arguments& arguments, const std::string& n
       return absl::UnimplementedError(absl::StrCat("%", format.substr(i + 1, 1), " of strftime_now is not supported"));
     }
   }
-  absl::CivilSecond second;
-  absl::CivilDay day;
-  if (!absl::ParseCivilTime(absl::StrCat(absl::string_view(now).substr(0, 10), "T",
-                                         now.size() > 11 ? absl::string_view(now).substr(11) : "00:00:00"),
-                            &second) ||
-      !absl::ParseCivilTime(absl::string_view(now).substr(0, 10), &day)) {
+  const std::string text = now.size() == 10   ? now + "T00:00:00"
+                           : now.size() == 19 ? absl::StrCat(now.substr(0, 10), "T", now.substr(11))
+                                              : "";
+  absl::CivilSecond second;  // of which some texts are that have fewer digits
+  if (!absl::ParseCivilTime(text, &second) || absl::FormatCivilTime(second) != text) {
     return absl::InvalidArgumentError(absl::StrCat("the date \"", now, "\" is not YYYY-MM-DD or YYYY-MM-DD HH:MM:SS"));
   }
   const absl::TimeZone zone = absl::UTCTimeZone();

@@ -20,6 +20,8 @@ constexpr size_t kJsonDepthMax = 64;
 // Builds values event by event, because a document of the library would keep the last of two keys.
 class ValueBuilder final : public nlohmann::json_sax<Json> {
  public:
+  explicit ValueBuilder(LargeNumbers large) : large_(large) {}
+
   absl::Status status;
   Value root;
 
@@ -27,11 +29,13 @@ class ValueBuilder final : public nlohmann::json_sax<Json> {
   bool boolean(bool value) override { return Put(value); }
   bool number_integer(number_integer_t value) override { return Put(Value(int64_t{value})); }
   bool number_unsigned(number_unsigned_t value) override {
-    if (value > static_cast<uint64_t>(std::numeric_limits<int64_t>::max())) return RefuseNumber(absl::StrCat(value));
+    if (value > static_cast<uint64_t>(std::numeric_limits<int64_t>::max())) {
+      return PutLarge(static_cast<double>(value), absl::StrCat(value));
+    }
     return Put(Value(static_cast<int64_t>(value)));
   }
   bool number_float(number_float_t value, const string_t& text) override {
-    return text.find_first_of(".eE") == string_t::npos ? RefuseNumber(text) : Put(value);
+    return text.find_first_of(".eE") == string_t::npos ? PutLarge(value, text) : Put(value);
   }
   bool string(string_t& value) override { return Put(Value(std::move(value))); }
   bool binary(binary_t&) override { return Fail("binary data"); }
@@ -61,7 +65,8 @@ class ValueBuilder final : public nlohmann::json_sax<Json> {
     if (status.ok()) status = absl::InvalidArgumentError(message);
     return false;
   }
-  bool RefuseNumber(const std::string& text) {
+  bool PutLarge(double value, const std::string& text) {
+    if (large_ == LargeNumbers::kRounded) return Put(value);
     return Fail(absl::StrCat("the number ", text, " is beyond 2^63; write it as a string"));
   }
   bool Open(bool is_object) {
@@ -85,13 +90,14 @@ class ValueBuilder final : public nlohmann::json_sax<Json> {
     return status.ok();
   }
 
+  const LargeNumbers large_;
   std::vector<Container> open_;
 };
 
 }  // namespace
 
-absl::StatusOr<Value> ParseJson(absl::string_view json) {
-  ValueBuilder builder;
+absl::StatusOr<Value> ParseJson(absl::string_view json, LargeNumbers large) {
+  ValueBuilder builder(large);
   const bool parsed = Json::sax_parse(json.begin(), json.end(), &builder);
   RETURN_IF_ERROR(builder.status);
   HOLDFAST_CHECK(parsed);  // whoever stops the parser says why

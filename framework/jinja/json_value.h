@@ -7,8 +7,10 @@
 
 namespace holdfast::jinja {
 
-/// InvalidArgument for what is not JSON or not UTF-8, nests deeper than 64, has a key twice in an object, or a whole
-/// number beyond 2^63.
-absl::StatusOr<Value> ParseJson(absl::string_view json);
+/// Of whole numbers beyond 2^63. Rounded: to a double.
+enum class LargeNumbers { kRefused, kRounded };
+
+/// InvalidArgument for what is not JSON or not UTF-8, nests deeper than 64, or has a key twice in an object.
+absl::StatusOr<Value> ParseJson(absl::string_view json, LargeNumbers large = LargeNumbers::kRefused);
 
 }  // namespace holdfast::jinja

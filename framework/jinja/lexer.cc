@@ -287,9 +287,14 @@ absl::Status Locate(const absl::Status& status, absl::string_view source, size_t
   const auto number = std::count(before.begin(), before.end(), '\n') + 1;
   const int64_t column = CountCharacters(source.substr(begin, position - begin)) + 1;
   // Of a long line, what is around the place.
-  const size_t shown = position - begin < kLineBytesShown / 2 ? 0 : position - begin - kLineBytesShown / 2;
-  return absl::Status(status.code(), absl::StrCat("line ", number, ", column ", column, ": ", status.message(),
-                                                  "; the line: ", line.substr(shown, kLineBytesShown)));
+  const auto whole = [&](size_t at) {  // where the next character begins
+    while (at < line.size() && (static_cast<uint8_t>(line[at]) & 0xc0) == 0x80) ++at;
+    return std::min(at, line.size());
+  };
+  const size_t shown = whole(position - begin < kLineBytesShown / 2 ? 0 : position - begin - kLineBytesShown / 2);
+  return absl::Status(status.code(),
+                      absl::StrCat("line ", number, ", column ", column, ": ", status.message(),
+                                   "; the line: ", line.substr(shown, whole(shown + kLineBytesShown) - shown)));
 }
 
 }  // namespace holdfast::jinja

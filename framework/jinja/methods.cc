@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "framework/base/status.h"
 #include "framework/jinja/operators.h"
+#include "framework/jinja/search.h"
 #include "framework/jinja/unicode.h"
 
 namespace holdfast::jinja {
@@ -64,7 +65,7 @@ std::vector<absl::string_view> SplitAt(absl::string_view text, absl::string_view
   std::vector<absl::string_view> parts;
   size_t begin = 0;
   while (count-- != 0) {
-    const size_t end = text.find(separator, begin);
+    const size_t end = FindIn(text, separator, begin);
     if (end == absl::string_view::npos) break;
     parts.push_back(text.substr(begin, end - begin));
     begin = end + separator.size();
@@ -106,6 +107,8 @@ Result Split(const StringCall& call, bool from_right) {
   }
   ASSIGN_OR_RETURN(const absl::string_view separator, StringOf(*bound[0], "what a string is split at"));
   if (separator.empty()) return absl::InvalidArgumentError("a string cannot be split at an empty one");
+  const SearchFrom from = from_right ? SearchFrom::kRight : SearchFrom::kLeft;
+  RETURN_IF_ERROR(StepForSearch(call.text, separator, from, call.budget));
   return ListOf(from_right ? SplitAtFromRight(call.text, separator, count) : SplitAt(call.text, separator, count),
                 call.budget);
 }
@@ -198,7 +201,8 @@ Result FindPart(const StringCall& call, bool from_right) {
   ASSIGN_OR_RETURN(const auto bound, Bind(call.arguments, {"sub"}, 1));
   ASSIGN_OR_RETURN(const absl::string_view part, StringOf(*bound[0], "what is looked for"));
   const absl::string_view text = call.text;
-  const size_t at = from_right ? text.rfind(part) : text.find(part);
+  RETURN_IF_ERROR(StepForSearch(text, part, from_right ? SearchFrom::kRight : SearchFrom::kLeft, call.budget));
+  const size_t at = from_right ? text.rfind(part) : FindIn(text, part);
   return Value(at == absl::string_view::npos ? int64_t{-1} : CountCharacters(text.substr(0, at)));
 }
 Result Find(const StringCall& call) { return FindPart(call, false); }
@@ -208,6 +212,7 @@ Result CountParts(const StringCall& call) {
   ASSIGN_OR_RETURN(const auto bound, Bind(call.arguments, {"sub"}, 1));
   ASSIGN_OR_RETURN(const absl::string_view part, StringOf(*bound[0], "what is counted"));
   if (part.empty()) return Value(CountCharacters(call.text) + 1);
+  RETURN_IF_ERROR(StepForSearch(call.text, part, SearchFrom::kLeft, call.budget));
   return Value(static_cast<int64_t>(SplitAt(call.text, part, -1).size()) - 1);
 }
 
@@ -295,10 +300,11 @@ bool IsOneOf(absl::string_view name, const std::array<absl::string_view, kCount>
   return std::find(names.begin(), names.end(), name) != names.end();
 }
 
-Result CallDictMethod(const Value& owner, absl::string_view name, const Arguments& arguments) {
+Result CallDictMethod(const Value& owner, absl::string_view name, const Arguments& arguments, Budget& budget) {
   const Dict& dict = owner.dict();
   if (name == "get") {
     ASSIGN_OR_RETURN(const auto bound, Bind(arguments, {"key", "default"}, 1));
+    if (bound[0]->is_string()) RETURN_IF_ERROR(budget.Compare(bound[0]->string().size()));
     const Value* const found = dict.Find(*bound[0]);
     if (found != nullptr) return *found;
     return bound[1] == nullptr ? Value() : *bound[1];
@@ -350,7 +356,7 @@ absl::StatusOr<Value> CallMethod(const Method& method, const Arguments& argument
         absl::StrCat(method.name, " would change a ", owner.type_name(), ", which a template may not"));
   } else if (owner.is_dict() && method.name != "fromkeys") {
     RETURN_IF_ERROR(budget.Take(static_cast<int64_t>(owner.dict().size() * 4 * sizeof(Value))));
-    return CallDictMethod(owner, method.name, arguments);
+    return CallDictMethod(owner, method.name, arguments, budget);
   } else if (!owner.is_dict()) {
     return CallListMethod(owner, method.name, arguments, budget);
   }
@@ -363,8 +369,9 @@ absl::StatusOr<std::string> ReplaceAll(absl::string_view text, absl::string_view
   std::string out;
   if (count < 0) count = std::numeric_limits<int64_t>::max();
   RETURN_IF_ERROR(budget.Take(static_cast<int64_t>(text.size())));
+  RETURN_IF_ERROR(StepForSearch(text, from, SearchFrom::kLeft, budget));
   while (count > 0) {
-    const size_t at = text.find(from);
+    const size_t at = FindIn(text, from);
     if (at == absl::string_view::npos) break;
     RETURN_IF_ERROR(budget.Take(static_cast<int64_t>(to.size() + 1)));
     absl::StrAppend(&out, text.substr(0, at), to);

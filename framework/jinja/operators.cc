@@ -4,17 +4,16 @@
 #include <cmath>
 #include <limits>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "framework/base/status.h"
 #include "framework/jinja/methods.h"
 #include "framework/jinja/objects.h"
+#include "framework/jinja/search.h"
 #include "framework/jinja/unicode.h"
 
 namespace holdfast::jinja {
 namespace {
 
-constexpr int64_t kBytesPerStep = 64;       // that a step may compare or search
 constexpr int64_t kBytesPerCharacter = 96;  // as a value by itself
 
 absl::Status Beyond() { return absl::OutOfRangeError("a whole number beyond 2^63"); }
@@ -61,7 +60,7 @@ absl::StatusOr<int> OrderOf(const Value& left, const Value& right, Budget& budge
   if (left.is_undefined() || right.is_undefined()) return UndefinedError(left.is_undefined() ? left : right);
   if (left.is_number() && right.is_number()) return OrderOfNumbers(left, right);
   if (left.is_string() && right.is_string()) {
-    RETURN_IF_ERROR(budget.Step(static_cast<int64_t>(left.string().size()) / kBytesPerStep));
+    RETURN_IF_ERROR(budget.Compare(left.string().size()));
     const int order = left.string().compare(right.string());
     return order < 0 ? -1 : order > 0 ? 1 : 0;
   }
@@ -82,10 +81,13 @@ absl::StatusOr<bool> Contains(const Value& container, const Value& wanted, Budge
   if (container.is_string()) {
     if (wanted.is_undefined()) return UndefinedError(wanted);
     ASSIGN_OR_RETURN(const absl::string_view part, StringOf(wanted, "what is looked for in a string"));
-    RETURN_IF_ERROR(budget.Step(static_cast<int64_t>(container.string().size()) / kBytesPerStep));
-    return absl::StrContains(container.string(), part);
+    RETURN_IF_ERROR(StepForSearch(container.string(), part, SearchFrom::kLeft, budget));
+    return FindIn(container.string(), part) != absl::string_view::npos;
   }
-  if (container.is_dict()) return container.dict().Find(wanted) != nullptr;
+  if (container.is_dict()) {
+    if (wanted.is_string()) RETURN_IF_ERROR(budget.Compare(wanted.string().size()));
+    return container.dict().Find(wanted) != nullptr;
+  }
   ASSIGN_OR_RETURN(const Items items, ItemsOf(container, budget));
   for (const Value& item : items) {
     ASSIGN_OR_RETURN(const bool equal, AreEqual(item, wanted, budget));
@@ -251,6 +253,7 @@ absl::StatusOr<std::optional<Value>> ElementAt(const Value& owner, int64_t index
 
 absl::StatusOr<std::optional<Value>> FindItem(const Value& owner, const Value& key, Budget& budget) {
   if (owner.is_dict()) {
+    if (key.is_string()) RETURN_IF_ERROR(budget.Compare(key.string().size()));
     const Value* const found = owner.dict().Find(key);
     return found == nullptr ? std::optional<Value>() : *found;
   }
@@ -287,7 +290,7 @@ absl::StatusOr<bool> AreEqual(const Value& left, const Value& right, Budget& bud
   RETURN_IF_ERROR(budget.Step());
   if (left.is_number() && right.is_number()) return OrderOfNumbers(left, right) == 0;
   if (left.is_string() && right.is_string()) {
-    RETURN_IF_ERROR(budget.Step(static_cast<int64_t>(left.string().size()) / kBytesPerStep));
+    RETURN_IF_ERROR(budget.Compare(left.string().size()));
     return left.string() == right.string();
   }
   if (left.is_undefined() && right.is_undefined()) return true;

@@ -146,7 +146,7 @@ class JsonWriter {
     if (found != absl::string_view::npos) {
       out_.push_back('\\');
       out_.push_back(kLetters[found]);
-    } else if (code < 0x20 || (style_.ensure_ascii && code > 0x7e && code < 0x10000 && code != 0x7f)) {
+    } else if (code < 0x20 || (style_.ensure_ascii && code > 0x7e && code < 0x10000)) {
       absl::StrAppendFormat(&out_, "\\u%04x", static_cast<uint32_t>(code));
     } else if (style_.ensure_ascii && code >= 0x10000) {
       const uint32_t offset = code - 0x10000;

@@ -56,7 +56,7 @@ Character LastCharacter(absl::string_view text) {
 }
 
 template <typename Predicate>
-absl::string_view StripLeftWhile(absl::string_view text, Predicate strips) {
+absl::string_view StripLeftWhile(absl::string_view text, const Predicate& strips) {
   while (!text.empty()) {
     const Character first = FirstCharacter(text);
     if (!strips(first.code)) break;
@@ -66,7 +66,7 @@ absl::string_view StripLeftWhile(absl::string_view text, Predicate strips) {
 }
 
 template <typename Predicate>
-absl::string_view StripRightWhile(absl::string_view text, Predicate strips) {
+absl::string_view StripRightWhile(absl::string_view text, const Predicate& strips) {
   while (!text.empty()) {
     const Character last = LastCharacter(text);
     if (!strips(last.code)) break;
@@ -75,14 +75,22 @@ absl::string_view StripRightWhile(absl::string_view text, Predicate strips) {
   return text;
 }
 
-bool Holds(absl::string_view characters, char32_t code) {
-  while (!characters.empty()) {
-    const Character first = FirstCharacter(characters);
-    if (first.code == code) return true;
-    characters.remove_prefix(first.bytes);
+/// The characters of a text, to be asked for.
+class CharacterSet {
+ public:
+  explicit CharacterSet(absl::string_view characters) {
+    while (!characters.empty()) {
+      const Character first = FirstCharacter(characters);
+      codes_.push_back(first.code);
+      characters.remove_prefix(first.bytes);
+    }
+    std::sort(codes_.begin(), codes_.end());
   }
-  return false;
-}
+  bool operator()(char32_t code) const { return std::binary_search(codes_.begin(), codes_.end(), code); }
+
+ private:
+  std::vector<char32_t> codes_;
+};
 
 template <size_t kRuns, size_t kSpecials>
 absl::StatusOr<char32_t> Mapped(char32_t code, const CaseRun (&runs)[kRuns], const char32_t (&specials)[kSpecials][2]) {
@@ -146,11 +154,11 @@ bool IsSpace(char32_t code) { return IsIn(kSpaces, code); }
 
 absl::string_view StripLeft(absl::string_view text) { return StripLeftWhile(text, IsSpace); }
 absl::string_view StripLeft(absl::string_view text, absl::string_view characters) {
-  return StripLeftWhile(text, [&](char32_t code) { return Holds(characters, code); });
+  return StripLeftWhile(text, CharacterSet(characters));
 }
 absl::string_view StripRight(absl::string_view text) { return StripRightWhile(text, IsSpace); }
 absl::string_view StripRight(absl::string_view text, absl::string_view characters) {
-  return StripRightWhile(text, [&](char32_t code) { return Holds(characters, code); });
+  return StripRightWhile(text, CharacterSet(characters));
 }
 
 std::vector<absl::string_view> SplitLines(absl::string_view text) {

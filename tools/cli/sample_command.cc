@@ -125,6 +125,7 @@ absl::StatusOr<SampleCommand::Start> SampleCommand::StartOf(const SavedModel& sa
     ASSIGN_OR_RETURN(const TokenizerSettings settings, ReadTokenizerSettings(saved.directory));
     RETURN_IF_ERROR(CheckPrefix(settings, saved.config.vocab_size));
     start.prefix = settings.prefix;
+    start.ends.insert(start.ends.end(), settings.ends.begin(), settings.ends.end());
     ASSIGN_OR_RETURN(const std::optional<int32_t> end, EndOfText(*saved.tokenizer, settings));
     if (end.has_value()) start.ends.push_back(*end);
     return start;
@@ -141,6 +142,8 @@ absl::StatusOr<SampleCommand::Start> SampleCommand::StartOf(const SavedModel& sa
     conversation.messages.push_back(std::move(message));
     ASSIGN_OR_RETURN(text, opened.Render(conversation, /*add_generation_prompt=*/true));
   }
+  const std::vector<int32_t>& ends = opened.ends();
+  start.ends.insert(start.ends.end(), ends.begin(), ends.end());
   if (opened.end_of_text().has_value()) start.ends.push_back(*opened.end_of_text());
   return start;
 }

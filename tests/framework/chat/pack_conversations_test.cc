@@ -30,7 +30,9 @@ class PackConversationsTest : public ::testing::Test {
     const std::string tokenizer = std::string(HOLDFAST_SOURCE_DIR) + "/tests/framework/data/golden/";
     std::filesystem::create_directory(directory_ / "tokenizer");
     std::filesystem::copy_file(tokenizer + "tokenizer_llama3_style.json", directory_ / "tokenizer/tokenizer.json");
-    WriteText(directory_ / "tokenizer/tokenizer_config.json", "{}");
+    // As transformers writes it where no length was set.
+    WriteText(directory_ / "tokenizer/tokenizer_config.json",
+              R"({"model_max_length": 1000000000000000019884624838656})");
     WriteText(directory_ / "tokenizer/chat_template.jinja", kTemplate);
   }
 

@@ -74,6 +74,19 @@ TEST(Errors, ShowTheLineAndWhere) {
   EXPECT_THAT(MessageOf("{{ raise_exception('no system role') }}"), HasSubstr("the template says: no system role"));
   EXPECT_THAT(MessageOf("{% include 'x' %}"), HasSubstr("{% include %} is not in the subset"));
   EXPECT_THAT(MessageOf("{{ strftime_now('%Y') }}"), HasSubstr("has to be given"));
+  for (const char* date : {"24-01-01", "2024-07-05x", "2024-7-5", "2024-07-05 13:04", "2024-02-30"}) {
+    EXPECT_THAT(MessageOf("{{ strftime_now('%Y') }}", {.now = date}), HasSubstr("is not YYYY-MM-DD")) << date;
+  }
+  std::string accents;
+  for (int i = 0; i < 500; ++i) accents += "é";
+  for (const char* shift : {"", "a"}) {  // one of them cuts where a character has begun
+    EXPECT_NO_THROW(Json(MessageOf(shift + accents + "{{ n|nope }}" + accents)).dump()) << "no UTF-8";
+  }
+}
+
+TEST(Semantics, DeleteIsEscapedAsPythonDoes) {
+  EXPECT_EQ(RenderText("{{ '\x7f'|tojson(ensure_ascii=true) }}")->text, "\"\\u007f\"");
+  EXPECT_EQ(RenderText("{{ '\x7f'|tojson }}")->text, "\"\x7f\"");
 }
 
 TEST(Bounds, EndTemplatesThatLoopOrGrow) {
@@ -95,6 +108,23 @@ TEST(Bounds, EndTemplatesThatLoopOrGrow) {
   std::string sum = "{{ 1";
   for (int i = 0; i < 5000; ++i) sum += " + 1";
   EXPECT_THAT(MessageOf(sum + " }}"), HasSubstr("more than 200 operations"));
+}
+
+// With the budget that everybody has, each within a second or two.
+TEST(Bounds, OfWhatIsSearchedAndCompared) {
+  for (const char* slow :
+       {"{% set a='a'*2000000 %}{% set b='a'*1000000~'b' %}{% for i in range(9999) %}{{ b in a }}{% endfor %}",
+        "{{ ('a'*2000000).rfind('a'*1000000~'b') }}", "{{ ('a'*2000000).rsplit('b'~'a'*1000000) }}",
+        "{% set a='é'*10000000 %}{% for i in range(1000) %}{% set q = a|length %}{% endfor %}",
+        "{% set a='a'*1000000 %}{% for i in range(100000) %}{% set q = {}[a] %}{% endfor %}",
+        "{% set a='a'*1000000 %}{% for i in range(100000) %}{% set q = {}.get(a) %}{% endfor %}",
+        "{% set a='a'*1000000 %}{% for i in range(100000) %}{% set q = a in {} %}{% endfor %}"}) {
+    EXPECT_THAT(MessageOf(slow), ::testing::AnyOf(HasSubstr("more than 20000000 steps"), HasSubstr("does it grow")))
+        << slow;
+  }
+  const auto stripped = RenderText("{{ ('a'*2000000).strip('b'*1000000~'a') ~ ('ab'*300000).find('ba'*200000~'b') }}");
+  ASSERT_TRUE(stripped.ok()) << stripped.status();
+  EXPECT_EQ(stripped->text, "1");
 }
 
 TEST(Generation, SpansAreWhatTheBlocksWrote) {

@@ -1,0 +1,71 @@
+// What a tokenizer's directory says besides its template, and templates that end every text.
+
+#include "framework/chat/chat_template.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+#include "framework/chat/conversation.h"
+#include "tests/framework/data/token_test_files.h"
+
+namespace holdfast {
+namespace {
+
+using ::testing::ElementsAre;
+
+class ChatTemplateTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    const std::string golden = std::string(HOLDFAST_SOURCE_DIR) + "/tests/framework/data/golden/";
+    std::filesystem::copy_file(golden + "tokenizer_llama3_style.json", directory_ / "tokenizer.json");
+    WriteText(directory_ / "tokenizer_config.json", R"({"eos_token": "<|endoftext|>"})");
+    WriteText(directory_ / "chat_template.jinja", "{{ 'x' }}");
+  }
+  ChatTemplate Open(ChatOptions::Learn learn = ChatOptions::Learn::kAllTurns) {
+    auto opened = ChatTemplate::Open(directory_ / "", {.learn = learn});
+    EXPECT_TRUE(opened.ok()) << opened.status();
+    return *std::move(opened);
+  }
+  static std::string Learned(const ChatTemplate& chat, const std::string& line) {
+    const auto encoded = chat.Encode(*ParseConversation(line));
+    if (!encoded.ok()) return std::string(encoded.status().message());
+    std::string text;
+    for (size_t i = 0; i < encoded->tokens.size(); ++i) {
+      if (encoded->learned[i] != 0) text += chat.tokenizer().Decode({encoded->tokens[i]});
+    }
+    return text;
+  }
+
+  TemporaryDirectory directory_;
+};
+
+// As Phi-3's, in TRL's form.
+TEST_F(ChatTemplateTest, OneThatMarksTurnsAndEndsEveryTextTellsTheLastTurn) {
+  WriteText(directory_ / "chat_template.jinja",
+            "{% for m in messages %}{{ m.role[0] }}:{% if m.role == 'assistant' %}{% generation %}{{ m.content }}|"
+            "{% endgeneration %}{% else %}{{ m.content }}|{% endif %}{% endfor %}"
+            "{% if not add_generation_prompt %}{{ eos_token }}{% endif %}");
+  const std::string turns = R"({"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"},
+                                             {"role": "user", "content": "c"}, {"role": "assistant", "content": "d"}]})";
+  EXPECT_EQ(Learned(Open(), turns), "b|d|");
+  EXPECT_EQ(Learned(Open(ChatOptions::Learn::kLastTurn), turns), "d|");
+  EXPECT_EQ(Learned(Open(), R"({"prompt": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"},
+                                           {"role": "user", "content": "c"}],
+                                "completion": [{"role": "assistant", "content": "d"}]})"),
+            "d|");
+}
+
+TEST_F(ChatTemplateTest, EndsAreThoseOfTheGenerationSettings) {
+  EXPECT_TRUE(Open().ends().empty());
+  WriteText(directory_ / "generation_config.json", R"({"eos_token_id": 7})");
+  EXPECT_THAT(Open().ends(), ElementsAre(7));
+  WriteText(directory_ / "generation_config.json", R"({"eos_token_id": [3, -1, "x", 4294967296, 9]})");
+  EXPECT_THAT(Open().ends(), ElementsAre(3, 9));
+  WriteText(directory_ / "generation_config.json", R"({"eos_token_id": null})");
+  EXPECT_TRUE(Open().ends().empty());
+}
+
+}  // namespace
+}  // namespace holdfast

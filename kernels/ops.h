@@ -10,7 +10,10 @@
 //   - Of Gemm on a GPU a row may depend on the number of rows, which choose cuBLASLt's algorithm; training always has
 //     those of a microbatch.
 //   - Accumulation is in fp32 at least; bf16 is storage. Rounding to bf16 is to nearest even.
-//   - Nothing is allocated or thrown. Arguments are the caller's duty; tests/kernels states the supported range.
+//   - Results go to the caller's memory. Working memory comes from the executor or the GPU's queue, small lists (of
+//     tasks, of kinds of product) from the heap. Only std::bad_alloc is thrown; a GPU's failures are its stream's to
+//     report.
+//   - Arguments are the caller's duty; tests/kernels states the supported range.
 //
 // Shapes in comments: R rows (tokens = B * T), C hidden size, V vocabulary, H query heads, G key/value heads, D head
 // size. A `Matrix` may be fp32 or bf16 unless its comment says otherwise; all activations of one call have the same
@@ -38,7 +41,7 @@ namespace holdfast::kernels {
 struct GemmArgs {
   ConstMatrix a;  ///< (M, K), or (K, M) if transpose_a
   bool transpose_a = false;
-  ConstMatrix b;  ///< (K, N), or (N, K) if transpose_b
+  ConstMatrix b;  ///< (K, N), or (N, K) if transpose_b; its dtype may be another than a's
   bool transpose_b = false;
   Matrix c;                     ///< (M, N); must not overlap a or b
   bool accumulate = false;      ///< add to what c holds; rounded once

@@ -281,6 +281,24 @@ void CheckArithmetic(const TrainConfig& train, Violations* violations) {
                          "a GPU has an arithmetic of its own; leave it out or set train.device to cpu"});
 }
 
+/// What kernels/cuda/norm.cu takes.
+void CheckNormOnGpu(const Config& config, Violations* violations) {
+  constexpr int64_t kMaxColumns = 8192;
+  const ModelConfig& model = config.model;
+  if (config.train.device == DeviceKind::kCpu) return;
+  if (model.hidden_size > kMaxColumns) {
+    violations->push_back({{"model.hidden_size", "train.device"},
+                           absl::StrCat("on a GPU a norm has ", kMaxColumns, " values at most, not ", model.hidden_size,
+                                        "; set it lower, or train.device to cpu")});
+  }
+  const int64_t joint = model.num_heads * model.head_dim;
+  if (model.qk_norm && model.qk_norm_joint && joint > kMaxColumns) {
+    violations->push_back({{"model.qk_norm_joint", "train.device"},
+                           absl::StrCat("on a GPU a norm has ", kMaxColumns, " values at most, not the ", joint,
+                                        " of all heads; set it to false, or train.device to cpu")});
+  }
+}
+
 void CheckTransport(const Config& config, Violations* violations) {
   if (config.parallel.transport == Transport::kNccl && config.train.device != DeviceKind::kCuda) {
     violations->push_back({{"parallel.transport", "train.device"},
@@ -418,6 +436,7 @@ std::vector<Violation> ValidateConfig(const Config& config) {
   Violations violations;
   CheckHeads(config.model, &violations);
   CheckNorms(config.model, &violations);
+  CheckNormOnGpu(config, &violations);
   CheckExperts(config.model, &violations);
   CheckRope(config.model, &violations);
   CheckParametrization(config.model, &violations);

@@ -17,7 +17,7 @@ using Words = hn::Vec<EightU32>;
 using EightI32 = hn::FixedTag<int32_t, 8>;
 
 /// ln u for u in (0, 1]: 2^k m with m in [sqrt(1/2), sqrt(2)), ln m = 2 atanh(s) with s = (m - 1) / (m + 1). The series
-/// is cut after s^9, below 1e-9 relative.
+/// is cut after s^9, 2e-9 relative at most.
 HWY_INLINE EightLanes LogUnit(EightLanes u) {
   const Eight d;
   const EightI32 di;

@@ -8,11 +8,6 @@
 namespace holdfast::kernels {
 namespace {
 
-/// a = 2 sqrt(2/pi) (x + 0.044715 x^3): gelu(x) = x sigmoid(a).
-__device__ __forceinline__ float GeluSigmoid(float x) {
-  return Sigmoid(fmaf(x * x * x, 0.044715f, x) * 1.5957691216057308f);
-}
-
 /// s + x s (1 - s) a'(x) with s = sigmoid(a).
 __device__ __forceinline__ float GeluDerivative(float x) {
   const float x2 = x * x;
@@ -31,7 +26,7 @@ __global__ void GeluForwardKernel(Rows<T> out, Rows<const T> in, Tile tile) {
   at.ForStores([&](int k, int64_t row) {
     float y[n];
 #pragma unroll
-    for (int i = 0; i < n; ++i) y[i] = x[k][i] * GeluSigmoid(x[k][i]);
+    for (int i = 0; i < n; ++i) y[i] = Gelu(x[k][i]);
     StorePacket<whole>(out[row] + at.col(), y, at.count());
   });
 }

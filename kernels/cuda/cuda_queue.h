@@ -18,7 +18,6 @@ class CudaQueue {
   virtual ~CudaQueue() = default;
 
   virtual CUstream_st* stream() const = 0;
-  virtual int num_multiprocessors() const = 0;
 
   /// At least `bytes` of device memory, 256-byte aligned, undefined, for work queued until the next call. Null, and
   /// Fail was called, if there is none; an operation then queues nothing.

@@ -12,7 +12,8 @@
 #include "kernels/cuda/gemm.h"
 #include "kernels/cuda/gemm_finish.h"
 #include "kernels/cuda/gemm_plan.h"
-#include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/packet.cuh"
+#include "kernels/cuda/tile.cuh"
 
 namespace holdfast::kernels {
 namespace {
@@ -26,17 +27,48 @@ __global__ void RoundKernel(Bf16* out, const float* in, int64_t n) {
   if (i < n) out[i] = FromFloat<Bf16>(in[i]);
 }
 
+constexpr int kWidened = 4;  // values of a packet: 16 bytes of fp32
+
+template <bool whole>
+__global__ void WidenKernel(Rows<float> out, Rows<const Bf16> in, Tile tile) {
+  const TileThread at(tile);
+  if (at.is_empty()) return;
+  Values<Bf16, kWidened> x[kTileRows];
+  at.ForLoads([&](int k, int64_t row) { x[k] = LoadPacket<whole, kWidened>(in[row] + at.col(), at.count()); });
+  at.ForStores([&](int k, int64_t row) {
+    float y[kWidened];
+    ToFloats(y, x[k]);
+    StorePacket<whole>(out[row] + at.col(), y, at.count());
+  });
+}
+
+/// The matrices as they are multiplied. cuBLASLt takes two of one type only, so beside a fp32 one a fp32 copy takes the
+/// place of a bf16 one, with rows that begin at multiples of 16 bytes.
+struct Operands {
+  ConstMatrix a, b;
+  size_t copy_bytes = 0;
+
+  /// `memory` has copy_bytes; null to describe the copy only.
+  explicit Operands(const GemmArgs& args, void* memory = nullptr) : a(args.a), b(args.b) {
+    if (a.dtype == b.dtype) return;
+    ConstMatrix& copy = a.dtype == DType::kBF16 ? a : b;
+    copy = {memory, DType::kF32, copy.rows, copy.cols, (copy.cols + kWidened - 1) / kWidened * kWidened};
+    copy_bytes = AlignUp(static_cast<size_t>(copy.rows * copy.stride) * sizeof(float));
+  }
+};
+
 int64_t DepthOf(const GemmArgs& args) { return args.transpose_a ? args.a.rows : args.a.cols; }
 
 /// The product into `c`, with nothing done to it but adding, if it is args.c.
 GemmShape ShapeOfProduct(const GemmArgs& args, const ConstMatrix& c) {
+  const Operands operands(args);
   GemmShape shape;
   shape.m = c.rows, shape.n = c.cols, shape.k = DepthOf(args);
   shape.transpose_a = args.transpose_a, shape.transpose_b = args.transpose_b;
-  shape.in = args.a.dtype, shape.out = c.dtype;
+  shape.in = operands.a.dtype, shape.out = c.dtype;
   shape.accumulate = args.accumulate && c.data == args.c.data;
-  shape.a_stride = args.a.stride, shape.b_stride = args.b.stride, shape.c_stride = c.stride;
-  shape.a_alignment = GemmAlignmentOf(args.a.data), shape.b_alignment = GemmAlignmentOf(args.b.data);
+  shape.a_stride = operands.a.stride, shape.b_stride = operands.b.stride, shape.c_stride = c.stride;
+  shape.a_alignment = GemmAlignmentOf(operands.a.data), shape.b_alignment = GemmAlignmentOf(operands.b.data);
   shape.c_alignment = GemmAlignmentOf(c.data);
   return shape;
 }
@@ -178,12 +210,28 @@ class CublasLtGemm final : public CudaGemm {
     return &plan;
   }
 
+  /// With the copy, if there is one, at `memory`, where this fills it.
+  Operands OfOneType(const GemmArgs& args, void* memory) {
+    const Operands operands(args, memory);
+    if (operands.copy_bytes == 0) return operands;
+    const bool copies_a = args.a.dtype == DType::kBF16;
+    const ConstMatrix& in = copies_a ? args.a : args.b;
+    const Rows<float> to{static_cast<float*>(memory), (copies_a ? operands.a : operands.b).stride};
+    const auto from = RowsOf<const Bf16>(in);
+    const Tile tile = TileOf(in.rows, in.cols, kWidened);
+    WithFlag(AllWhole<kWidened>(in.cols, to, from),
+             [&](auto whole) { Launch(queue_, "Gemm", tile.grid(), WidenKernel<whole.value>, to, from, tile); });
+    return operands;
+  }
+
   bool RunFused(GemmPlan& plan, const GemmArgs& args) {
     const bool round_bias = args.bias != nullptr && args.c.dtype == DType::kBF16;
     const size_t bias_bytes = round_bias ? AlignUp(static_cast<size_t>(args.c.cols) * sizeof(Bf16)) : 0;
-    auto* const scratch = static_cast<char*>(queue_.Scratch(bias_bytes + kGemmWorkspaceBytes));
+    auto* const scratch =
+        static_cast<char*>(queue_.Scratch(bias_bytes + kGemmWorkspaceBytes + Operands(args).copy_bytes));
     if (scratch == nullptr) return false;
-    GemmPointers at = {args.a.data, args.b.data, args.c.data};
+    const Operands operands = OfOneType(args, scratch + bias_bytes + kGemmWorkspaceBytes);
+    GemmPointers at = {operands.a.data, operands.b.data, args.c.data};
     at.vector = args.a_sums != nullptr ? args.a_sums : args.bias;
     at.aux = args.gelu_input.data != nullptr ? args.gelu_input.data : args.pre_gelu.data;
     if (round_bias) {
@@ -261,14 +309,16 @@ class CublasLtGemm final : public CudaGemm {
       sums = {nullptr, DType::kF32, args.c.rows, args.c.cols, args.c.cols};
       sums_bytes = AlignUp(static_cast<size_t>(sums.rows * sums.cols) * sizeof(float));
     }
-    auto* const scratch = static_cast<char*>(queue_.Scratch(sums_bytes + kGemmWorkspaceBytes));
+    auto* const scratch =
+        static_cast<char*>(queue_.Scratch(sums_bytes + kGemmWorkspaceBytes + Operands(args).copy_bytes));
     if (scratch == nullptr) return;
+    const Operands operands = OfOneType(args, scratch + sums_bytes + kGemmWorkspaceBytes);
     if (sums_bytes > 0) sums.data = scratch;
     GemmPlan* plan = Find(ShapeOfProduct(args, sums));
     if (!plan->runnable()) return queue_.Fail("Gemm", "cuBLASLt has no algorithm for this product");
     const auto run = [&] {
       return Succeeded(
-          plan->Run(handle_, {args.a.data, args.b.data, sums.data}, scratch + sums_bytes, queue_.stream()));
+          plan->Run(handle_, {operands.a.data, operands.b.data, sums.data}, scratch + sums_bytes, queue_.stream()));
     };
     if (IsToBeTuned(*plan)) Decide(*plan, FastestOf(*plan, run));
     if (!run()) return;

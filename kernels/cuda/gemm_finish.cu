@@ -1,6 +1,7 @@
 #include "kernels/cuda/elements.cuh"
 #include "kernels/cuda/gemm_finish.h"
 #include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/sigmoid.cuh"
 
 namespace holdfast::kernels {
 namespace {
@@ -29,12 +30,6 @@ struct AnyRows {
     }
   }
 };
-
-/// Tanh form (Hendrycks & Gimpel 2016, section 2).
-__device__ __forceinline__ float Gelu(float x) {
-  constexpr float kSqrt2OverPi = 0.7978845608028654f, kCubic = 0.044715f;
-  return 0.5f * x * (1.0f + tanhf(kSqrt2OverPi * fmaf(kCubic * x * x, x, x)));
-}
 
 __global__ void FinishKernel(AnyRows c, bool add_c, AnyRows pre_gelu, Rows<const float> sums, const float* bias,
                              bool gelu, int64_t n, int64_t blocks_of_row) {

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <string>
 #include <utility>
 
 #include "kernels/cuda/cuda_queue.h"
@@ -19,6 +20,24 @@ struct Grid {
 
 /// Blocks of `per_block` that hold `n`; 0 if there is nothing to do.
 inline unsigned Blocks(int64_t n, int64_t per_block) { return static_cast<unsigned>((n + per_block - 1) / per_block); }
+
+/// Bytes of shared memory that a block on the queue's GPU may have, in kernels that ask for it; 0 if the GPU does not
+/// say.
+inline size_t MaxSharedBytes(const CudaQueue& queue) {
+  queue.stream();  // makes its GPU the thread's
+  int device = 0, bytes = 0;
+  cudaGetDevice(&device);
+  cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
+  return static_cast<size_t>(bytes);
+}
+
+/// Why a kernel that asks for so much was not started.
+inline std::string LaunchFailure(const CudaQueue& queue, cudaError_t error, size_t shared_bytes) {
+  const size_t most = MaxSharedBytes(queue);
+  if (most == 0 || shared_bytes <= most) return cudaGetErrorString(error);
+  const auto kib = [](size_t bytes) { return std::to_string((bytes + 1023) / 1024) + " KiB"; };
+  return "a block of its kernel takes " + kib(shared_bytes) + " of shared memory, of which this GPU has " + kib(most);
+}
 
 /// Queues `kernel`; an empty grid is nothing to do. `operation` names it should it fail.
 template <typename... Expected, typename... Actual>
@@ -41,7 +60,7 @@ void Launch(CudaQueue& queue, const char* operation, const Grid& grid, void (*ke
   }
   if (error == cudaSuccess) return;
   cudaGetLastError();  // is reported here, and must not be taken for a failure of what comes next
-  queue.Fail(operation, cudaGetErrorString(error));
+  queue.Fail(operation, LaunchFailure(queue, error, grid.shared_bytes).c_str());
 }
 
 }  // namespace holdfast::kernels

@@ -1,5 +1,6 @@
-// Loss and gradient of a row of logits by one block. A row of up to 56 Ki logits is read from memory once and waits in
-// shared memory for its maximum and sum; a longer one is read twice, the second time in part from the L2 cache.
+// Loss and gradient of a row of logits by one block. A row that fits into the shared memory of a block (on Hopper some
+// 56 Ki logits) is read from memory once and waits there for its maximum and sum; a longer one is read twice, the
+// second time in part from the L2 cache. Both have the same bits.
 
 #include <cmath>
 
@@ -16,7 +17,7 @@ constexpr int kMaxThreads = 1024;
 constexpr int kLogits = 4;   // of a packet
 constexpr int kPackets = 4;  // that a thread has at once
 constexpr float kMinusInfinity = -INFINITY;
-constexpr int64_t kMaxCached = 56 << 10;
+constexpr size_t kOtherSharedBytes = 1 << 10;  // more than BlockReduce has
 
 template <typename T>
 struct CrossEntropyArgs {
@@ -154,7 +155,9 @@ void CudaOps::SoftmaxCrossEntropy(float* losses, Matrix d_logits, ConstMatrix lo
     using T = decltype(element);
     const auto gradient = RowsOf<T>(d_logits);
     const auto from = RowsOf<float>(logits);
-    const bool cached = d_logits.data != nullptr && logits.cols <= kMaxCached;
+    const int64_t packets = Blocks(logits.cols, kLogits);
+    const size_t row_bytes = static_cast<size_t>(packets) * kLogits * sizeof(float);
+    const bool cached = d_logits.data != nullptr && row_bytes + kOtherSharedBytes <= MaxSharedBytes(queue_);
     const CrossEntropyArgs<T> args = {.losses = losses,
                                       .d_logits = gradient,
                                       .logits = from,
@@ -162,10 +165,9 @@ void CudaOps::SoftmaxCrossEntropy(float* losses, Matrix d_logits, ConstMatrix lo
                                       .grad_scale = grad_scale,
                                       .cols = logits.cols,
                                       .cached = cached};
-    const int64_t packets = Blocks(logits.cols, kLogits);
     const Grid grid = {.blocks = Blocks(logits.rows, 1),
                        .threads = std::min<unsigned>(Blocks(packets, kWarpSize) * kWarpSize, kMaxThreads),
-                       .shared_bytes = cached ? static_cast<size_t>(packets) * kLogits * sizeof(float) : 0};
+                       .shared_bytes = cached ? row_bytes : 0};
     const bool is_aligned = logits.cols >= kLogits && IsAligned<kLogits>(gradient) && IsAligned<kLogits>(from);
     WithFlag(is_aligned, [&](auto aligned) {
       Launch(queue_, "SoftmaxCrossEntropy", grid, CrossEntropyKernel<T, aligned.value>, args);

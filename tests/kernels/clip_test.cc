@@ -1,4 +1,4 @@
-// Proves what values become between two limits, and which gradients pass.
+// Proves what values become between two limits, and which gradients pass, with the same bits for any number of threads.
 
 #include "tests/kernels/kernel_test_util.h"
 
@@ -38,6 +38,24 @@ TEST(Clip, LimitsValuesAndPassesGradientsOfThoseWithin) {
         EXPECT_TRUE(in.SameBits(out)) << "in place";
       }
     }
+  }
+}
+
+TEST(Clip, SameBitsForAnyThreadCount) {
+  const uint64_t seed = NewSeed();
+  for (const DType dtype : kDTypes) {
+    ExpectSameBitsForAnyThreadCount([&](TestOps& ops) {
+      Rng rng(seed);
+      TestMatrix in(dtype, 200, 515), out(dtype, 200, 515), gradient(dtype, 200, 515);  // seven tasks of 31 rows
+      in.Fill(rng);
+      gradient.Fill(rng);
+      ops->Clip(out.view(), in.view(), 0.75f);
+      ops->ClipBackward(gradient.view(), in.view(), 0.75f);
+      auto values = out.Values();
+      const auto gradients = gradient.Values();
+      values.insert(values.end(), gradients.begin(), gradients.end());
+      return values;
+    });
   }
 }
 

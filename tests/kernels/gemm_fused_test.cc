@@ -56,22 +56,24 @@ TEST(GemmFused, SumsTheColumnsOfA) {
   Rng rng(NewSeed());
   TestOps ops(2);
   for (const DType in : kDTypes) {
-    for (const DType out : {DType::kF32, in}) {
-      for (const int64_t k : {0, 1, 300}) {
-        Problem problem({.m = 50, .n = 70, .k = k, .transpose_a = true, .in = in, .out = out}, rng);
-        const std::vector<double> expected = problem.Expected();
-        std::vector<float> sums(50, NAN);
-        std::vector<double> expected_sums(50, 0.0);
-        for (int64_t i = 0; i < 50 * k; ++i) {
-          expected_sums[static_cast<size_t>(i % 50)] += static_cast<double>(problem.a.Get(i / 50, i % 50));
+    for (const DType in_b : kDTypes) {
+      for (const DType out : {DType::kF32, in}) {
+        for (const int64_t k : {0, 1, 300}) {
+          Problem problem({.m = 50, .n = 70, .k = k, .transpose_a = true, .in = in, .out = out, .in_b = in_b}, rng);
+          const std::vector<double> expected = problem.Expected();
+          std::vector<float> sums(50, NAN);
+          std::vector<double> expected_sums(50, 0.0);
+          for (int64_t i = 0; i < 50 * k; ++i) {
+            expected_sums[static_cast<size_t>(i % 50)] += static_cast<double>(problem.a.Get(i / 50, i % 50));
+          }
+          GemmArgs args = problem.Args();
+          args.a_sums = sums.data();
+          ops->Gemm(args);
+          const double typical = std::sqrt(static_cast<double>(k) + 1);
+          EXPECT_LE(MaxError(problem.out.Values(), expected, typical), Tolerance(k, out)) << problem.c.Name();
+          EXPECT_TRUE(problem.out.PaddingIntact());
+          EXPECT_LE(MaxError(sums, expected_sums, typical), Tolerance(k, DType::kF32)) << problem.c.Name();
         }
-        GemmArgs args = problem.Args();
-        args.a_sums = sums.data();
-        ops->Gemm(args);
-        const double typical = std::sqrt(static_cast<double>(k) + 1);
-        EXPECT_LE(MaxError(problem.out.Values(), expected, typical), Tolerance(k, out)) << problem.c.Name();
-        EXPECT_TRUE(problem.out.PaddingIntact());
-        EXPECT_LE(MaxError(sums, expected_sums, typical), Tolerance(k, DType::kF32)) << problem.c.Name();
       }
     }
   }

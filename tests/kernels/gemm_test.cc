@@ -27,6 +27,7 @@ TEST(GemmTest, RandomShapes) {
     c.transpose_a = rng() % 2;
     c.transpose_b = rng() % 2;
     c.in = kDTypes[rng() % 2];
+    c.in_b = kDTypes[rng() % 2];
     c.out = kDTypes[rng() % 2];
     c.accumulate = rng() % 2;
     c.bias = rng() % 2;
@@ -54,6 +55,36 @@ TEST(GemmTest, Epilogues) {
         ExpectCorrect(ops, c, rng);
         c.bias = false;
         ExpectCorrect(ops, c, rng);
+      }
+    }
+  }
+}
+
+// As the routers of layers with experts have it, whose weights and gradients are fp32 in a bf16 model.
+TEST(GemmTest, OperandsOfTwoTypes) {
+  Rng rng(NewSeed());
+  TestOps ops(2);
+  for (const bool a_is_bf16 : {true, false}) {
+    for (int transposes = 0; transposes < 4; ++transposes) {
+      for (const auto& [m, n, k] : {std::tuple<int64_t, int64_t, int64_t>{1, 1, 1},
+                                    {100, 8, 64},
+                                    {37, 65, 129},
+                                    {0, 4, 3},
+                                    {5, 0, 3},
+                                    {5, 4, 0}}) {
+        for (const bool aligned : {false, true}) {
+          Case c = {m, n, k, (transposes & 1) != 0, (transposes & 2) != 0, kDTypes[a_is_bf16 ? 1 : 0]};
+          c.in_b = kDTypes[a_is_bf16 ? 0 : 1];
+          c.a_gap = transposes;
+          c.aligned = aligned;
+          ExpectCorrect(ops, c, rng);
+          c.accumulate = true;
+          ExpectCorrect(ops, c, rng);
+          c.accumulate = false, c.bias = true, c.out = DType::kBF16;
+          ExpectCorrect(ops, c, rng);
+          c.gelu = c.keep_input = true;
+          ExpectCorrect(ops, c, rng);
+        }
       }
     }
   }
@@ -165,6 +196,8 @@ TEST(GemmTest, ARowDoesNotDependOnTheNumberOfRows) {
     ExpectRowsIndependent(ops, {.m = 300, .n = 50, .k = 600, .in = in}, rng);
     ExpectRowsIndependent(ops, {.m = 300, .n = 50, .k = 600, .transpose_b = true, .in = in}, rng);
     ExpectRowsIndependent(ops, {.m = 300, .n = 50, .k = 600, .transpose_a = true, .in = in}, rng);
+    const DType other = in == DType::kF32 ? DType::kBF16 : DType::kF32;
+    ExpectRowsIndependent(ops, {.m = 300, .n = 50, .k = 600, .transpose_b = true, .in = in, .in_b = other}, rng);
     // As sampling has them; where k fills whole cache lines, a single row goes another way.
     for (int i = 0; i < 10; ++i) {
       const int epilogue = i % 5;

@@ -3,9 +3,11 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -20,13 +22,19 @@ struct Case {
   bool accumulate = false, bias = false, gelu = false, keep_input = false;
   int64_t a_gap = 3;     ///< values between the rows of A
   bool aligned = false;  ///< instead, rows of all matrices begin at multiples of 16 bytes, as a model's do
+  std::optional<DType> in_b = std::nullopt;  ///< of B, if it is not `in`
+
+  DType TypeOfB() const { return in_b.value_or(in); }
 
   std::string Name() const {
     return std::to_string(m) + "x" + std::to_string(n) + "x" + std::to_string(k) + (transpose_a ? " T" : " N") +
-           (transpose_b ? "T" : "N") + (in == DType::kBF16 ? " bf16" : " fp32") +
-           (out == DType::kBF16 ? "->bf16" : "->fp32") + (accumulate ? " +C" : "") + (bias ? " bias" : "") +
-           (gelu ? " gelu" : "") + (keep_input ? " pre" : "") + (aligned ? " aligned" : "");
+           (transpose_b ? "T " : "N ") + TypeName(in) +
+           (TypeOfB() != in ? std::string("*") + TypeName(TypeOfB()) : "") + "->" + TypeName(out) +
+           (accumulate ? " +C" : "") + (bias ? " bias" : "") + (gelu ? " gelu" : "") + (keep_input ? " pre" : "") +
+           (aligned ? " aligned" : "");
   }
+
+  static const char* TypeName(DType dtype) { return dtype == DType::kBF16 ? "bf16" : "fp32"; }
 
   /// Between the starts of rows of so many values, `gap` apart.
   int64_t Stride(int64_t cols, int64_t gap) const { return aligned ? (cols + 7) / 8 * 8 : cols + gap; }
@@ -41,7 +49,7 @@ struct Problem {
   Problem(const Case& c_in, Rng& rng)
       : c(c_in),
         a(c.in, c.transpose_a ? c.k : c.m, c.transpose_a ? c.m : c.k, c.Stride(c.transpose_a ? c.m : c.k, c.a_gap)),
-        b(c.in, c.transpose_b ? c.n : c.k, c.transpose_b ? c.k : c.n, c.Stride(c.transpose_b ? c.k : c.n, 5)),
+        b(c.TypeOfB(), c.transpose_b ? c.n : c.k, c.transpose_b ? c.k : c.n, c.Stride(c.transpose_b ? c.k : c.n, 5)),
         out(c.out, c.m, c.n, c.Stride(c.n, 7)),
         pre_gelu(c.in, c.m, c.n, c.Stride(c.n, 1)),
         bias(RandomVector(rng, c.n)) {
@@ -98,7 +106,7 @@ inline double Tolerance(int64_t k, DType out) {
 
 inline void ExpectCorrect(TestOps& ops, const Case& c, Rng& rng) {
   SCOPED_TRACE(c.Name());
-  const double typical = std::sqrt(static_cast<double>(c.k));
+  const double typical = std::sqrt(static_cast<double>(std::max<int64_t>(c.k, 1)));
   Problem problem(c, rng);
   std::vector<double> expected = problem.Expected();
   ops->Gemm(problem.Args());

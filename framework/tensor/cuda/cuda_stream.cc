@@ -65,19 +65,13 @@ class CudaStream::RecordedEvent final : public Event {
   cudaEvent_t event_;
 };
 
-CudaStream::CudaStream(int device, int num_multiprocessors, MemoryAccount& memory)
-    : device_(device),
-      num_multiprocessors_(num_multiprocessors),
-      memory_(memory),
-      events_(std::make_shared<Events>(device)) {}
+CudaStream::CudaStream(int device, MemoryAccount& memory)
+    : device_(device), memory_(memory), events_(std::make_shared<Events>(device)) {}
 
 absl::StatusOr<std::unique_ptr<CudaStream>> CudaStream::Create(int device, MemoryAccount& memory,
                                                                const kernels::GemmChoice& gemms) {
-  int multiprocessors = 0;
   RETURN_IF_ERROR(CudaStatus(cudaSetDevice(device), "cannot use the GPU"));
-  RETURN_IF_ERROR(CudaStatus(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device),
-                             "cannot ask the GPU"));
-  std::unique_ptr<CudaStream> stream(new CudaStream(device, multiprocessors, memory));
+  std::unique_ptr<CudaStream> stream(new CudaStream(device, memory));
   RETURN_IF_ERROR(
       CudaStatus(cudaStreamCreateWithFlags(&stream->stream_, cudaStreamNonBlocking), "cannot create a CUDA stream"));
   stream->ops_ = kernels::MakeCudaOps(*stream, gemms);

@@ -28,15 +28,14 @@ class CudaStream final : public Stream, private kernels::CudaQueue {
   class Events;
   class RecordedEvent;
 
-  CudaStream(int device, int num_multiprocessors, MemoryAccount& memory);
+  CudaStream(int device, MemoryAccount& memory);
 
   CUstream_st* stream() const override;
-  int num_multiprocessors() const override { return num_multiprocessors_; }
   void* Scratch(size_t bytes) override;
   void FreeScratch();
   void Fail(const char* operation, const char* cause) override;
 
-  int device_, num_multiprocessors_;
+  int device_;
   MemoryAccount& memory_;  // the device's
   std::shared_ptr<Events> events_;
   cudaStream_t stream_ = nullptr;

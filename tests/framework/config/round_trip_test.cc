@@ -79,6 +79,8 @@ TEST(RoundTripTest, RandomConfigsComeBackExactly) {
     config.model.num_kv_heads = config.model.num_heads;
     config.model.head_dim = 8 + 8 * static_cast<int64_t>(random() % 32);
     config.model.intermediate_size += 1;
+    config.model.hidden_size = 8 + config.model.hidden_size % 8185;  // on a GPU
+    if (config.model.num_heads * config.model.head_dim > 8192) config.model.qk_norm_joint = false;
     if (config.lora.rank > 0) config.model.parametrization = Parametrization::kStandard;
     const bool standard = config.model.parametrization == Parametrization::kStandard;
     const bool completep = config.model.parametrization == Parametrization::kCompleteP;

@@ -108,6 +108,24 @@ TEST(ValidateTest, Heads) {
             "num_heads 4)");
 }
 
+TEST(ValidateTest, WhatANormHasOnAGpu) {
+  const std::vector<std::string> wide = {"train.device=cuda", "model.num_heads=64", "model.head_dim=128"};
+  const auto errors = [&](std::vector<std::string> more) {
+    more.insert(more.end(), wide.begin(), wide.end());
+    return ErrorsOf(kGood, more);
+  };
+  EXPECT_EQ(errors({"model.hidden_size=8192", "model.qk_norm=true", "model.qk_norm_joint=true"}), "");
+  EXPECT_EQ(errors({"model.hidden_size=8200"}),
+            "--set model.hidden_size=8200: on a GPU a norm has 8192 values at most, not 8200; set it lower, or "
+            "train.device to cpu");
+  EXPECT_EQ(ErrorsOf(kGood, {"model.hidden_size=16384", "model.head_dim=64"}), "") << "on a CPU";
+  EXPECT_EQ(
+      ErrorsOf(kGood, {"train.device=cuda", "model.num_heads=64", "model.head_dim=136", "model.qk_norm=true",
+                       "model.qk_norm_joint=true"}),
+      "--set model.qk_norm_joint=true: on a GPU a norm has 8192 values at most, not the 8704 of all heads; set it "
+      "to false, or train.device to cpu");
+}
+
 TEST(ValidateTest, Experts) {
   const auto errors = [](std::vector<std::string> more) {
     more.insert(more.end(), {"model.family=mixtral", "model.vocab_size=256"});

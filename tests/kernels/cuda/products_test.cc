@@ -51,6 +51,12 @@ TEST(Products, HaveTheCpusValuesInTheShapesOfModels) {
     weight.accumulate = true;
     ExpectValuesOfTheCpu(ops, cpu, weight, rng);
   }
+  // Of a router, whose weight and gradients are fp32.
+  Case logits = Forward(2048, 64), router = WeightGradient(2048, 64);
+  logits.in_b = logits.out = router.in = DType::kF32;
+  router.in_b = kBf16;
+  ExpectValuesOfTheCpu(ops, cpu, logits, rng);
+  ExpectValuesOfTheCpu(ops, cpu, router, rng);
   Case up = Forward(768, 3072);
   up.bias = up.gelu = up.keep_input = true;
   ExpectValuesOfTheCpu(ops, cpu, up, rng);

@@ -140,11 +140,13 @@ inline void __stwb(uint2* at, uint2 value) {
 // --- the runtime's calls ---------------------------------------------------------------------------------------------
 enum cudaError_t {
   cudaSuccess = 0,
+  cudaErrorInvalidValue = 1,
   cudaErrorMemoryAllocation = 2,
   cudaErrorInvalidConfiguration = 9,
   cudaErrorNoKernelImageForDevice = 209
 };
 enum cudaMemcpyKind { cudaMemcpyHostToHost, cudaMemcpyHostToDevice, cudaMemcpyDeviceToHost, cudaMemcpyDeviceToDevice };
+enum cudaDeviceAttr { cudaDevAttrMaxSharedMemoryPerBlockOptin = 97 };
 enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize = 8 };
 
 inline const char* cudaGetErrorString(cudaError_t) { return "emulated"; }
@@ -161,9 +163,18 @@ inline cudaError_t cudaMemsetAsync(void* data, int value, size_t bytes, cudaStre
   std::memset(data, value, bytes);
   return cudaSuccess;
 }
-template <typename Kernel>
-cudaError_t cudaFuncSetAttribute(Kernel, cudaFuncAttribute, int) {
+inline cudaError_t cudaGetDevice(int* device) {
+  *device = 0;
   return cudaSuccess;
+}
+inline cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr, int) {
+  *value = static_cast<int>(holdfast::emulation::MaxSharedBytes());
+  return cudaSuccess;
+}
+template <typename Kernel>
+cudaError_t cudaFuncSetAttribute(Kernel, cudaFuncAttribute, int shared_bytes) {
+  if (static_cast<size_t>(shared_bytes) <= holdfast::emulation::MaxSharedBytes()) return cudaSuccess;
+  return EmulatedLastError() = cudaErrorInvalidValue;
 }
 struct cudaFuncAttributes {};
 template <typename Kernel>

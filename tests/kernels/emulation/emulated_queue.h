@@ -11,10 +11,9 @@
 
 namespace holdfast::kernels {
 
-class EmulatedQueue final : public CudaQueue {
+class EmulatedQueue : public CudaQueue {
  public:
   CUstream_st* stream() const override { return nullptr; }
-  int num_multiprocessors() const override { return 3; }
   void* Scratch(size_t bytes) override {
     scratch_.assign(bytes / sizeof(uint64_t) + 64, 0x7fa7a7a77fa7a7a7);
     const auto at = reinterpret_cast<uintptr_t>(scratch_.data());

@@ -258,6 +258,11 @@ bool& IsHopper() {
   return is_hopper;
 }
 
+size_t& MaxSharedBytes() {
+  thread_local size_t bytes = kHopperSharedBytes;
+  return bytes;
+}
+
 int Lane() { return running->lane(); }
 void* DynamicShared() { return shared.data(); }
 void BlockBarrier() { running->Yield(Wait::kBlock, 0); }

@@ -16,12 +16,16 @@ struct Size {
 /// Of the running thread in its warp.
 int Lane();
 
-/// Whether a GPU of compute capability 9.0 takes such a launch (CUDA C++ Programming Guide, technical specifications).
-constexpr bool CanLaunch(const Size& grid, const Size& block, size_t shared_bytes) {
+/// Bytes of shared memory that a block of the emulated GPU may have: those of compute capability 9.0, until a test says
+/// less.
+inline constexpr size_t kHopperSharedBytes = 227 << 10;
+size_t& MaxSharedBytes();
+
+/// Whether a GPU takes such a launch (CUDA C++ Programming Guide, technical specifications).
+inline bool CanLaunch(const Size& grid, const Size& block, size_t shared_bytes) {
   constexpr unsigned kMaxGrid = 65535, kMaxThreads = 1024;  // the former in y and z
-  constexpr size_t kMaxShared = 227 << 10;
   return grid.x <= 0x7fffffffu && grid.y <= kMaxGrid && grid.z <= kMaxGrid && block.count() <= kMaxThreads &&
-         shared_bytes <= kMaxShared;
+         shared_bytes <= MaxSharedBytes();
 }
 
 /// The emulated GPU's time, which passes only by what is queued: tests say how much.

@@ -13,7 +13,6 @@ namespace {
 class RecordingQueue final : public CudaQueue {
  public:
   CUstream_st* stream() const override { return nullptr; }
-  int num_multiprocessors() const override { return 1; }
   void* Scratch(size_t) override { return nullptr; }
   void Fail(const char* operation, const char*) override { failed += operation; }
 

@@ -81,7 +81,6 @@ class Queue final : public CudaQueue {
   }
 
   CUstream_st* stream() const override { return stream_; }
-  int num_multiprocessors() const override { return multiprocessors_; }
   void* Scratch(size_t bytes) override {
     if (bytes <= scratch_bytes_) return scratch_;
     cudaStreamSynchronize(stream_);
@@ -98,11 +97,9 @@ class Queue final : public CudaQueue {
   }
 
  private:
-  explicit Queue(const cudaDeviceProp& properties)
-      : gpu_(properties.name), multiprocessors_(properties.multiProcessorCount) {}
+  explicit Queue(const cudaDeviceProp& properties) : gpu_(properties.name) {}
 
   std::string gpu_, failure_;
-  int multiprocessors_;
   cudaStream_t stream_ = nullptr;
   cudaEvent_t begin_ = nullptr, end_ = nullptr;
   void *flush_ = nullptr, *scratch_ = nullptr;

@@ -111,7 +111,7 @@ TEST(ValidateTest, Heads) {
 TEST(ValidateTest, WhatANormHasOnAGpu) {
   const std::vector<std::string> wide = {"train.device=cuda", "model.num_heads=64", "model.head_dim=128"};
   const auto errors = [&](std::vector<std::string> more) {
-    more.insert(more.end(), wide.begin(), wide.end());
+    more.insert(more.begin(), wide.begin(), wide.end());
     return ErrorsOf(kGood, more);
   };
   EXPECT_EQ(errors({"model.hidden_size=8192", "model.qk_norm=true", "model.qk_norm_joint=true"}), "");

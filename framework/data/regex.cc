@@ -14,7 +14,7 @@ namespace holdfast {
 namespace {
 
 // Unicode's White_Space. PCRE2's own \s also takes U+180E, which stopped being a space with Unicode 6.3.
-constexpr char kSpaces[] =
+constexpr char kWhiteSpace[] =
     R"(\x{9}-\x{d}\x{20}\x{85}\x{a0}\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}\x{202f}\x{205f}\x{3000})";
 constexpr size_t kJitStackBytesMax = 1 << 20;
 constexpr uint32_t kHeapKibMax = 64 << 10;  // of a match; PCRE2's own limit is 20 GB
@@ -64,11 +64,11 @@ class Translation {
   absl::StatusOr<size_t> Escape(std::string_view rest) {
     const char c = rest[1];
     if (c == 's') {
-      absl::StrAppend(&result_, in_class_ ? "" : "[", kSpaces, in_class_ ? "" : "]");
+      absl::StrAppend(&result_, in_class_ ? "" : "[", kWhiteSpace, in_class_ ? "" : "]");
       return 2;
     }
     if (c == 'S' && !in_class_) {
-      absl::StrAppend(&result_, "[^", kSpaces, "]");
+      absl::StrAppend(&result_, "[^", kWhiteSpace, "]");
       return 2;
     }
     constexpr std::string_view kSameInBoth = "dDrntfxpPAGzZ";

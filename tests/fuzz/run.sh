@@ -46,8 +46,14 @@ compile() { # SOURCE SANITIZERS
   echo "$object"
 }
 
+# The files of a room are compiled together, as in the other builds.
+declare -A rooms
+for source in "${sources[@]}"; do rooms[$(dirname "$source")]+="#include \"$source\""$'\n'; done
+mkdir -p "$out/rooms"
 objects=() busy=0
-for source in "${sources[@]}"; do
+for room in "${!rooms[@]}"; do
+  source=$out/rooms/${room//\//_}.cc
+  [[ $(cat "$source" 2>/dev/null) == "${rooms[$room]%$'\n'}" ]] || printf '%s' "${rooms[$room]}" >"$source"
   if ((busy++ >= $(nproc))); then wait -n; fi
   compile "$source" fuzzer-no-link,address,undefined >/dev/null &
   objects+=("$(object_of "$source")")

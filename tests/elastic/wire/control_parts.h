@@ -80,8 +80,12 @@ class RecordingClient : public ClientHandler, public Waiter {
   std::vector<absl::Status> failures;
 };
 
+/// In the place of the defaults: on a busy machine everybody may be silent for longer than those.
+inline constexpr std::chrono::milliseconds kPatience = std::chrono::minutes(10);
+
 inline std::unique_ptr<ControlServer> StartServer(ControlHandler* handler, ControlServerOptions options = {}) {
   if (options.address == ControlServerOptions().address) options.address = "127.0.0.1:0";
+  if (options.keepalive == ControlServerOptions().keepalive) options.keepalive = kPatience;
   auto server = ControlServer::Start(options, handler);
   if (!server.ok()) std::fprintf(stderr, "%s\n", std::string(server.status().message()).c_str());
   return server.ok() ? *std::move(server) : nullptr;
@@ -90,6 +94,7 @@ inline std::unique_ptr<ControlServer> StartServer(ControlHandler* handler, Contr
 inline std::unique_ptr<ControlClient> StartClient(const std::string& address, RecordingClient* handler,
                                                   ControlClientOptions options = {}) {
   options.address = address;
+  if (options.keepalive == ControlClientOptions().keepalive) options.keepalive = kPatience;
   auto client = ControlClient::Start(options, handler);
   return client.ok() ? *std::move(client) : nullptr;
 }

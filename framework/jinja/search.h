@@ -1,10 +1,9 @@
 #pragma once
 // Looking for a part of a text, at a cost that is known before.
 
-#include <string.h>
-
 #include <algorithm>
 #include <cstddef>
+#include <cstring>
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"

@@ -304,8 +304,7 @@ Result CallDictMethod(const Value& owner, absl::string_view name, const Argument
   const Dict& dict = owner.dict();
   if (name == "get") {
     ASSIGN_OR_RETURN(const auto bound, Bind(arguments, {"key", "default"}, 1));
-    if (bound[0]->is_string()) RETURN_IF_ERROR(budget.Compare(bound[0]->string().size()));
-    const Value* const found = dict.Find(*bound[0]);
+    ASSIGN_OR_RETURN(const Value* const found, FindInDict(dict, *bound[0], budget));
     if (found != nullptr) return *found;
     return bound[1] == nullptr ? Value() : *bound[1];
   }

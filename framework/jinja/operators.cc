@@ -85,8 +85,8 @@ absl::StatusOr<bool> Contains(const Value& container, const Value& wanted, Budge
     return FindIn(container.string(), part) != absl::string_view::npos;
   }
   if (container.is_dict()) {
-    if (wanted.is_string()) RETURN_IF_ERROR(budget.Compare(wanted.string().size()));
-    return container.dict().Find(wanted) != nullptr;
+    ASSIGN_OR_RETURN(const Value* const found, FindInDict(container.dict(), wanted, budget));
+    return found != nullptr;
   }
   ASSIGN_OR_RETURN(const Items items, ItemsOf(container, budget));
   for (const Value& item : items) {
@@ -253,8 +253,7 @@ absl::StatusOr<std::optional<Value>> ElementAt(const Value& owner, int64_t index
 
 absl::StatusOr<std::optional<Value>> FindItem(const Value& owner, const Value& key, Budget& budget) {
   if (owner.is_dict()) {
-    if (key.is_string()) RETURN_IF_ERROR(budget.Compare(key.string().size()));
-    const Value* const found = owner.dict().Find(key);
+    ASSIGN_OR_RETURN(const Value* const found, FindInDict(owner.dict(), key, budget));
     return found == nullptr ? std::optional<Value>() : *found;
   }
   if (key.is_int() || key.is_bool()) return ElementAt(owner, key.integer(), budget);
@@ -273,6 +272,11 @@ std::optional<Value> FindAttribute(const Value& owner, absl::string_view name) {
 }
 
 }  // namespace
+
+absl::StatusOr<const Value*> FindInDict(const Dict& dict, const Value& key, Budget& budget) {
+  if (key.is_string()) RETURN_IF_ERROR(budget.Compare(key.string().size()));
+  return dict.Find(key);
+}
 
 absl::Status UndefinedError(const Value& value) { return absl::InvalidArgumentError(value.undefined_what()); }
 

@@ -25,6 +25,10 @@ absl::StatusOr<Value> Negate(const Value& value);
 
 /// len().
 absl::StatusOr<int64_t> LengthOf(const Value& value);
+
+/// Null if it has no such key.
+absl::StatusOr<const Value*> FindInDict(const Dict& dict, const Value& key, Budget& budget);
+
 /// list(): what a loop goes through. A generator is empty then.
 absl::StatusOr<Items> ItemsOf(const Value& value, Budget& budget);
 

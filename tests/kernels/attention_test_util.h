@@ -171,7 +171,7 @@ double LargestShare(const std::vector<float>& actual, const std::vector<double>&
 inline void ExpectDefinition(const Problem& problem, bool products_in_bf16) {
   const DType dtype = problem.qkv.dtype();
   const Reference expected = Expected(problem.shape, problem.qkv, problem.d_out);
-  const double result = dtype == DType::kF32 ? 0 : kBF16Rounding, product = products_in_bf16 ? kBF16Rounding : 0;
+  const double result = dtype == DType::kF32 ? 0 : kBF16Rounding, product = products_in_bf16 ? result : 0;
   const std::vector<float> out = problem.out.Values(), d_qkv = problem.d_qkv.Values();
   const auto allowed_of_out = [&](size_t i) {
     const double before = product * expected.out_terms[i];

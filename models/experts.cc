@@ -88,6 +88,13 @@ std::vector<Figure> RouterFigures(const ModelConfig& config, const Statistics& s
   return figures;
 }
 
+std::vector<std::string> RouterFigureNames(const ModelConfig& config) {
+  if (config.NumExpertLayers() == 0) return {};
+  std::vector<std::string> names{"balance_loss", "z_loss", kLoad, "dead_experts", "router_entropy"};
+  if (config.expert_capacity > 0) names.emplace_back(kDropped);
+  return names;
+}
+
 double DroppedFlopsPerToken(const ModelConfig& config, const std::vector<Figure>& figures) {
   const auto multiplied = static_cast<double>(3 * config.expert_intermediate_size * config.hidden_size);
   double flops = 0;  // forward and backward, of a layer's experts all that a token chooses

@@ -56,6 +56,8 @@ StatisticsLayout RouterStatistics(const ModelConfig& config);
 /// "expert_load" (the most tokens of an expert over the mean), "dead_experts" (that had none), "router_entropy" (in
 /// nats) and with a capacity "dropped_choices" (their share). Empty for a dense model.
 std::vector<Figure> RouterFigures(const ModelConfig& config, const Statistics& step);
+/// Of RouterFigures, in their order.
+std::vector<std::string> RouterFigureNames(const ModelConfig& config);
 /// Of what FlopsPerTokenOf (plan.h) counts for a token, the part of experts that dropped choices of a step with these
 /// figures.
 double DroppedFlopsPerToken(const ModelConfig& config, const std::vector<Figure>& figures);

@@ -12,7 +12,10 @@ void Blame::Add(const World& world, int reporter, const FailureMessage& failure)
   const WorkerId& id = world.members[static_cast<size_t>(reporter)].id;
   if (reporters_.empty() && (cause_.empty() || !failure.secondhand))
     cause_ = absl::StrCat(id.name, ": ", failure.cause);
-  if (!failure.secondhand) reporters_.push_back(reporter);
+  if (!failure.secondhand) {
+    reporters_.push_back(reporter);
+    out_of_memory_ += failure.out_of_memory ? 1 : 0;
+  }
   const std::set<int> suspects(failure.suspects.begin(), failure.suspects.end());
   for (const int suspect : suspects) {
     if (suspect >= 0 && suspect < world.size() && suspect != reporter) {
@@ -25,7 +28,8 @@ Blame::Verdict Blame::Conclude(const World& world) {
   const bool at_home = named_.empty();
   if (IsAtHome()) named_[world.members[static_cast<size_t>(reporters_[0])].id] = 1;
   std::map<WorkerId, int64_t> worlds;
-  Verdict verdict{.culprit = {}, .cause = cause_, .at_home = at_home};
+  const bool out_of_memory = !reporters_.empty() && out_of_memory_ == static_cast<int>(reporters_.size());
+  Verdict verdict{.culprit = {}, .cause = cause_, .at_home = at_home, .out_of_memory = out_of_memory};
   std::tuple<int64_t, int64_t, int> worst;
   for (const auto& [id, votes] : named_) {
     worlds[id] = worlds_[id] + 1;
@@ -44,6 +48,7 @@ Blame::Verdict Blame::Conclude(const World& world) {
 void Blame::Drop() {
   cause_.clear();
   reporters_.clear();
+  out_of_memory_ = 0;
   named_.clear();
 }
 

@@ -24,6 +24,7 @@ class Blame {
     std::optional<WorkerId> culprit;  // named in kWorlds consecutive worlds, this one included
     std::string cause;                // the first report's that is not secondhand
     bool at_home = false;             // nobody is named
+    bool out_of_memory = false;       // all that was reported and is not secondhand
   };
   /// Ends the world at hand.
   Verdict Conclude(const World& world);
@@ -41,6 +42,7 @@ class Blame {
 
   std::string cause_;
   std::vector<int> reporters_;
+  int out_of_memory_ = 0;              // of them
   std::map<WorkerId, int64_t> named_;  // in the world at hand: by how many
   std::map<WorkerId, int64_t> worlds_;
   int64_t failed_worlds_ = 0;

@@ -391,6 +391,7 @@ class Coordinator {
     int64_t disputes = 0;     // about the bits of a step, since the last commit
     int failed_endings = 0;   // consecutive worlds that were to end the run and failed
     int unsaved_endings = 0;  // whose checkpoint could not be written
+    int starved_worlds = 0;   // on end, of too little memory, while no worker held the state
   };
   Attempts attempts_;
 

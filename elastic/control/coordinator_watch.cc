@@ -17,6 +17,9 @@ constexpr int64_t kMaxFailedWorlds = 100;  // on end, without a step done: what 
 
 constexpr int kMaxFailedEndings = 5;  // on end, which nobody else is to blame for
 
+// On end, that had too little memory for a state that lies nowhere or in a checkpoint: nothing is lost by giving up.
+constexpr int kMaxStarvedWorlds = 5;
+
 }  // namespace
 
 // In these phases a member waits for others, so it is not the first to be blamed.
@@ -143,11 +146,15 @@ void Coordinator::RetryFailed() {
     Fail(absl::StrCat(blame_.failed_worlds(), " consecutive worlds failed: ", verdict.cause));
     return;
   }
+  const bool holds_state = state_.kind() == StateLocation::Kind::kWorld || state_.claimed();
+  attempts_.starved_worlds = verdict.out_of_memory && !holds_state ? attempts_.starved_worlds + 1 : 0;
   const auto is_culprit = [&](const Member& member) { return member.id == *verdict.culprit; };
   if (verdict.culprit.has_value() && roster_.Find(verdict.culprit->name) != nullptr && CanSpare(is_culprit)) {
     attempts_.failed_endings = 0;
     Remove(verdict.culprit->name, absl::StrCat("its peers failed to communicate with it: ", verdict.cause),
            Leave::kRefused);
+  } else if (attempts_.starved_worlds >= kMaxStarvedWorlds) {
+    Fail(absl::StrCat("there is too little memory, in ", kMaxStarvedWorlds, " attempts: ", verdict.cause));
   } else if (Ending() && verdict.at_home && ++attempts_.failed_endings >= kMaxFailedEndings) {
     Fail(absl::StrCat(EndReason(end_.stop()), ", but its state could not be saved: ", verdict.cause));
   } else {

@@ -126,7 +126,7 @@ struct VoteMessage {
 /// A collective failed or the step could not be prepared. `suspects`: ranks the transport blames, may be empty.
 /// `fatal`: no other world would help (the loss is not finite, a file is broken): the run ends. `bad_checkpoint`: the
 /// checkpoint that was to be loaded is damaged; an older one may do. `secondhand`: another member failed and said so,
-/// or the communicators were aborted.
+/// or the communicators were aborted. `out_of_memory`: this member, or its device, has too little.
 struct FailureMessage {
   uint64_t generation = 0;
   int64_t step = 0;
@@ -136,6 +136,7 @@ struct FailureMessage {
   bool fatal = false;
   bool bad_checkpoint = false;
   bool secondhand = false;
+  bool out_of_memory = false;
 };
 
 struct ValidationMessage {  // from rank 0

@@ -7,10 +7,13 @@
 #include <variant>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "elastic/coordinator/run_digests.h"
 #include "framework/base/status.h"
 #include "framework/config/decides.h"
+#include "framework/train/trainer.h"
+#include "models/experts.h"
 #include "models/families/families.h"
 #include "models/runtime/training_data.h"
 #include "models/runtime/training_runtime.h"
@@ -43,6 +46,28 @@ std::shared_ptr<const TrialSetup> TrunkOf(const TrialSetup& trial, uint64_t data
   trunk->config.train.steps = trunk->config.schedule.total_steps = constant;
   trunk->digest = DigestOf(trunk->config, data);
   return trunk;
+}
+
+/// What a run of the config measures.
+std::vector<std::string> MetricsOf(const Config& config) {
+  std::vector<std::string> names{kTrainingLoss};
+  if (!config.data.validation.empty()) names.emplace_back(kValidationLoss);
+  const std::vector<std::string> of_routers = RouterFigureNames(config.model);
+  names.insert(names.end(), of_routers.begin(), of_routers.end());
+  names.emplace_back(kLearnedTokens);  // where some tokens are not learned
+  return names;
+}
+
+absl::Status CheckMetric(const std::string& metric, const Config& config) {
+  if (metric == kValidationLoss && config.data.validation.empty()) {
+    return absl::InvalidArgumentError(absl::StrCat("sweep.metric is ", kValidationLoss,
+                                                   ", and data.validation is empty; name token files there, or take ",
+                                                   kTrainingLoss));
+  }
+  const std::vector<std::string> metrics = MetricsOf(config);
+  if (std::ranges::find(metrics, metric) != metrics.end()) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("sweep.metric: there is no metric '", metric, "'; a trial's run has ",
+                                                 absl::StrJoin(metrics, ", ")));
 }
 
 }  // namespace
@@ -89,11 +114,7 @@ absl::StatusOr<TrialSetup> SetUpTrial(const SweepConfig& sweep, const LoadTrialF
         "train.early_stop_patience is not for sweeps, which compare trials at the ends of their train.steps; leave it "
         "out (sweep.strategy: asha ends bad trials early)");
   }
-  if (sweep.metric == kValidationLoss && config.data.validation.empty()) {
-    return absl::InvalidArgumentError(absl::StrCat("sweep.metric is ", kValidationLoss,
-                                                   ", and data.validation is empty; name token files there, or take ",
-                                                   kTrainingLoss));
-  }
+  RETURN_IF_ERROR(CheckMetric(sweep.metric, config));
   config.schedule.total_steps = config.schedule.length(config.train.steps);
   config.train.steps = StepsOfRung(config.train.steps, rung, sweep.strategy.rungs, sweep.strategy.reduction);
   RETURN_IF_ERROR(CheckTraining(config, /*workers_here=*/0).status());

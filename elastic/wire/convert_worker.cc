@@ -209,6 +209,7 @@ void Fill(const FailureMessage& message, v1::ToCoordinator* wire) {
   failure->set_fatal(message.fatal);
   failure->set_bad_checkpoint(message.bad_checkpoint);
   failure->set_secondhand(message.secondhand);
+  failure->set_out_of_memory(message.out_of_memory);
 }
 
 absl::StatusOr<WorkerMessage> Read(const v1::Failure& wire) {
@@ -226,6 +227,7 @@ absl::StatusOr<WorkerMessage> Read(const v1::Failure& wire) {
   message.fatal = wire.fatal();
   message.bad_checkpoint = wire.bad_checkpoint();
   message.secondhand = wire.secondhand();
+  message.out_of_memory = wire.out_of_memory();
   return check.Done<WorkerMessage>(std::move(message));
 }
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "elastic/control/state_source.h"
+#include "framework/base/out_of_memory.h"
 #include "framework/base/seconds.h"
 #include "framework/base/status.h"
 
@@ -68,7 +69,8 @@ void Worker::Answer(const Result& result, const std::stop_token& stop, int64_t s
                                                 .suspects = BlamedRanks(status),
                                                 .fatal = !bad_checkpoint_ && IsFatal(status),
                                                 .bad_checkpoint = bad_checkpoint_,
-                                                .secondhand = absl::IsAborted(status)}});
+                                                .secondhand = absl::IsAborted(status),
+                                                .out_of_memory = IsOutOfMemory(status)}});
 }
 
 Worker::Exit Worker::Run() {
@@ -241,9 +243,7 @@ absl::Status Worker::Validate(uint64_t generation, int64_t step, const std::stop
   if (deps_.validation == nullptr) return absl::OkStatus();
   deps_.shell->SetPhase(Phase::kValidation, step);
   const int64_t size = deps_.config->batch.microbatch_size;
-  const int64_t whole_set = (deps_.validation->num_samples() + size - 1) / size;
-  const int64_t limit = deps_.config->train.validation_microbatches;
-  const int64_t count = limit > 0 ? std::min(limit, whole_set) : whole_set;
+  const int64_t count = NumValidationMicrobatches(*deps_.validation, size, deps_.config->train.validation_microbatches);
   const auto source = [&](int64_t index) -> absl::StatusOr<Microbatch> {
     return ReadValidationMicrobatch(*deps_.validation, size, index);
   };

@@ -201,6 +201,11 @@ absl::StatusOr<Microbatch> ReadMicrobatch(const Dataset& dataset, const SampleOr
   return microbatch;
 }
 
+int64_t NumValidationMicrobatches(const Dataset& dataset, int64_t microbatch_size, int64_t limit) {
+  const int64_t all = (dataset.num_samples() + microbatch_size - 1) / microbatch_size;
+  return limit > 0 ? std::min(limit, all) : all;
+}
+
 absl::StatusOr<Microbatch> ReadValidationMicrobatch(const Dataset& dataset, int64_t microbatch_size, int64_t index) {
   Microbatch microbatch = EmptyMicrobatch(dataset, microbatch_size, 0, index);
   const int64_t first = index * microbatch_size;

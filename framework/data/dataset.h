@@ -99,6 +99,9 @@ int64_t SampleOf(const SampleOrder& order, const BatchShape& shape, int64_t step
 absl::StatusOr<Microbatch> ReadMicrobatch(const Dataset& dataset, const SampleOrder& order, const BatchShape& shape,
                                           int64_t step, int64_t index);
 
+/// Validation microbatches of a dataset: all, or the first `limit` if that is not 0.
+int64_t NumValidationMicrobatches(const Dataset& dataset, int64_t microbatch_size, int64_t limit);
+
 /// Validation microbatch `index`: samples [index * B, index * B + B) in file order; rows past the end have targets -1.
 absl::StatusOr<Microbatch> ReadValidationMicrobatch(const Dataset& dataset, int64_t microbatch_size, int64_t index);
 

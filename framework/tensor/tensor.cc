@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "absl/strings/str_join.h"
+#include "framework/base/out_of_memory.h"
 #include "framework/base/status.h"
 
 namespace holdfast {
@@ -38,8 +39,8 @@ absl::StatusOr<Buffer> Buffer::Allocate(Device& device, size_t bytes, const char
   if (bytes == 0) return buffer;
   const absl::StatusOr<void*> data = device.Allocate(bytes);
   if (absl::IsResourceExhausted(data.status())) {
-    return absl::ResourceExhaustedError(absl::StrCat(data.status().message(), "; this was for ", what,
-                                                     "; the largest holders are: ", device.memory().LargestHolders()));
+    return OutOfMemoryError(absl::StrCat(data.status().message(), "; this was for ", what,
+                                         "; the largest holders are: ", device.memory().LargestHolders()));
   }
   ASSIGN_OR_RETURN(buffer.data_, data);
   device.memory().Take(what, bytes);

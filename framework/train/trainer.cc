@@ -12,6 +12,7 @@
 #include "framework/parallel/staged_communicator.h"
 #include "framework/parallel/statistics_sum.h"
 #include "framework/parallel/transfer.h"
+#include "framework/train/same_weights.h"
 
 namespace holdfast {
 namespace {
@@ -131,6 +132,11 @@ absl::Status Trainer::FillState(const TrainerWorld& world, PlacedState& target,
     if (options_.initial_weights == nullptr || options_.begins_random) {
       target.state().Initialize(options_.seed);
       return absl::OkStatus();
+    }
+    // Of a model of which a part is frozen, train.init_digest says which it is.
+    if (trained_.is_all() && target.world() != nullptr) {
+      RETURN_IF_ERROR(
+          CheckSameWeights(trained_.model(), options_.initial_weights, *target.world(), options_.transfer_timeout));
     }
     return target.state().SetWeights([&](int64_t first, absl::Span<float> out) {
       return options_.initial_weights(trained_.OffsetInModel(first), out);
@@ -252,7 +258,7 @@ absl::StatusOr<StepResult> Trainer::Prepare(const StepPlan& step, MicrobatchSour
   result.figures = model_.Figures(result.statistics);
   result.counted = result.statistics.Counts(kCountedStatistic)[0];
   if (result.counted != options_.batch.step_tokens()) {
-    result.figures.push_back({.name = "learned_tokens", .values = {static_cast<double>(result.counted)}});
+    result.figures.push_back({.name = kLearnedTokens, .values = {static_cast<double>(result.counted)}});
   }
   result.loss = static_cast<float>(result.statistics.Reals(kLossStatistic)[0] /
                                    static_cast<double>(std::max<int64_t>(result.counted, 1)));

@@ -39,6 +39,9 @@ namespace holdfast {
 /// In the message of a step whose loss or gradient is no number, and of no other.
 inline constexpr char kDiverged[] = " diverged: ";
 
+/// The figure of a step of which not all rows count: how many do.
+inline constexpr char kLearnedTokens[] = "learned_tokens";
+
 struct TrainerOptions {
   BatchConfig batch;
   OptimizerConfig optimizer;

@@ -1,7 +1,9 @@
 #include "models/runtime/training_data.h"
 
+#include <algorithm>
 #include <array>
 
+#include "absl/strings/str_cat.h"
 #include "framework/base/status.h"
 #include "framework/data/tokenizer.h"
 #include "models/runtime/data_places.h"
@@ -22,6 +24,20 @@ absl::StatusOr<std::optional<int32_t>> EndOfDocument(const Config& config) {
                    "begin and need no such key"));
 }
 
+/// Else the first validation would fail, after hours of training. Reads up to the first token that is learned.
+absl::Status CheckValidation(const Config& config, const Dataset& validation) {
+  const int64_t size = config.batch.microbatch_size;
+  const int64_t count = NumValidationMicrobatches(validation, size, config.train.validation_microbatches);
+  for (int64_t i = 0; i < count; ++i) {
+    ASSIGN_OR_RETURN(const Microbatch microbatch, ReadValidationMicrobatch(validation, size, i));
+    if (std::ranges::any_of(microbatch.targets, [](int32_t target) { return target >= 0; })) return absl::OkStatus();
+  }
+  return absl::FailedPreconditionError(
+      absl::StrCat("data.validation has no token that is learned in the ", count,
+                   " microbatches that are read of it: name other files there, or leave it empty",
+                   config.train.validation_microbatches > 0 ? ", or raise train.validation_microbatches" : ""));
+}
+
 }  // namespace
 
 uint64_t TrainingData::digest() const {
@@ -39,6 +55,7 @@ absl::StatusOr<TrainingData> OpenTrainingData(const Config& config) {
   if (!config.data.validation.empty()) {
     ASSIGN_OR_RETURN(data.validation,
                      Dataset::Open(config.data.validation, sequence, config.model.vocab_size, options));
+    RETURN_IF_ERROR(CheckValidation(config, *data.validation));
   }
   return data;
 }

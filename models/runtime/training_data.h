@@ -18,7 +18,8 @@ struct TrainingData {
   uint64_t digest() const;
 };
 
-/// Checks every token, by the index of a file that has one, and the tokenizer against the model's vocabulary.
+/// Checks every token, by the index of a file that has one, the tokenizer against the model's vocabulary, and that
+/// validation has something to measure.
 absl::StatusOr<TrainingData> OpenTrainingData(const Config& config);
 
 /// Size of the training files, by their headers. Checks all that OpenTrainingData does but the tokens: for a process

@@ -7,6 +7,12 @@
 namespace holdfast {
 namespace {
 
+std::vector<std::string> NamesOf(const std::vector<Figure>& figures) {
+  std::vector<std::string> names;
+  for (const Figure& figure : figures) names.push_back(figure.name);
+  return names;
+}
+
 TEST(RouterFigures, SayLossesAndLoads) {
   ModelConfig config;
   config.num_layers = 2;
@@ -23,6 +29,7 @@ TEST(RouterFigures, SayLossesAndLoads) {
   step.Add({"expert_load", std::vector<int64_t>{2, 2, 2, 2, 0, 6, 2, 0}});
   const std::vector<Figure> figures = RouterFigures(config, step);
   ASSERT_EQ(figures.size(), 5u);
+  EXPECT_EQ(NamesOf(figures), RouterFigureNames(config));
   EXPECT_EQ(figures[0], (Figure{.name = "balance_loss", .values = {1}}));
   EXPECT_EQ(figures[1], (Figure{.name = "z_loss", .values = {1.5}}));
   EXPECT_EQ(figures[2], (Figure{.name = "expert_load", .values = {1, 3}, .is_list = true}));
@@ -45,11 +52,15 @@ TEST(RouterFigures, SayTheShareThatWasDropped) {
   }
   step.Add({"expert_load", std::vector<int64_t>{2, 2, 2, 2, 0, 6, 2, 0}});
   step.Add({"dropped_choices", std::vector<int64_t>{0, 2}});
-  EXPECT_EQ(RouterFigures(config, step).back(),
-            (Figure{.name = "dropped_choices", .values = {0, 0.25}, .is_list = true}));
+  const std::vector<Figure> figures = RouterFigures(config, step);
+  EXPECT_EQ(figures.back(), (Figure{.name = "dropped_choices", .values = {0, 0.25}, .is_list = true}));
+  EXPECT_EQ(NamesOf(figures), RouterFigureNames(config));
 }
 
-TEST(RouterFigures, OfADenseModelAreNone) { EXPECT_TRUE(RouterFigures(ModelConfig(), Statistics()).empty()); }
+TEST(RouterFigures, OfADenseModelAreNone) {
+  EXPECT_TRUE(RouterFigures(ModelConfig(), Statistics()).empty());
+  EXPECT_TRUE(RouterFigureNames(ModelConfig()).empty());
+}
 
 }  // namespace
 }  // namespace holdfast

@@ -414,6 +414,54 @@ TEST_F(CoordinatorTest, FailuresWithNobodyToBlameAreNotTriedForEver) {
   EXPECT_EQ(ended_->reason, "100 consecutive worlds failed: n0/0: no memory");
 }
 
+FailureMessage OutOfMemory(uint64_t generation, int64_t step) {
+  return {.generation = generation,
+          .step = step,
+          .phase = Phase::kTransfer,
+          .cause = "out of GPU memory",
+          .suspects = {},
+          .out_of_memory = true};
+}
+
+// As a model that is too large for its GPUs: the user waits for an answer.
+TEST_F(CoordinatorTest, TooLittleMemoryForWhatNobodyHoldsEndsTheRunSoon) {
+  Start();
+  for (const int w : {0, 1, 2}) Join(w);
+  for (int world = 1; world <= 5; ++world) {
+    ASSERT_FALSE(ended_.has_value()) << world;
+    for (const int w : {0, 1, 2}) Say(w, OutOfMemory(Generation(), 1));
+    Pass(milliseconds(3100), {0, 1, 2});
+  }
+  ASSERT_TRUE(ended_.has_value());
+  EXPECT_EQ(ended_->exit_code, 1);
+  EXPECT_EQ(ended_->reason, "there is too little memory, in 5 attempts: n0/0: out of GPU memory");
+}
+
+TEST_F(CoordinatorTest, TooLittleMemoryIsCountedOnEndAndOnlyIfAllFailuresAreThat) {
+  Start();
+  for (const int w : {0, 1, 2}) Join(w);
+  for (int world = 1; world <= 12; ++world) {
+    for (const int w : {0, 1, 2}) {
+      FailureMessage failure = OutOfMemory(Generation(), 1);
+      failure.out_of_memory = world % 4 != 0 || w != 2;
+      Say(w, failure);
+    }
+    Pass(milliseconds(3100), {0, 1, 2});
+  }
+  EXPECT_FALSE(ended_.has_value());
+}
+
+TEST_F(CoordinatorTest, TooLittleMemoryIsWaitedForWhereWorkersHoldTheState) {
+  Start();
+  for (const int w : {0, 1, 2}) Join(w);
+  Commit({0, 1, 2});
+  for (int world = 1; world <= 20; ++world) {
+    for (const int w : {0, 1, 2}) Say(w, OutOfMemory(Generation(), 2));
+    Pass(milliseconds(3100), {0, 1, 2});
+  }
+  EXPECT_FALSE(ended_.has_value());
+}
+
 // A stop is not put off for minutes by a disk that is full.
 TEST_F(CoordinatorTest, AStopThatCannotBeSavedEndsSoonAndSaysSo) {
   Start();

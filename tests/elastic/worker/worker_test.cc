@@ -12,6 +12,7 @@
 #include <filesystem>
 #include <thread>
 
+#include "framework/base/out_of_memory.h"
 #include "framework/base/status.h"
 #include "framework/data/dataset.h"
 #include "framework/storage/fault_storage.h"
@@ -300,9 +301,23 @@ TEST_F(WorkerTest, WhatOneHostLacksIsNoReasonToEndTheRun) {
     EXPECT_FALSE(failure.fatal) << failure.cause;
     EXPECT_FALSE(failure.bad_checkpoint) << failure.cause;
     EXPECT_FALSE(failure.secondhand) << failure.cause;
+    EXPECT_FALSE(failure.out_of_memory) << failure.cause;
     EXPECT_TRUE(failure.suspects.empty()) << failure.cause;
     EXPECT_EQ(failure.phase, Phase::kRendezvous);
   }
+}
+
+TEST_F(WorkerTest, TooLittleMemoryIsCalledThat) {
+  dependencies_.connect = [](const World&, int, const auto&, std::stop_token,
+                             Deadline) -> absl::StatusOr<std::vector<std::unique_ptr<Communicator>>> {
+    return OutOfMemoryError("out of GPU memory");
+  };
+  Start(ConfigOf());
+  WorldMessage two = WorldOf(1);
+  two.world.members = {member_, Member{.id = {"local/1", 1}, .node = "local", .host = "here"}};
+  two.microbatches = {1, 1};
+  link_.Tell(two);
+  EXPECT_TRUE(link_.Await<FailureMessage>(OfGeneration(1)).out_of_memory);
 }
 
 TEST_F(WorkerTest, AFailedValidationIsCalledThat) {

@@ -8,6 +8,7 @@
 #include <thread>
 #include <vector>
 
+#include "framework/base/out_of_memory.h"
 #include "framework/tensor/gpu_peaks.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -50,6 +51,7 @@ TEST(Buffer, TooMuchMemoryIsAnErrorThatNamesTheLargestHolders) {
   gone = Buffer();
   const absl::Status status = Buffer::Allocate(*device, kTooMuch, "gathered weights").status();
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_TRUE(IsOutOfMemory(status));
   EXPECT_THAT(status.message(), HasSubstr("this was for gathered weights; the largest holders are: AdamW moments 0.50 "
                                           "GiB, activations 0.12 GiB, weights 0.06 GiB"));
   EXPECT_THAT(status.message(), Not(HasSubstr("tokens")));

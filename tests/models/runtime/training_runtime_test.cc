@@ -54,6 +54,31 @@ TEST_F(TrainingRuntimeTest, TheDataDigestIsOfTokensNotOfPlaces) {
   EXPECT_NE(digest("train.bin"), digest("other.bin"));
 }
 
+// Before the first step, not by the first validation after hours of training.
+TEST_F(TrainingRuntimeTest, ValidationWithNothingThatIsLearnedIsRefused) {
+  constexpr int64_t kTokens = 200;
+  const auto open = [&](int64_t learned, const std::string& limit) {
+    LocalFileAccess files;
+    auto writer = TokenFileWriter::Create(files, root_ / "masked.bin", {.bytes_per_token = 4, .has_marks = true});
+    EXPECT_TRUE(writer.ok()) << writer.status();
+    std::vector<uint32_t> tokens(kTokens, kNotLearned | 5);
+    if (learned >= 0) tokens[static_cast<size_t>(learned)] = 5;
+    EXPECT_TRUE((*writer)->AppendMarked(tokens).ok());
+    EXPECT_TRUE((*writer)->Finish().ok());
+    return OpenTrainingData(ConfigOf({"data.validation=[" + (root_ / "masked.bin") + "]", limit})).status();
+  };
+  const absl::Status none = open(-1, "train.validation_microbatches=0");
+  EXPECT_TRUE(absl::IsFailedPrecondition(none)) << none;
+  EXPECT_THAT(std::string(none.message()), HasSubstr("no token that is learned in the 6 microbatches"));
+  // Two samples of 16 targets to a microbatch, which are the inputs moved by one.
+  EXPECT_TRUE(open(33, "train.validation_microbatches=2").ok());
+  EXPECT_TRUE(open(64, "train.validation_microbatches=2").ok());
+  const absl::Status beyond = open(65, "train.validation_microbatches=2");
+  EXPECT_TRUE(absl::IsFailedPrecondition(beyond)) << beyond;
+  EXPECT_THAT(std::string(beyond.message()), HasSubstr("or raise train.validation_microbatches"));
+  EXPECT_TRUE(open(65, "train.validation_microbatches=0").ok());
+}
+
 TEST_F(TrainingRuntimeTest, TooLittleMemoryIsToldWithItsLargestParts) {
   const MemoryEstimate estimate{.weights = 1e18};
   const absl::Status status = CheckHostMemory(estimate, 2);

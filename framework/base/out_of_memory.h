@@ -1,0 +1,15 @@
+#pragma once
+// An allocation that failed, told apart from what else is ResourceExhausted (a full disk, too many open files): trying
+// again soon does not help.
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+
+namespace holdfast {
+
+/// ResourceExhausted.
+absl::Status OutOfMemoryError(absl::string_view message);
+/// Whether `status`, or the one it was copied from, is from OutOfMemoryError.
+bool IsOutOfMemory(const absl::Status& status);
+
+}  // namespace holdfast

@@ -22,9 +22,6 @@ struct Reference {
   std::vector<double> d_qkv_per_delta;         // by how much d_qkv is off where each row's delta is off by its terms
 };
 
-/// Of a value rounded to bf16, relative to it.
-inline constexpr double kBF16Rounding = 1.0 / 256;
-
 /// Keeps element e of the dropout?
 inline bool Kept(const Dropout& dropout, uint64_t e) {
   if (dropout.rate == 0) return true;
@@ -151,18 +148,6 @@ struct Problem {
     return all;
   }
 };
-
-/// The largest |actual - expected|, each as a share of what it may be, allowed(i).
-template <typename Allowed>
-double LargestShare(const std::vector<float>& actual, const std::vector<double>& expected, const Allowed& allowed) {
-  double largest = 0;
-  for (size_t i = 0; i < expected.size(); ++i) {
-    const double share = std::abs(static_cast<double>(actual.at(i)) - expected[i]) / allowed(i);
-    if (!(share <= largest)) largest = share;
-    if (std::isnan(largest)) break;
-  }
-  return largest;
-}
 
 /// What `problem` holds after a run, against the definition. `products_in_bf16`: of probabilities and their gradients.
 /// No element may be off by more than what is rounded on the way to it, whatever the values: of bf16 the result; the

@@ -182,22 +182,31 @@ double RelativeError(const A& actual, const B& expected) {
   return std::sqrt(difference / norm);
 }
 
-/// Largest |actual - expected| / (|expected| + floor): catches a single wrong element that a norm would hide.
-template <typename A, typename B>
-double MaxError(const A& actual, const B& expected, double floor = 1.0) {
-  double worst = 0;
+/// The largest |actual - expected|, each as a share of what it may be, allowed(i): catches a single wrong element that
+/// a norm would hide.
+template <typename A, typename B, typename Allowed>
+double LargestShare(const A& actual, const B& expected, const Allowed& allowed) {
+  double largest = 0;
   if (std::size(actual) != std::size(expected)) return NAN;
   for (size_t i = 0; i < std::size(expected); ++i) {
-    const double want = static_cast<double>(expected[i]);
-    const double error = std::abs(static_cast<double>(actual[i]) - want) / (std::abs(want) + floor);
-    if (!(error <= worst)) worst = error;
-    if (std::isnan(worst)) return worst;
+    const double share = std::abs(static_cast<double>(actual[i]) - static_cast<double>(expected[i])) / allowed(i);
+    if (!(share <= largest)) largest = share;
+    if (std::isnan(largest)) break;
   }
-  return worst;
+  return largest;
 }
 
-/// Half a unit in the last place of the dtype, relative, plus slack for fp32 arithmetic.
-inline double RoundingError(DType dtype) { return dtype == DType::kF32 ? 2e-6 : 1.0 / 256 + 2e-6; }
+/// Largest |actual - expected| / (|expected| + floor).
+template <typename A, typename B>
+double MaxError(const A& actual, const B& expected, double floor = 1.0) {
+  return LargestShare(actual, expected, [&](size_t i) { return std::abs(static_cast<double>(expected[i])) + floor; });
+}
+
+/// Half a unit in the last place of bf16, relative.
+inline constexpr double kBF16Rounding = 1.0 / 256;
+
+/// Of the dtype, plus slack for fp32 arithmetic.
+inline double RoundingError(DType dtype) { return (dtype == DType::kF32 ? 0 : kBF16Rounding) + 2e-6; }
 
 /// What element `e` of a dropout is multiplied by, from the scalar definition.
 inline float DropoutFactor(const Dropout& dropout, int64_t e) {

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "checkpoint/admin/checkpoint_values.h"
+#include "checkpoint/admin/new_directory.h"
 #include "checkpoint/saved_model.h"
 #include "framework/base/status.h"
 #include "framework/config/load.h"
@@ -59,6 +60,9 @@ absl::StatusOr<ModelExport> ExportModel(const CheckpointReader& checkpoint, cons
   if (!options.tokenizer.empty()) config.data.tokenizer = options.tokenizer;
   RETURN_IF_ERROR(CheckTokenizer(config.data.tokenizer));
   if (!options.base.empty()) config.train.init_from = options.base;
+  if (!options.base.empty() && !config.trains_part()) {
+    return absl::InvalidArgumentError("--base: the run trained all of its model, nothing is read of another");
+  }
   if (options.merge && config.lora.rank == 0) {
     return absl::InvalidArgumentError("--merge: the run had no adapters (lora.rank)");
   }
@@ -66,6 +70,10 @@ absl::StatusOr<ModelExport> ExportModel(const CheckpointReader& checkpoint, cons
   if (config.trains_part() && std::filesystem::equivalent(options.output, config.train.init_from, error)) {
     return absl::InvalidArgumentError(
         absl::StrCat(options.output, " is the model that the run began with, and needs: ", "give another directory"));
+  }
+  if (!options.overwrite && !IsAbsentOrEmpty(options.output)) {
+    return absl::AlreadyExistsError(absl::StrCat(
+        options.output, ": there is something already; name a new directory, or pass --overwrite to replace a model"));
   }
   ASSIGN_OR_RETURN(const auto device, MakeDevice(config.train));
   ASSIGN_OR_RETURN(const auto model, MakeModel(config, *device));

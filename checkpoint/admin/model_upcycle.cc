@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "checkpoint/admin/new_directory.h"
 #include "checkpoint/model_directory.h"
 #include "checkpoint/saved_model.h"
 #include "checkpoint/saved_model_reader.h"
@@ -110,9 +111,7 @@ absl::StatusOr<SavedModelFiles> FilesOf(const ModelConfig& config, const std::st
 }
 
 absl::Status CheckPlace(const std::string& output) {
-  std::error_code error;
-  if (!fs::exists(output, error) || (fs::is_directory(output, error) && fs::is_empty(output, error)))
-    return absl::OkStatus();
+  if (IsAbsentOrEmpty(output)) return absl::OkStatus();
   return absl::AlreadyExistsError(absl::StrCat(output, ": there is something already; name a new directory"));
 }
 

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "checkpoint/sharded/fence.h"
+#include "checkpoint/sharded/stored_files.h"
 #include "framework/base/host.h"
 #include "framework/base/status.h"
 #include "framework/config/load.h"
@@ -47,7 +48,7 @@ absl::StatusOr<std::string> TemporaryDirectory() {
 }
 
 absl::StatusOr<std::unique_ptr<Storage>> OpenLocal(const std::string& directory, const PlaceOptions& options) {
-  return OpenLocalStorage(directory, {.read_only = options.access == PlaceAccess::kRead});
+  return OpenLocalStorage(directory, {.read_only = options.access == PlaceAccess::kRead, .owns = IsOfCheckpoints});
 }
 
 absl::StatusOr<CheckpointPlace> OpenRun(const std::string& directory, const PlaceOptions& options) {
@@ -88,7 +89,7 @@ absl::StatusOr<std::unique_ptr<Storage>> OpenRunStorage(const CheckpointConfig& 
   // Beside the run, where there is room: a shard is as large as a part of the state.
   if (IsRemotePlace(config.directory)) return OpenRemote(config, run_directory + "/staging");
   return OpenLocalStorage(config.directory.empty() ? RunDirectory(run_directory).checkpoints() : config.directory,
-                          {.create = create});
+                          {.create = create, .owns = IsOfCheckpoints});
 }
 
 }  // namespace

@@ -75,6 +75,8 @@ absl::StatusOr<Branch> BranchOf(Storage& storage, uint64_t epoch) {
 
 }  // namespace
 
+bool IsFenceClaim(absl::string_view name) { return EpochOf(std::string(name)).has_value(); }
+
 std::string Fence::ClaimText(const Identity& identity, uint64_t epoch, const Branch& branch) {
   const nlohmann::json json{{"format", "holdfast fence"}, {"epoch", epoch},
                             {kOwnerKey, identity.owner},  {kFenceProcessKey, identity.process},

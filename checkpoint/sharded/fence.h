@@ -13,6 +13,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "framework/base/branch.h"
 #include "framework/base/process_id.h"
 #include "framework/storage/storage.h"
@@ -25,6 +26,9 @@ inline constexpr uint64_t kGenerationsPerEpoch = 1'000'000;
 inline constexpr uint64_t kFenceClaimBytesMax = 1 << 20;
 /// In a claim: the process that claims, as ToText has it.
 inline constexpr char kFenceProcessKey[] = "process";
+
+/// Whether an object of this name is a claim.
+bool IsFenceClaim(absl::string_view name);
 
 /// A writer's claim on a storage: an object "fence-0000000003.json" that was never there before. Who has the highest
 /// epoch owns the checkpoints; who finds a higher one than its own has been replaced, and must write no manifest. A

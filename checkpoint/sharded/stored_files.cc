@@ -5,6 +5,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 #include "checkpoint/sharded/digest.h"
+#include "checkpoint/sharded/fence.h"
 #include "framework/base/status.h"
 #include "framework/base/thread_pool.h"
 
@@ -47,6 +48,17 @@ absl::StatusOr<std::vector<StoredChunk>> ReadIndex(Storage& storage, const Manif
 
 std::string ObjectName(const CheckpointName& checkpoint, const std::string& file) {
   return absl::StrCat(checkpoint.ToString(), "/", file);
+}
+
+bool IsOfCheckpoints(absl::string_view first) {
+  return CheckpointName::Parse(first).has_value() || IsFenceClaim(first);
+}
+
+absl::StatusOr<bool> HoldsCheckpoints(Storage& storage) {
+  ASSIGN_OR_RETURN(const std::vector<StoredObject> objects, storage.List(""));
+  return std::any_of(objects.begin(), objects.end(), [](const StoredObject& object) {
+    return IsOfCheckpoints(object.name.substr(0, object.name.find('/')));
+  });
 }
 
 bool Contains(absl::Span<const StoredObject> objects, const std::string& name) {

@@ -7,6 +7,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "checkpoint/sharded/manifest.h"
 #include "checkpoint/sharded/reshard_plan.h"
@@ -16,6 +17,12 @@ namespace holdfast {
 
 /// "step-0000001000-g7/shard-0-of-2.h5".
 std::string ObjectName(const CheckpointName& checkpoint, const std::string& file);
+
+/// Whether objects that are so called, or whose names begin with this and a slash, belong to checkpoints: directories
+/// that a user names for them may have others.
+bool IsOfCheckpoints(absl::string_view first);
+/// Whether there are any.
+absl::StatusOr<bool> HoldsCheckpoints(Storage& storage);
 
 bool Contains(absl::Span<const StoredObject> objects, const std::string& name);
 

@@ -73,7 +73,8 @@ class Packer {
     RETURN_IF_ERROR(CheckPackPaths({.inputs = options_.inputs,
                                     .output = options_.output,
                                     .validation_fraction = options_.validation_fraction,
-                                    .validation_output = options_.validation_output}));
+                                    .validation_output = options_.validation_output,
+                                    .tokenizer = options_.tokenizer_files}));
     RETURN_IF_ERROR(OpenOutputs());
     ASSIGN_OR_RETURN(total_bytes_, InputBytes(files_, options_.inputs));
     for (const std::string& path : options_.inputs) {

@@ -26,6 +26,7 @@ struct PackOptions {
   /// The last round(fraction * tokens) tokens go to validation_output instead; 0 = all to `output`.
   double validation_fraction = 0;
   std::string validation_output = {};
+  std::vector<std::string> tokenizer_files = {};                               // as PackPaths has them
   std::function<void(int64_t done_bytes, int64_t total_bytes)> progress = {};  // may be empty; total 0 = unknown
 };
 

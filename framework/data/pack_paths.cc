@@ -22,12 +22,6 @@ std::filesystem::path PlainPath(const std::string& path) {
   return error ? absolute.lexically_normal() : plain;
 }
 
-bool IsSameFile(const std::string& a, const std::string& b) {
-  struct stat first, second;
-  if (stat(a.c_str(), &first) != 0 || stat(b.c_str(), &second) != 0) return PlainPath(a) == PlainPath(b);
-  return first.st_dev == second.st_dev && first.st_ino == second.st_ino;
-}
-
 struct NamedFile {
   std::string path, name;
 };
@@ -39,6 +33,12 @@ std::vector<NamedFile> FilesOf(const std::string& output, const std::string& nam
 }
 
 }  // namespace
+
+bool IsSameFile(const std::string& a, const std::string& b) {
+  struct stat first, second;
+  if (stat(a.c_str(), &first) != 0 || stat(b.c_str(), &second) != 0) return PlainPath(a) == PlainPath(b);
+  return first.st_dev == second.st_dev && first.st_ino == second.st_ino;
+}
 
 absl::Status CheckPackPaths(const PackPaths& paths) {
   if (paths.inputs.empty()) return absl::InvalidArgumentError("no input files");
@@ -54,6 +54,7 @@ absl::Status CheckPackPaths(const PackPaths& paths) {
   for (const std::string& input : paths.inputs) {
     if (input != "-") used.push_back({input, "input"});
   }
+  for (const std::string& file : paths.tokenizer) used.push_back({file, "the tokenizer's"});
   for (const auto& output : {FilesOf(paths.output, "output"), FilesOf(paths.validation_output, "validation output")}) {
     for (const NamedFile& file : output) {
       const auto same = [&](const NamedFile& other) { return IsSameFile(file.path, other.path); };

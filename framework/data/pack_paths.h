@@ -16,7 +16,11 @@ struct PackPaths {
   std::string output = {};
   double validation_fraction = 0;  // of what is packed goes to validation_output instead; 0 = all to `output`
   std::string validation_output = {};
+  std::vector<std::string> tokenizer = {};  // files that were read before
 };
+
+/// However the two are spelled; of files that need not exist.
+bool IsSameFile(const std::string& a, const std::string& b);
 
 /// InvalidArgument if a place is missing or used twice, however it is spelled; each output's index is one too.
 absl::Status CheckPackPaths(const PackPaths& paths);

@@ -47,6 +47,7 @@ absl::Status EnterDirectory(const Place& place, const std::string& name, const W
   if (!absl::StartsWith(inner.prefix, walk.prefix) && !absl::StartsWith(walk.prefix, inner.prefix)) {
     return absl::OkStatus();
   }
+  if (walk.enters != nullptr && !walk.enters(inner.prefix)) return absl::OkStatus();
   {
     const FileDescriptor handle = OpenAt(place.directory, name.c_str(), O_RDONLY | O_DIRECTORY);
     if (!handle.ok()) return Vanished(errno) ? absl::OkStatus() : ErrnoToStatus(errno, inner.path);

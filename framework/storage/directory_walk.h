@@ -6,6 +6,7 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "absl/strings/string_view.h"
 
 namespace holdfast {
 
@@ -14,7 +15,7 @@ struct WalkedFile {
   int directory;       // open
   std::string name;    // in it
   std::string path;    // for messages
-  std::string object;  // the object's name; none if it is temporary
+  std::string object;  // the object's name; with a temporary last part if it is temporary
   bool temporary;
   uint64_t size;
 };
@@ -23,6 +24,8 @@ struct Walk {
   /// Directories are entered only if the name of an object in them can begin so.
   std::string prefix;
   std::function<absl::Status(const WalkedFile&)> file;
+  /// Or only if this says so of the object names in it, which begin with `prefix`: "a/b/". May be null.
+  std::function<bool(absl::string_view prefix)> enters = nullptr;
   /// After everything in a directory: its parent, open, and its name in it. May be null.
   std::function<absl::Status(int parent, const std::string& name, const std::string& path)> left;
 };

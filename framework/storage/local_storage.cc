@@ -19,6 +19,7 @@
 #include "framework/storage/directory_walk.h"
 #include "framework/storage/file_lock.h"
 #include "framework/storage/open_objects.h"
+#include "framework/storage/temporary_name.h"
 
 namespace holdfast {
 namespace {
@@ -175,9 +176,15 @@ absl::Status LocalStorage::Delete(const std::string& name) {
 absl::Status LocalStorage::Sweep() {
   RETURN_IF_ERROR(BeginWriting());
   absl::Status first_error;
+  const auto is_ours = [&](absl::string_view object) {
+    const absl::string_view first = object.substr(0, object.find('/'));
+    const absl::string_view name = IsTemporaryName(first) ? NameOfTemporary(first) : first;
+    return options_.owns == nullptr || name == kProbeName || options_.owns(name);
+  };
   Walk walk;
+  walk.enters = is_ours;
   walk.file = [&](const WalkedFile& file) {
-    if (file.temporary) first_error.Update(RemoveIfAbandoned(file, options_.file_system));
+    if (file.temporary && is_ours(file.object)) first_error.Update(RemoveIfAbandoned(file, options_.file_system));
     return absl::OkStatus();
   };
   walk.left = [&](int parent, const std::string& name, const std::string& path) {

@@ -13,9 +13,11 @@
 // tmpfs, ...); on any other, where locks may not be seen by other machines, if it has not changed for a day.
 // Thread-safety: that of Storage; any number of processes may use one directory.
 
+#include <functional>
 #include <memory>
 #include <string>
 
+#include "absl/strings/string_view.h"
 #include "framework/storage/storage.h"
 
 namespace holdfast {
@@ -31,6 +33,9 @@ struct LocalStorageOptions {
   bool read_only = false;  // the directory is not created (NotFound), and nothing in it can be changed
   bool create = true;      // else NotFound if the directory is not there
   FileSystemKind file_system = FileSystemKind::kDetect;  // others than kDetect are for tests
+  /// The first parts of names of objects that may be this storage's: Sweep leaves the rest of the directory alone,
+  /// which may be somebody's own. Null: all of it is ours.
+  std::function<bool(absl::string_view first)> owns = nullptr;
 };
 
 /// `directory` is created with its parents. PermissionDenied at once if it cannot be written.

@@ -14,6 +14,7 @@ namespace {
 
 constexpr absl::string_view kMark = ".tmp-";
 constexpr int kDigits = 12;
+constexpr size_t kTailBytes = kMark.size() + kDigits;
 
 std::string TemporaryName(const std::string& leaf, uint64_t id) {
   return absl::StrFormat(".%s%s%0*x", leaf, kMark, kDigits, id);
@@ -31,13 +32,15 @@ absl::StatusOr<std::string> RandomTemporaryName(const std::string& leaf) {
 std::string ClaimName(const std::string& leaf) { return TemporaryName(leaf, 0); }
 
 bool IsTemporaryName(absl::string_view file_name) {
-  const size_t tail_bytes = kMark.size() + kDigits;
-  if (file_name.size() <= 1 + tail_bytes || file_name.front() != '.') return false;
-  const absl::string_view tail = file_name.substr(file_name.size() - tail_bytes);
-  const absl::string_view leaf = file_name.substr(1, file_name.size() - 1 - tail_bytes);
+  if (file_name.size() <= 1 + kTailBytes || file_name.front() != '.') return false;
+  const absl::string_view tail = file_name.substr(file_name.size() - kTailBytes);
   return tail.substr(0, kMark.size()) == kMark &&
          tail.find_first_not_of("0123456789abcdef", kMark.size()) == absl::string_view::npos &&
-         CheckObjectName(leaf).ok();
+         CheckObjectName(NameOfTemporary(file_name)).ok();
+}
+
+absl::string_view NameOfTemporary(absl::string_view temporary) {
+  return temporary.substr(1, temporary.size() - 1 - kTailBytes);
 }
 
 }  // namespace holdfast

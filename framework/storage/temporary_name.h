@@ -15,5 +15,7 @@ absl::StatusOr<std::string> RandomTemporaryName(const std::string& leaf);
 /// The one with digits 0: who has created it claims the name (local_storage.h, step 4).
 std::string ClaimName(const std::string& leaf);
 bool IsTemporaryName(absl::string_view file_name);
+/// NAME of a temporary name.
+absl::string_view NameOfTemporary(absl::string_view temporary);
 
 }  // namespace holdfast

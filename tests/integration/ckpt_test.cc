@@ -203,7 +203,8 @@ TEST_F(CkptTest, SettingsBesideTheTokenizerAreExported) {
   EXPECT_THAT(ReadAll(Path("out/tokenizer_config.json")), HasSubstr("\"chat_template\": \"{{ x }}\""));
   EXPECT_THAT(ReadAll(Path("out/generation_config.json")), HasSubstr("\"eos_token_id\": 10"));
   EXPECT_EQ(ReadAll(Path("out/chat_template.jinja")), "{{ x }}");
-  ASSERT_EQ(Ckpt({"export", Path("ck"), Path("out"), "--tokenizer", Path("in")}).exit_code, 0) << "its directory";
+  ASSERT_EQ(Ckpt({"export", Path("ck"), Path("out"), "--overwrite", "--tokenizer", Path("in")}).exit_code, 0)
+      << "its directory";
   WriteAll(Path("in/tokenizer_config.json"), R"({"bos_token": null})");
   WriteAll(Path("in/special_tokens_map.json"), R"({"eos_token": {"content": "a"}})");
   ASSERT_EQ(Ckpt({"export", Path("ck"), Path("map"), "--tokenizer", Path("in/tokenizer.json")}).exit_code, 0);
@@ -211,10 +212,16 @@ TEST_F(CkptTest, SettingsBesideTheTokenizerAreExported) {
               AllOf(HasSubstr("\"bos_token_id\": null"), HasSubstr("\"eos_token_id\": 97")));
   EXPECT_THAT(ReadAll(Path("map/tokenizer_config.json")), HasSubstr("\"bos_token\": null"));
   WriteAll(Path("in/generation_config.json"), R"({"temperature": 0.5, "eos_token_id": 98})");
-  ASSERT_EQ(Ckpt({"export", Path("ck"), Path("map"), "--tokenizer", Path("in/tokenizer.json")}).exit_code, 0);
+  ASSERT_EQ(
+      Ckpt({"export", Path("ck"), Path("map"), "--overwrite", "--tokenizer", Path("in/tokenizer.json")}).exit_code, 0);
   EXPECT_EQ(ReadAll(Path("map/generation_config.json")),
             "{\n  \"temperature\": 0.5,\n  \"eos_token_id\": [\n    97,\n    98\n  ],\n  \"bos_token_id\": null\n}\n");
-  ASSERT_EQ(Ckpt({"export", Path("ck"), Path("out")}).exit_code, 0);  // over it, with the run's own tokenizer
+  const CommandResult refused = Ckpt({"export", Path("ck"), Path("out")});
+  EXPECT_EQ(refused.exit_code, 1);
+  EXPECT_THAT(refused.output, HasSubstr("there is something already; name a new directory, or pass --overwrite"));
+  EXPECT_TRUE(fs::exists(Path("out/chat_template.jinja")));
+  ASSERT_EQ(Ckpt({"export", Path("ck"), Path("out"), "--overwrite"}).exit_code,
+            0);  // over it, with the run's own tokenizer
   EXPECT_THAT(ReadAll(Path("out/tokenizer_config.json")), Not(HasSubstr("chat_template")));
   EXPECT_FALSE(fs::exists(Path("out/chat_template.jinja")));
 }
@@ -391,6 +398,22 @@ TEST_F(CkptTest, PruneDeletesNoIntactCheckpointForADamagedOne) {
   const CommandResult left = Ckpt({"verify", Path("run"), "--all"});
   EXPECT_EQ(left.exit_code, 0) << left.output;
   EXPECT_THAT(left.output, HasSubstr(found[1].filename().string() + ": valid"));
+}
+
+TEST_F(CkptTest, WhatElseIsInTheDirectoryStays) {
+  MustImport("llama-1", "ck");
+  fs::create_directories(Path("ck/data/inbox"));
+  WriteAll(Path("ck/src/.thesis.tmp-0123456789ab"), "draft");
+  fs::create_directories(Path("ck") + "/step-0000000003-g9");  // what is left of a checkpoint
+  const CommandResult pruned = Ckpt({"prune", Path("ck"), "--take-over"});
+  EXPECT_EQ(pruned.exit_code, 0) << pruned.output;
+  EXPECT_TRUE(fs::exists(Path("ck/data/inbox")));
+  EXPECT_TRUE(fs::exists(Path("ck/src/.thesis.tmp-0123456789ab")));
+  EXPECT_FALSE(fs::exists(Path("ck/step-0000000003-g9")));
+  const CommandResult typo = Ckpt({"prune", Path("ck/data")});
+  EXPECT_EQ(typo.exit_code, 1);
+  EXPECT_THAT(typo.output, HasSubstr("no checkpoints here"));
+  EXPECT_TRUE(fs::is_empty(Path("ck/data/inbox")));
 }
 
 TEST_F(CkptTest, PruneRefusesWhileARunIsTraining) {
@@ -599,6 +622,8 @@ TEST_F(CkptTest, ErrorsSayWhatIsWrong) {
       {{"list", Path("empty")}, 1, "no checkpoints here"},
       {{"show", Path("empty")}, 1, "no valid checkpoint"},
       {{"list", Model("llama-1")}, 1, "no checkpoints here"},
+      {{"prune", Path("empty")}, 1, "no checkpoints here"},
+      {{"prune", Path("empty"), "--dry-run"}, 1, "no checkpoints here"},
       {{"show", Path("ck"), "--step", "7"}, 1, "no checkpoint of step 7; there is step 0"},
       {{"show", Path("ck/step-0000000007-g1")}, 1, "no checkpoint step-0000000007-g1; there is step 0"},
       {{"show", Path("ck/") + kFirst, "--step", "7"}, 1, "names another step"},
@@ -608,7 +633,8 @@ TEST_F(CkptTest, ErrorsSayWhatIsWrong) {
       {{"verify", Path("ck"), "--step", "3"}, 1, "no checkpoint of step 3"},
       {{"verify", Path("ck"), "--step", "0", "--all"}, 2, "--all"},
       {{"export", Path("ck"), Path("empty/file/out")}, 1, "empty/file"},
-      {{"export", Path("ck"), Path("out"), "--dtype", "f64"}, 2, "f64"},
+      {{"export", Path("ck"), Path("out"), "--dtype", "f64"}, 2, "f64 not in {f32,bf16,f16}"},
+      {{"export", Path("ck"), Path("out"), "--base", Model("llama-1")}, 1, "--base: the run trained all"},
       {{"export", Path("ck"), Path("out"), "--tokenizer", Path("none.json")}, 1, "--tokenizer"},
       {{"prune", Path("ck/") + kFirst}, 1, "one checkpoint"},
       {{"prune", Path("ck"), "--keep-last", "0"}, 2, "--keep-last"},

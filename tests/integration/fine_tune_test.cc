@@ -172,7 +172,7 @@ TEST_F(FineTuneTest, AdaptersAreSavedEvaluatedSampledAndMerged) {
   EXPECT_NE(Evaluate("base"), Evaluate("merged"));
   const CommandResult sample = RunHoldfast({"sample", Path("tuned"), "--tokens", "10", "--prompt", "line"});
   EXPECT_EQ(sample.exit_code, 0) << sample.output;
-  const CommandResult over = Export("tuned", "adapters", {"--merge"});  // where the adapters were
+  const CommandResult over = Export("tuned", "adapters", {"--merge", "--overwrite"});  // where the adapters were
   ASSERT_EQ(over.exit_code, 0) << over.output;
   for (const char* file : {"adapters/adapter_model.safetensors", "adapters/adapter_config.json"}) {
     EXPECT_FALSE(fs::exists(Path(file))) << file << " would count, not the model beside it";

@@ -201,6 +201,16 @@ TEST_F(TrainTest, LogitsGoToAFile) {
   std::vector<std::string> other = command;
   other[6] = Path("none/logits.safetensors");
   EXPECT_NE(RunHoldfast(other).exit_code, 0);
+  fs::create_symlink(Path("valid.bin"), Path("link.bin"));
+  for (const std::string& what :
+       {Path("valid.bin"), Path("link.bin"), Path("a/model/model.safetensors"), Path("a/model/logits.safetensors")}) {
+    other[6] = what;
+    const CommandResult refused = RunHoldfast(other);
+    EXPECT_EQ(refused.exit_code, 1) << what;
+    EXPECT_THAT(refused.output, HasSubstr("--logits " + what + " would ")) << what;
+  }
+  EXPECT_EQ(ReadAll(Path("valid.bin")), tokens);
+  EXPECT_EQ(RunHoldfast(command).exit_code, 0) << "over its own";
   WriteAll(directory_ / "questions.jsonl", R"({"context": "a", "choices": ["b", "c"], "answer": 0})");
   other = {"eval", Path("a"), Path("questions.jsonl"), "--logits", Path("other.safetensors")};
   EXPECT_THAT(RunHoldfast(other).output, HasSubstr("--logits: there is no token file"));

@@ -7,6 +7,7 @@
 
 #include "framework/base/processors.h"
 #include "tools/cli/ckpt_actions.h"
+#include "tools/cli/dtype_argument.h"
 
 namespace holdfast {
 namespace {
@@ -108,13 +109,11 @@ void AddExport(CLI::App& ckpt, CommandBody& body) {
                                 "Write the weights as a saved model: Hugging Face safetensors, config.json, tokenizer",
                                 options, CkptExport);
   AddWhere(command, options->target);
-  command->add_option("OUT_DIR", options->model.output, "directory of the saved model; made if needed")->required();
+  command->add_option("OUT_DIR", options->model.output, "directory of the saved model; not there yet, or empty")
+      ->required();
+  command->add_flag("--overwrite", options->model.overwrite, "replace the model in OUT_DIR");
   AddStep(command, options->target);
-  const std::map<std::string, FileDType> dtypes = {
-      {"f32", FileDType::kF32}, {"bf16", FileDType::kBF16}, {"f16", FileDType::kF16}};
-  command->add_option("--dtype", options->model.dtype, "f32 (default), bf16 or f16")
-      ->transform(CLI::CheckedTransformer(dtypes))
-      ->default_str("f32");
+  AddFileDTypeOption(*command, options->model.dtype, "of the weights; default f32");
   command->add_option("--tokenizer", options->model.tokenizer,
                       "where the tokenizer.json is, if it has moved since; or bytes");
   command->add_flag("--ema", options->model.ema,

@@ -110,6 +110,8 @@ absl::StatusOr<int> CkptPrune(const CkptPruneOptions& options) {
         absl::StrCat(options.target.where, ": this is one checkpoint; give the directory"));
   }
   Storage& storage = *place.storage;
+  ASSIGN_OR_RETURN(const bool holds_checkpoints, HoldsCheckpoints(storage));
+  if (!holds_checkpoints) return absl::NotFoundError(absl::StrCat(options.target.where, ": no checkpoints here"));
   std::unique_ptr<Fence> fence;
   if (!options.dry_run) {
     if (!options.take_over) RETURN_IF_ERROR(RefuseIfInUse(storage));

@@ -11,7 +11,9 @@
 #include <string_view>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "checkpoint/model_directory.h"
 #include "framework/base/files.h"
 #include "framework/base/status.h"
 #include "framework/data/byte_level.h"
@@ -203,6 +205,19 @@ absl::Status VerifyFile(FileAccess& files, const std::string& path) {
 
 }  // namespace
 
+namespace {
+
+/// Of a tokenizer, and what lies beside it and is read with it.
+std::vector<std::string> FilesOf(const std::string& tokenizer) {
+  if (tokenizer == "bytes") return {};
+  const std::string file = TokenizerFileOf(tokenizer);
+  std::vector<std::string> files{file};
+  for (const char* name : kOtherFiles) files.push_back(absl::StrCat(DirectoryOf(file), "/", name));
+  return files;
+}
+
+}  // namespace
+
 absl::StatusOr<int> DataPackCommand::Run() const { return chat ? PackChat() : PackText(); }
 
 absl::StatusOr<int> DataPackCommand::PackText() const {
@@ -213,6 +228,7 @@ absl::StatusOr<int> DataPackCommand::PackText() const {
         absl::StrCat("--append-eot: tokenizer ", tokenizer, " has no end-of-text token; leave the flag out"));
   }
   pack.append_end_of_text = !no_eot;
+  pack.tokenizer_files = FilesOf(tokenizer);
   PackBar bar;
   pack.progress = bar.Callback();
   ASSIGN_OR_RETURN(const auto files, OpenPlaces(places));
@@ -235,7 +251,8 @@ absl::StatusOr<int> DataPackCommand::PackChat() const {
   const PackConversationsOptions pack{.paths = {.inputs = options.inputs,
                                                 .output = options.output,
                                                 .validation_fraction = options.validation_fraction,
-                                                .validation_output = options.validation_output},
+                                                .validation_output = options.validation_output,
+                                                .tokenizer = FilesOf(tokenizer)},
                                       .row_tokens = sequence_length,
                                       .too_long = too_long,
                                       .progress = bar.Callback()};

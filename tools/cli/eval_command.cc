@@ -3,13 +3,17 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <filesystem>
 #include <map>
 #include <memory>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "framework/base/files.h"
 #include "framework/base/status.h"
 #include "framework/data/dataset.h"
+#include "framework/data/pack_paths.h"
+#include "framework/data/token_index.h"
 #include "framework/metrics/progress.h"
 #include "models/runtime/data_places.h"
 #include "models/runtime/multiple_choice.h"
@@ -84,11 +88,28 @@ int64_t EvalCommand::CountOf(const Dataset& dataset) const {
   return microbatches > 0 ? std::min(microbatches, whole) : whole;
 }
 
+// What is read is not replaced.
+absl::Status EvalCommand::CheckLogitsPlace(const LoadedModel& loaded) const {
+  for (const std::string& file : data) {
+    if (!IsSameFile(logits, file) && !IsSameFile(logits, TokenIndexPath(file))) continue;
+    return absl::InvalidArgumentError(absl::StrCat("--logits ", logits, " would replace what is evaluated"));
+  }
+  std::error_code error;
+  bool of_model = IsSameFile(DirectoryOf(logits), loaded.directory);
+  for (const auto& entry : std::filesystem::directory_iterator(loaded.directory, error)) {
+    of_model = of_model || IsSameFile(logits, entry.path().string());
+  }
+  if (!of_model) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("--logits ", logits, " would become a part of the model in ", loaded.directory));
+}
+
 absl::StatusOr<std::unique_ptr<SafetensorsWriter>> EvalCommand::OpenLogits(const LoadedModel& loaded,
                                                                            const std::vector<std::string>& files,
                                                                            int64_t length) const {
   if (logits.empty()) return nullptr;
   if (files.empty()) return absl::InvalidArgumentError("--logits: there is no token file among DATA");
+  RETURN_IF_ERROR(CheckLogitsPlace(loaded));
   Places access(places);
   std::vector<SafetensorsWriter::Entry> entries;
   std::map<std::string, std::string> metadata{{"model", loaded.directory}};

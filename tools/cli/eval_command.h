@@ -35,6 +35,7 @@ struct EvalCommand {
   absl::StatusOr<LossSum> LossOf(const LoadedModel& loaded, const std::string& file, int64_t length,
                                  SafetensorsWriter* writer) const;
   /// A file for the logits of these; null if none is wanted.
+  absl::Status CheckLogitsPlace(const LoadedModel& loaded) const;
   absl::StatusOr<std::unique_ptr<SafetensorsWriter>> OpenLogits(const LoadedModel& loaded,
                                                                 const std::vector<std::string>& files,
                                                                 int64_t length) const;

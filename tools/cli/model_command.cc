@@ -1,12 +1,12 @@
 #include "tools/cli/model_command.h"
 
 #include <cstdio>
-#include <map>
 
 #include "framework/base/status.h"
 #include "framework/metrics/progress.h"
 #include "models/plan.h"
 #include "models/transformer.h"
+#include "tools/cli/dtype_argument.h"
 #include "tools/cli/shared_progress.h"
 
 namespace holdfast {
@@ -30,10 +30,7 @@ void ModelUpcycleCommand::AddTo(CLI::App& command) {
       ->check(CLI::Range(1, 4096));
   command.add_option("--experts-per-token", options.experts_per_token, "default 2")->check(CLI::Range(1, 64));
   command.add_option("--seed", options.seed, "of the routers; default 0");
-  const std::map<std::string, FileDType> dtypes = {
-      {"f32", FileDType::kF32}, {"bf16", FileDType::kBF16}, {"f16", FileDType::kF16}};
-  command.add_option("--dtype", options.dtype, "f32, bf16 or f16; default: the dense model's")
-      ->transform(CLI::CheckedTransformer(dtypes));
+  AddFileDTypeOption(command, options.dtype, "of the weights; default: the dense model's");
 }
 
 }  // namespace holdfast

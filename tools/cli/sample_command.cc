@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "framework/base/log.h"
@@ -105,6 +106,8 @@ absl::StatusOr<std::vector<std::string>> SampleCommand::Prompts() const {
     LocalFileAccess files;
     ASSIGN_OR_RETURN(InputFile input, InputFile::Open(files, prompts_file));
     const auto take = [&](std::string_view line) {
+      if (all.size() == prompts.size()) absl::ConsumePrefix(&line, "\xEF\xBB\xBF");  // a byte order mark
+      absl::ConsumeSuffix(&line, "\r");
       all.emplace_back(line);
       return absl::OkStatus();
     };

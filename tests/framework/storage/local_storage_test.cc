@@ -143,6 +143,26 @@ TEST_F(LocalStorageTest, LinksAreNotFollowed) {
   EXPECT_THAT(EverythingIn(root()), ElementsAre(".file.tmp-0123456789ab", "dangling", "dir", "file", "loop"));
 }
 
+// A user may name a directory for checkpoints in which there is something else.
+TEST_F(LocalStorageTest, SweepLeavesWhatIsNotOurs) {
+  const std::vector<std::string> ours{"step-1/.shard.tmp-0123456789ab", ".fence.tmp-0123456789ab",
+                                      ".probe.tmp-0123456789ab"};
+  const std::vector<std::string> others{".thesis.tmp-0123456789ab", "src/.main.c.tmp-0123456789ab"};
+  for (const char* name : {"step-1", "step-2/empty", "src", "empty/below"}) {
+    std::filesystem::create_directories(root() + "/" + name);
+  }
+  for (const auto* files : {&ours, &others}) {
+    for (const std::string& name : *files) std::ofstream(root() + "/" + name) << "x";
+  }
+  const auto owns = [](absl::string_view first) { return first == "fence" || absl::StartsWith(first, "step-"); };
+  ASSERT_TRUE(Open(root(), {.owns = owns})->Sweep().ok());
+  for (const std::string& name : ours) EXPECT_FALSE(std::filesystem::exists(root() + "/" + name)) << name;
+  for (const std::string& name : others) EXPECT_TRUE(std::filesystem::exists(root() + "/" + name)) << name;
+  EXPECT_FALSE(std::filesystem::exists(root() + "/step-1"));
+  EXPECT_FALSE(std::filesystem::exists(root() + "/step-2"));
+  EXPECT_TRUE(std::filesystem::exists(root() + "/empty/below"));
+}
+
 TEST_F(LocalStorageTest, PipesAndDirectoriesAreNoObjects) {
   ASSERT_EQ(mkfifo((root() + "/pipe").c_str(), 0600), 0);
   ASSERT_EQ(mkfifo((root() + "/.pipe.tmp-0123456789ab").c_str(), 0600), 0);

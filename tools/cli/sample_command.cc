@@ -8,7 +8,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/strip.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "framework/base/log.h"
@@ -106,8 +105,9 @@ absl::StatusOr<std::vector<std::string>> SampleCommand::Prompts() const {
     LocalFileAccess files;
     ASSIGN_OR_RETURN(InputFile input, InputFile::Open(files, prompts_file));
     const auto take = [&](std::string_view line) {
-      if (all.size() == prompts.size()) absl::ConsumePrefix(&line, "\xEF\xBB\xBF");  // a byte order mark
-      absl::ConsumeSuffix(&line, "\r");
+      constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
+      if (all.size() == prompts.size() && line.starts_with(kByteOrderMark)) line.remove_prefix(kByteOrderMark.size());
+      if (line.ends_with('\r')) line.remove_suffix(1);
       all.emplace_back(line);
       return absl::OkStatus();
     };

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <filesystem>
 
+#include "framework/data/token_index.h"
 #include "framework/data/token_stats.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -165,6 +166,8 @@ TEST_F(PackTest, Failures) {
   ExpectError(good, "[0, 1)", {.validation_fraction = std::nan(""), .validation_output = directory_ / "v.bin"});
   ExpectError(good, "empty", {.validation_fraction = 1e-9, .validation_output = directory_ / "v.bin"});
   ExpectError(good, "both output", {.validation_fraction = 0.5, .validation_output = out_});
+  ExpectError(good, "both the tokenizer's and output", {.tokenizer_files = {directory_ / "/out.bin"}});
+  ExpectError(good, "both the tokenizer's and index of output", {.tokenizer_files = {TokenIndexPath(out_)}});
   out_ = good;
   ExpectError(good, "both input and output");
   EXPECT_EQ(ReadText(good), "good text");

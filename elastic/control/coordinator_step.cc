@@ -340,8 +340,10 @@ void Coordinator::EndIfFinished() {
   if (MustSaveAtEnd() && ++attempts_.unsaved_endings < kMaxEndings) {
     CloseWorld(absl::StrCat("the last checkpoint could not be written: ", why), 0);
   } else if (MustSaveAtEnd()) {
-    Fail(absl::StrCat(what, ", but the checkpoint could not be written: ", why,
-                      "; make room, then the same command resumes from the previous one"));
+    const CheckpointChoice* previous = checkpoints_.newest();
+    Fail(absl::StrCat(what, ", but the checkpoint could not be written: ", why, "; make room, then the same command ",
+                      previous == nullptr ? "begins anew, as there is no other checkpoint"
+                                          : absl::StrCat("resumes from step ", previous->step)));
   } else if (stop != nullptr) {
     End<event::RunStopped>(128 + stop->signal, absl::StrCat(what, "; the model of that step is saved"));
   } else {

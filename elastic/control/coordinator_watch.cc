@@ -156,7 +156,12 @@ void Coordinator::RetryFailed() {
   } else if (attempts_.starved_worlds >= kMaxStarvedWorlds) {
     Fail(absl::StrCat("there is too little memory, in ", kMaxStarvedWorlds, " attempts: ", verdict.cause));
   } else if (Ending() && verdict.at_home && ++attempts_.failed_endings >= kMaxFailedEndings) {
-    Fail(absl::StrCat(EndReason(end_.stop()), ", but its state could not be saved: ", verdict.cause));
+    const CheckpointChoice* newest = checkpoints_.newest();
+    const bool has_checkpoint = newest != nullptr && newest->step == committed_;
+    Fail(absl::StrCat(EndReason(end_.stop()),
+                      has_checkpoint ? " and saved in a checkpoint, but the model could not be written: "
+                                     : ", but its state could not be saved: ",
+                      verdict.cause));
   } else {
     CloseWorld(absl::StrCat("retrying: ", verdict.cause), 0);
   }

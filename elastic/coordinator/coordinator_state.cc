@@ -26,8 +26,9 @@ absl::StatusOr<CoordinatorState> ReadCoordinatorState(const RunDirectory& direct
   const std::string line = text->substr(begin == std::string::npos ? 0 : begin + 1, end - begin - 1);
   const auto json = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
   if (!json.is_object() || !json.contains(kGenerationKey) || !json[kGenerationKey].is_number_unsigned()) {
-    return absl::DataLossError(absl::StrCat(directory.coordinator_state(),
-                                            " is not a coordinator's state file; pass --overwrite to start a new run"));
+    return absl::DataLossError(
+        absl::StrCat(directory.coordinator_state(),
+                     " is damaged; remove it, and the same command goes on from the run's newest checkpoint"));
   }
   return CoordinatorState{.generation = json[kGenerationKey].get<uint64_t>(), .branch = BranchFromJson(json)};
 }

@@ -28,6 +28,10 @@ absl::Status CannotGoOn(const RunDirectory& directory, const CoordinatorHistory&
   for (const RejectedCheckpoint& rejected : catalog.rejected) {
     absl::StrAppend(&why, "; ", rejected.name, ": ", rejected.reason);
   }
+  for (const CatalogEntry& entry : catalog.valid) {
+    absl::StrAppend(&why, "; ", entry.manifest.name.ToString(), ": not of the steps that ", directory.metrics(),
+                    " has");
+  }
   return absl::AlreadyExistsError(absl::StrCat(directory.root(), " holds a run that was stopped after step ",
                                                history.recorded_step, " and has no checkpoint to resume from", why,
                                                ": choose another --run-dir, or pass --overwrite to start a new run"));

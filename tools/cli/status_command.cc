@@ -10,6 +10,7 @@
 #include "elastic/wire/control_client.h"
 #include "framework/base/status.h"
 #include "framework/metrics/run_directory.h"
+#include "framework/metrics/run_lock.h"
 #include "tools/cli/connection_arguments.h"
 #include "tools/cli/run_record.h"
 #include "tools/cli/status_text.h"
@@ -43,6 +44,12 @@ absl::StatusOr<ConnectionOptions> FindCoordinator(const StatusCommand& arguments
   if (!std::filesystem::exists(directory.coordinator_address(), error)) {
     std::string last = LastEvents(directory.events(), 1);
     absl::StripTrailingAsciiWhitespace(&last);
+    if (RunLock::IsHeld(directory).value_or(false)) {
+      return absl::NotFoundError(absl::StrCat(
+          "the run in ", arguments.target, " is alive: ", RunLock::Read(directory).value_or(LockText()).Name(),
+          " does it, and cannot be asked, as a run of one worker does not listen. Its steps are in ",
+          directory.metrics(), last.empty() ? "" : absl::StrCat("; its last event: ", last)));
+    }
     return absl::NotFoundError(absl::StrCat("no coordinator is running in ", arguments.target,
                                             last.empty() ? "" : absl::StrCat("; the last of its run: ", last)));
   }

@@ -1,6 +1,3 @@
-#include <fcntl.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <cerrno>
 #include <csignal>
@@ -73,11 +70,6 @@ const char* CauseOf(const std::exception& error) {
   std::abort();
 }
 
-/// What is opened first would get the number of a closed standard input, and be read in its place.
-void OccupyStandardInput() {
-  if (fcntl(STDIN_FILENO, F_GETFD) < 0) open("/dev/null", O_WRONLY);  // NOLINT(*-vararg): reading fails as it should
-}
-
 int Main(int argc, char** argv) {
   if (!ChooseInstructionSet()) return holdfast::kExitUsage;
   CLI::App app{
@@ -111,7 +103,6 @@ int Main(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   std::set_terminate(EndWithCause);
-  OccupyStandardInput();
   std::signal(SIGXFSZ, SIG_IGN);  // a limit on the size of files is a full disk
   try {
     return Main(argc, argv);

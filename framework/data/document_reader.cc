@@ -44,6 +44,12 @@ absl::StatusOr<std::string> DocumentOfLine(std::string_view line, const std::str
   }
 }
 
+/// Where it was closed a library may have opened an epoll or an event under its number, before main.
+bool IsStandardInputOpen() {
+  struct stat info;
+  return fstat(STDIN_FILENO, &info) == 0 && (info.st_mode & S_IFMT) != 0;
+}
+
 bool IsBlank(std::string_view line) { return line.find_first_not_of(" \t\r\n") == std::string_view::npos; }
 
 }  // namespace
@@ -51,6 +57,7 @@ bool IsBlank(std::string_view line) { return line.find_first_not_of(" \t\r\n") =
 absl::StatusOr<InputFile> InputFile::Open(FileAccess& files, const std::string& path) {
   InputFile input;
   input.name_ = path == "-" ? "standard input" : path;
+  if (path == "-" && !IsStandardInputOpen()) return absl::InvalidArgumentError("standard input is closed");
   struct stat info;
   const bool is_stream =
       path == "-" || (stat(path.c_str(), &info) == 0 && !S_ISREG(info.st_mode) && !S_ISDIR(info.st_mode));

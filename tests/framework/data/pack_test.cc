@@ -3,6 +3,9 @@
 
 #include "framework/data/pack.h"
 
+#include <sys/epoll.h>
+#include <unistd.h>
+
 #include <cmath>
 #include <filesystem>
 
@@ -173,6 +176,18 @@ TEST_F(PackTest, Failures) {
   EXPECT_EQ(ReadText(good), "good text");
   out_ = directory_ / "no/such/out.bin";
   ExpectError(good, "no/such");
+}
+
+TEST_F(PackTest, AClosedStandardInputIsCalledThat) {
+  const int kept = dup(STDIN_FILENO);
+  close(STDIN_FILENO);
+  ExpectError("-", "standard input is closed");
+  EXPECT_EQ(epoll_create1(0), STDIN_FILENO);  // as gRPC does before main
+  ExpectError("-", "standard input is closed");
+  close(STDIN_FILENO);
+  if (kept < 0) return;
+  EXPECT_EQ(dup2(kept, STDIN_FILENO), STDIN_FILENO);
+  close(kept);
 }
 
 TEST_F(PackTest, OneFileSpelledInTwoWaysIsRefusedThoughItDoesNotExistYet) {

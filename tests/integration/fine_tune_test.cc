@@ -74,9 +74,9 @@ TEST_F(FineTuneTest, EqualBitsInAnyWorldAndAfterKills) {
       ExpectEqual(one, run);
     }
     std::vector<std::string> saving = settings;
-    saving.emplace_back("checkpoint.every_steps=4");
-    TrainUntil("checkpoint of step 4", killed, On(2, FromBase(saving)));
-    TrainUntil("checkpoint of step 8", killed, On(3, FromBase(saving)));
+    saving.emplace_back("checkpoint.every_steps=2");
+    TrainUntilACheckpoint(killed, On(2, FromBase(saving)));
+    TrainUntilACheckpoint(killed, On(3, FromBase(saving)));
     const CommandResult resumed = Train(killed, FromBase(saving));
     EXPECT_EQ(resumed.exit_code, 0) << resumed.output;
     EXPECT_THAT(resumed.output, HasSubstr("the newest that can be used"));

@@ -385,8 +385,8 @@ TEST_F(TrainTest, AMixtureResumesAtAnotherDegreeOfExpertParallelism) {
   const CommandResult one = Train("1", with("1", "gather"));
   ASSERT_EQ(one.exit_code, 0) << one.output;
   EXPECT_THAT(ReadAll(directory_ / "1/metrics.jsonl"), HasSubstr("\"dropped_choices\""));
-  TrainUntil("checkpoint of step 4", "killed", with("2", "move"));
-  TrainUntil("checkpoint of step 8", "killed", with("3", "gather"));
+  TrainUntilACheckpoint("killed", with("2", "move"));
+  TrainUntilACheckpoint("killed", with("3", "gather"));
   const CommandResult resumed = Train("killed", with("4", "move"));
   ASSERT_EQ(resumed.exit_code, 0) << resumed.output;
   EXPECT_THAT(resumed.output, HasSubstr("the newest that can be used"));

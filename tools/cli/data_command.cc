@@ -203,10 +203,6 @@ absl::Status VerifyFile(FileAccess& files, const std::string& path) {
                       index->blocks.size(), TokenFile::OffsetOfStored(others[0] * kTokenBlockBytes)));
 }
 
-}  // namespace
-
-namespace {
-
 /// Of a tokenizer, and what lies beside it and is read with it.
 std::vector<std::string> FilesOf(const std::string& tokenizer) {
   if (tokenizer == "bytes") return {};

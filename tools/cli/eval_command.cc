@@ -88,7 +88,6 @@ int64_t EvalCommand::CountOf(const Dataset& dataset) const {
   return microbatches > 0 ? std::min(microbatches, whole) : whole;
 }
 
-// What is read is not replaced.
 absl::Status EvalCommand::CheckLogitsPlace(const LoadedModel& loaded) const {
   for (const std::string& file : data) {
     if (!IsSameFile(logits, file) && !IsSameFile(logits, TokenIndexPath(file))) continue;

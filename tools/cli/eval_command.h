@@ -34,8 +34,9 @@ struct EvalCommand {
   /// `writer`: where logits go, or null.
   absl::StatusOr<LossSum> LossOf(const LoadedModel& loaded, const std::string& file, int64_t length,
                                  SafetensorsWriter* writer) const;
-  /// A file for the logits of these; null if none is wanted.
+  /// InvalidArgument if the logits would replace what is read.
   absl::Status CheckLogitsPlace(const LoadedModel& loaded) const;
+  /// A file for the logits of these; null if none is wanted.
   absl::StatusOr<std::unique_ptr<SafetensorsWriter>> OpenLogits(const LoadedModel& loaded,
                                                                 const std::vector<std::string>& files,
                                                                 int64_t length) const;

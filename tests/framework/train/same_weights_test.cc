@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-
 #include "framework/base/host.h"
 #include "framework/base/status.h"
 #include "framework/comm/in_process.h"

@@ -15,6 +15,7 @@ void Blame::Add(const World& world, int reporter, const FailureMessage& failure)
   if (!failure.secondhand) {
     reporters_.push_back(reporter);
     out_of_memory_ += failure.out_of_memory ? 1 : 0;
+    no_room_ += failure.no_room ? 1 : 0;
   }
   const std::set<int> suspects(failure.suspects.begin(), failure.suspects.end());
   for (const int suspect : suspects) {
@@ -28,8 +29,12 @@ Blame::Verdict Blame::Conclude(const World& world) {
   const bool at_home = named_.empty();
   if (IsAtHome()) named_[world.members[static_cast<size_t>(reporters_[0])].id] = 1;
   std::map<WorkerId, int64_t> worlds;
-  const bool out_of_memory = !reporters_.empty() && out_of_memory_ == static_cast<int>(reporters_.size());
-  Verdict verdict{.culprit = {}, .cause = cause_, .at_home = at_home, .out_of_memory = out_of_memory};
+  const auto is_of_all = [this](size_t count) { return count > 0 && count == reporters_.size(); };
+  Verdict verdict{.culprit = {},
+                  .cause = cause_,
+                  .at_home = at_home,
+                  .out_of_memory = is_of_all(out_of_memory_),
+                  .no_room = is_of_all(no_room_)};
   std::tuple<int64_t, int64_t, int> worst;
   for (const auto& [id, votes] : named_) {
     worlds[id] = worlds_[id] + 1;
@@ -48,7 +53,7 @@ Blame::Verdict Blame::Conclude(const World& world) {
 void Blame::Drop() {
   cause_.clear();
   reporters_.clear();
-  out_of_memory_ = 0;
+  out_of_memory_ = no_room_ = 0;
   named_.clear();
 }
 

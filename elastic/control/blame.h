@@ -24,7 +24,9 @@ class Blame {
     std::optional<WorkerId> culprit;  // named in kWorlds consecutive worlds, this one included
     std::string cause;                // the first report's that is not secondhand
     bool at_home = false;             // nobody is named
-    bool out_of_memory = false;       // all that was reported and is not secondhand
+    // Of all that was reported and is not secondhand:
+    bool out_of_memory = false;
+    bool no_room = false;
   };
   /// Ends the world at hand.
   Verdict Conclude(const World& world);
@@ -42,8 +44,8 @@ class Blame {
 
   std::string cause_;
   std::vector<int> reporters_;
-  int out_of_memory_ = 0;              // of them
-  std::map<WorkerId, int64_t> named_;  // in the world at hand: by how many
+  size_t out_of_memory_ = 0, no_room_ = 0;  // of them
+  std::map<WorkerId, int64_t> named_;       // in the world at hand: by how many
   std::map<WorkerId, int64_t> worlds_;
   int64_t failed_worlds_ = 0;
 };

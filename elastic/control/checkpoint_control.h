@@ -67,9 +67,13 @@ class CheckpointControl {
   };
   /// `begun`: when the save was.
   Done OnDone(Instant now, Instant begun, int64_t step, double stall_seconds);
-  void OnFailed(int64_t step, const std::string& cause) { failure_ = {step, cause}; }
-  /// Why the last one that failed did; nothing if a later one has been written since.
-  const std::optional<std::pair<int64_t, std::string>>& failure() const { return failure_; }
+  struct Failure {
+    std::string cause;
+    bool no_room = false;  // as in SavedMessage
+  };
+  void OnFailed(int64_t step, Failure failure) { failure_ = {step, std::move(failure)}; }
+  /// Why the last one that failed did; null if a later one has been written since.
+  const Failure* failure() const { return failure_.has_value() ? &failure_->second : nullptr; }
   /// A worker was lost: what makes checkpoints worth their time.
   void OnWorkerLost() { schedule_.OnFailure(); }
 
@@ -95,10 +99,10 @@ class CheckpointControl {
   CheckpointSchedule schedule_;
   std::vector<CheckpointChoice> usable_;
   PendingSaves saves_;
-  int64_t skipped_ = 0;                                     // since the last was written
-  std::optional<std::pair<int64_t, std::string>> failure_;  // the last: step, cause
-  std::optional<std::pair<int64_t, uint64_t>> digest_;      // of the last digest step: step, StateDigest
-  std::optional<Doubt> doubt_;                              // while the checkpoint that is loaded is verified
+  int64_t skipped_ = 0;                                 // since the last was written
+  std::optional<std::pair<int64_t, Failure>> failure_;  // the last, and its step
+  std::optional<std::pair<int64_t, uint64_t>> digest_;  // of the last digest step: step, StateDigest
+  std::optional<Doubt> doubt_;                          // while the checkpoint that is loaded is verified
   std::string whole_;
 };
 

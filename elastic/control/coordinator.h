@@ -120,6 +120,7 @@ struct CheckpointDoneEvent {
   int64_t bytes = 0;
   double stall_seconds = 0;              // as the action had it
   std::vector<CheckpointChoice> usable;  // now, newest first
+  bool no_room = false;                  // as in SavedMessage
 };
 /// Old checkpoints were deleted after a CheckpointDoneEvent, or could not be.
 struct CheckpointsTidiedEvent {
@@ -302,6 +303,9 @@ class Coordinator {
   void DistrustState(const std::string& who);
   void ReportRecovered();
   void EndIfFinished();
+  void EndUnsaved(const std::string& what);
+  bool AwaitRoom(const std::string& cause);
+  void EndWait();
 
   // coordinator_checkpoint.cc: when one is begun, exists, is gone back to.
   void Handle(Connection from, const SavedMessage& saved);
@@ -311,7 +315,7 @@ class Coordinator {
   std::optional<double> LossNow() const;
   bool AwaitsValidation(int64_t step) const;
   bool MustSaveAtEnd() const;
-  void SaveFailed(int64_t step, const std::string& cause);
+  void SaveFailed(int64_t step, CheckpointControl::Failure failure);
   void AbandonSavesOf(const WorkerId& id);
   void ReportSlowSaves();
   bool Rewind(const std::string& reason);
@@ -394,6 +398,12 @@ class Coordinator {
     int starved_worlds = 0;   // on end, of too little memory, while no worker held the state
   };
   Attempts attempts_;
+  struct RoomWait {
+    Instant since;
+    std::string cause;
+  };
+  static constexpr std::chrono::seconds kRoomInterval{10};
+  std::optional<RoomWait> room_wait_;  // all steps are done, but what is to be written last cannot be now
 
   RunEnd end_;
   std::optional<Instant> farewell_;  // options_.finished: since when

@@ -33,7 +33,7 @@ void Coordinator::Handle(Connection from, const SavedMessage& saved) {
     const std::string cause =
         absl::StrCat(worker->member.id.name, " on ", worker->member.host, ": ", ClipText(saved.cause, kMaxTextBytes));
     checkpoints_.pending().Remove(saved.step, saved.generation);
-    SaveFailed(saved.step, cause);
+    SaveFailed(saved.step, {cause, saved.no_room});
     return;
   }
 }
@@ -83,7 +83,7 @@ void Coordinator::On(const CheckpointDoneEvent& done) {
   checkpoints_.SetUsable(done.usable, committed_, branch_);
   if (end_.over()) return;
   if (!done.cause.empty()) {
-    SaveFailed(done.step, done.cause);
+    SaveFailed(done.step, {done.cause, done.no_room});
     if (done.fenced) {
       Fail(done.cause);
       return;
@@ -109,9 +109,9 @@ void Coordinator::On(const CheckpointsTidiedEvent& tidied) {
   if (!end_.over() && !tidied.warning.empty()) Report(event::CheckpointWarning{committed_, tidied.warning});
 }
 
-void Coordinator::SaveFailed(int64_t step, const std::string& cause) {
-  Report(event::CheckpointFailed{step, cause});
-  checkpoints_.OnFailed(step, cause);
+void Coordinator::SaveFailed(int64_t step, CheckpointControl::Failure failure) {
+  Report(event::CheckpointFailed{step, failure.cause});
+  checkpoints_.OnFailed(step, std::move(failure));
   EndIfFinished();
 }
 
@@ -140,7 +140,7 @@ void Coordinator::AbandonSavesOf(const WorkerId& id) {
   for (const PendingSaves::Save& save : checkpoints_.pending().TakeThoseOf(id)) {
     const std::string cause = absl::StrCat(id.name, " was lost while writing it");
     Report(event::CheckpointFailed{save.step, cause});
-    checkpoints_.OnFailed(save.step, cause);
+    checkpoints_.OnFailed(save.step, {cause});
   }
 }
 

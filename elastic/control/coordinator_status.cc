@@ -42,6 +42,7 @@ RunStatus Coordinator::Status(Instant now) const {
     status.state = Ending() ? RunState::kFinishing : RunState::kTraining;
     if (!open_->mirrored()) status.detail = "mirrors incomplete: another loss may mean going back to a checkpoint";
   }
+  if (room_wait_.has_value() && !end_.over()) status.detail = absl::StrCat("paused, retrying: ", room_wait_->cause);
   for (const auto& [name, worker] : roster_.workers()) {
     status.workers.push_back(
         {.id = worker.member.id,

@@ -132,6 +132,7 @@ void Coordinator::CommitStep() {
   if (state_.source().generation != open_->world.generation) seats_.Remember(open_->world);
   state_.SetWorld(open_->world);
   attempts_.disputes = attempts_.failed_endings = 0;
+  EndWait();
   formation_.OnCommit();
   blame_.Clear();
   open_->failed_since.reset();
@@ -335,20 +336,46 @@ void Coordinator::EndIfFinished() {
   ReportRecovered();
   const RunEnd::Stop* stop = open_->purpose == Purpose::kStop && !EarlyEnd().has_value() ? end_.stop() : nullptr;
   const std::string what = EndReason(stop);
-  const auto& failure = checkpoints_.failure();
-  const std::string why = failure.has_value() ? failure->second : "it was abandoned";
-  if (MustSaveAtEnd() && ++attempts_.unsaved_endings < kMaxEndings) {
-    CloseWorld(absl::StrCat("the last checkpoint could not be written: ", why), 0);
-  } else if (MustSaveAtEnd()) {
-    const CheckpointChoice* previous = checkpoints_.newest();
-    Fail(absl::StrCat(what, ", but the checkpoint could not be written: ", why, "; make room, then the same command ",
-                      previous == nullptr ? "begins anew, as there is no other checkpoint"
-                                          : absl::StrCat("resumes from step ", previous->step)));
-  } else if (stop != nullptr) {
+  if (MustSaveAtEnd()) return EndUnsaved(what);
+  EndWait();
+  if (stop != nullptr) {
     End<event::RunStopped>(128 + stop->signal, absl::StrCat(what, "; the model of that step is saved"));
   } else {
     End<event::RunFinished>(0, what);
   }
+}
+
+void Coordinator::EndUnsaved(const std::string& what) {
+  const CheckpointControl::Failure* failure = checkpoints_.failure();
+  const std::string why = failure != nullptr ? failure->cause : "it was abandoned";
+  const std::string retry = absl::StrCat("the last checkpoint could not be written: ", why);
+  if (failure != nullptr && failure->no_room && AwaitRoom(retry)) {
+    if (!open_->unsaved_since.has_value()) open_->unsaved_since = now_;
+    if (now_ - *open_->unsaved_since >= kRoomInterval) CloseWorld(retry, 0);
+  } else if (++attempts_.unsaved_endings < kMaxEndings) {
+    CloseWorld(retry, 0);
+  } else {
+    const CheckpointChoice* previous = checkpoints_.newest();
+    Fail(absl::StrCat(what, ", but the checkpoint could not be written: ", why, "; make room, then the same command ",
+                      previous == nullptr ? "begins anew, as there is no other checkpoint"
+                                          : absl::StrCat("resumes from step ", previous->step)));
+  }
+}
+
+// Of what a run writes at its end, as of everything else: it is tried again until there is room. A stop does not wait:
+// whoever asked for it may kill the run soon.
+bool Coordinator::AwaitRoom(const std::string& cause) {
+  if (!Ending() || end_.stop() != nullptr) return false;
+  if (!room_wait_.has_value()) Report(event::Paused{cause});
+  room_wait_ = {room_wait_.has_value() ? room_wait_->since : now_, cause};
+  return true;
+}
+
+void Coordinator::EndWait() {
+  if (!room_wait_.has_value()) return;
+  Report(event::Resumed{std::chrono::duration<double>(now_ - room_wait_->since).count()});
+  room_wait_.reset();
+  blame_.Clear();  // nobody is to blame for worlds that lacked room
 }
 
 void Coordinator::Handle(Connection from, const StopRequestMessage& request) {

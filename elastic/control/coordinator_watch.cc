@@ -130,7 +130,9 @@ void Coordinator::RetryFailed() {
   const milliseconds limit(options_.elastic.heartbeat_timeout_ms);
   const int64_t doublings = std::min<int64_t>(blame_.failed_worlds(), 10);
   const Instant wait =
-      std::min<Instant>(milliseconds(options_.elastic.heartbeat_interval_ms) * (int64_t{1} << doublings), limit);
+      room_wait_.has_value()
+          ? kRoomInterval
+          : std::min<Instant>(milliseconds(options_.elastic.heartbeat_interval_ms) * (int64_t{1} << doublings), limit);
   const Instant since = *open_->failed_since;
   if (now_ - since < wait) return;
   const bool all_live = std::all_of(roster_.workers().begin(), roster_.workers().end(), [&](const auto& entry) {
@@ -142,7 +144,8 @@ void Coordinator::RetryFailed() {
   if (!open_->links_are_known && !blame_.IsAtHome() && TriesLinks()) return;
   SuspectAbsent(*open_, since - open_->published >= milliseconds(options_.elastic.collective_timeout_ms), &blame_);
   const Blame::Verdict verdict = blame_.Conclude(open_->world);
-  if (blame_.failed_worlds() >= kMaxFailedWorlds) {
+  const bool awaits_room = verdict.no_room && verdict.at_home && AwaitRoom(verdict.cause);
+  if (!awaits_room && blame_.failed_worlds() >= kMaxFailedWorlds) {
     Fail(absl::StrCat(blame_.failed_worlds(), " consecutive worlds failed: ", verdict.cause));
     return;
   }
@@ -155,7 +158,7 @@ void Coordinator::RetryFailed() {
            Leave::kRefused);
   } else if (attempts_.starved_worlds >= kMaxStarvedWorlds) {
     Fail(absl::StrCat("there is too little memory, in ", kMaxStarvedWorlds, " attempts: ", verdict.cause));
-  } else if (Ending() && verdict.at_home && ++attempts_.failed_endings >= kMaxFailedEndings) {
+  } else if (Ending() && verdict.at_home && !awaits_room && ++attempts_.failed_endings >= kMaxFailedEndings) {
     const CheckpointChoice* newest = checkpoints_.newest();
     const bool has_checkpoint = newest != nullptr && newest->step == committed_;
     Fail(absl::StrCat(EndReason(end_.stop()),

@@ -126,7 +126,8 @@ struct VoteMessage {
 /// A collective failed or the step could not be prepared. `suspects`: ranks the transport blames, may be empty.
 /// `fatal`: no other world would help (the loss is not finite, a file is broken): the run ends. `bad_checkpoint`: the
 /// checkpoint that was to be loaded is damaged; an older one may do. `secondhand`: another member failed and said so,
-/// or the communicators were aborted. `out_of_memory`: this member, or its device, has too little.
+/// or the communicators were aborted. `out_of_memory`: this member, or its device, has too little. `no_room`: of
+/// something, disks most often, there is too little now.
 struct FailureMessage {
   uint64_t generation = 0;
   int64_t step = 0;
@@ -137,6 +138,7 @@ struct FailureMessage {
   bool bad_checkpoint = false;
   bool secondhand = false;
   bool out_of_memory = false;
+  bool no_room = false;
 };
 
 struct ValidationMessage {  // from rank 0
@@ -158,10 +160,12 @@ struct SavedFile {
 };
 
 /// This rank's part of the checkpoint of `step`, begun in `generation`, is durable; or, with a cause, it will never be.
+/// `no_room`: the storage is full, or does not answer now.
 struct SavedMessage {
   uint64_t generation = 0;
   int64_t step = 0;
   std::string cause;
+  bool no_room = false;
   SavedFile data, index;
   int64_t chunks = 0;
   int64_t raw_bytes = 0, stored_bytes = 0;        // of values

@@ -31,7 +31,8 @@ struct OpenWorld {
   Instant published{0};
   Instant all_recovered{0};
   Instant last_commit{0};
-  std::optional<Instant> failed_since;  // the first report of a failure
+  std::optional<Instant> failed_since;   // the first report of a failure
+  std::optional<Instant> unsaved_since;  // all are done, but there is no room for the last checkpoint
   bool reported_recovered = false, reported_no_progress = false;
   bool links_are_known = false;  // they were tried since the last commit
   int64_t link_rounds = 0;       // in which they were since then, because nobody got on

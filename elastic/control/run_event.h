@@ -190,7 +190,7 @@ struct StepFailed {
 struct BitsDiffer {
   static constexpr const char* kName = "bits_differ";
   int64_t step = 0;
-  std::string workers, bits;  // loss/gradient norm of each, hexadecimal
+  std::string workers, bits;  // loss/gradient norm/digest of the statistics of each, hexadecimal
   bool majority = false;      // these were removed; else the step is done again
   static void Fields(auto& e, auto& field) {
     field("step", e.step)("workers", e.workers)("bits", e.bits)("majority", e.majority);

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "checkpoint/sharded/checkpoint_reader.h"
+#include "framework/base/out_of_memory.h"
 #include "framework/base/process_id.h"
 #include "framework/base/status.h"
 #include "framework/config/decides.h"
@@ -96,6 +97,7 @@ void CheckpointKeeper::Commit(const CommitCheckpointAction& commit, Answer answe
     event.stall_seconds = commit.stall_seconds;
     const absl::Status status = PublishManifest(manifest, &event);
     event.cause = std::string(status.message());
+    event.no_room = IsOutOfRoom(status) || absl::IsUnavailable(status);
     event.fenced = absl::IsFailedPrecondition(status);
     event.usable = usable_;
     answer(event);  // before anything goes: from here on the run would go back to this one

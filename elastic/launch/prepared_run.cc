@@ -175,7 +175,14 @@ absl::Status Choose(const Config& config, const RunDirectory& directory, const s
     std::erase_if(run->usable, [&](const CheckpointChoice& c) { return c.step != *step; });
     if (run->usable.empty()) return NoCheckpointOf(*step, run->keeper->storage().Describe());
   }
-  if (!run->usable.empty()) RETURN_IF_ERROR(CheckNewest(config, tensors, run));
+  if (!run->usable.empty()) {
+    RETURN_IF_ERROR(CheckNewest(config, tensors, run));
+    if (run->history.recorded_step == 0 && run->history.has_saved) {
+      absl::StrAppend(&run->warning, run->warning.empty() ? "" : "; ", directory.metrics(),
+                      " has no step of this run, which has saved checkpoints: the record begins after step ",
+                      run->usable.front().step);
+    }
+  }
   if (step.has_value() && gives_up) RETURN_IF_ERROR(CheckWhole(*run->keeper, run->usable.front().name));
   return gives_up ? GoBack(directory, run->usable.empty() ? 0 : run->usable.front().step, run) : absl::OkStatus();
 }

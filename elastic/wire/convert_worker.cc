@@ -210,6 +210,7 @@ void Fill(const FailureMessage& message, v1::ToCoordinator* wire) {
   failure->set_bad_checkpoint(message.bad_checkpoint);
   failure->set_secondhand(message.secondhand);
   failure->set_out_of_memory(message.out_of_memory);
+  failure->set_no_room(message.no_room);
 }
 
 absl::StatusOr<WorkerMessage> Read(const v1::Failure& wire) {
@@ -228,6 +229,7 @@ absl::StatusOr<WorkerMessage> Read(const v1::Failure& wire) {
   message.bad_checkpoint = wire.bad_checkpoint();
   message.secondhand = wire.secondhand();
   message.out_of_memory = wire.out_of_memory();
+  message.no_room = wire.no_room();
   return check.Done<WorkerMessage>(std::move(message));
 }
 
@@ -262,6 +264,7 @@ void Fill(const SavedMessage& message, v1::ToCoordinator* wire) {
   saved->set_generation(message.generation);
   saved->set_step(message.step);
   saved->set_cause(ClipText(message.cause, kMaxTextBytes));
+  saved->set_no_room(message.no_room);
   Fill(message.data, saved->mutable_data());
   Fill(message.index, saved->mutable_index());
   saved->set_chunks(message.chunks);
@@ -277,6 +280,7 @@ absl::StatusOr<WorkerMessage> Read(const v1::Saved& wire) {
   message.generation = wire.generation();
   message.step = check.Count(wire.step(), "step");
   message.cause = check.Text(wire.cause(), kMaxTextBytes, "cause");
+  message.no_room = wire.no_room();
   message.data = Read(wire.data(), &check);
   message.index = Read(wire.index(), &check);
   message.chunks = check.Count(wire.chunks(), "chunks");

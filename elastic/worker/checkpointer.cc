@@ -8,6 +8,7 @@
 #include "absl/cleanup/cleanup.h"
 #include "checkpoint/sharded/checkpoint_reader.h"
 #include "checkpoint/sharded/codec.h"
+#include "framework/base/out_of_memory.h"
 #include "framework/base/seconds.h"
 #include "framework/base/status.h"
 
@@ -83,7 +84,7 @@ void Checkpointer::Write(const CheckpointName& name, int rank, int world_size, S
     try {
       report = WriteShard(options, snapshot);
     } catch (const std::exception& error) {  // no memory for it, or no thread: training has what it needs
-      report = absl::ResourceExhaustedError(error.what());
+      report = OutOfMemoryError(error.what());
     }
     if (report.ok()) {
       message.data = ToSaved(report->shard.data);
@@ -95,6 +96,7 @@ void Checkpointer::Write(const CheckpointName& name, int rank, int world_size, S
     } else {
       snapshot.Abandon();  // training must not go on copying for nobody
       message.cause = std::string(report.status().message());
+      message.no_room = IsOutOfRoom(report.status()) || absl::IsUnavailable(report.status());
     }
   }
   message.stall_seconds = snapshot.stall_seconds();

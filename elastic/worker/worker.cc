@@ -70,7 +70,8 @@ void Worker::Answer(const Result& result, const std::stop_token& stop, int64_t s
                                                 .fatal = !bad_checkpoint_ && IsFatal(status),
                                                 .bad_checkpoint = bad_checkpoint_,
                                                 .secondhand = absl::IsAborted(status),
-                                                .out_of_memory = IsOutOfMemory(status)}});
+                                                .out_of_memory = IsOutOfMemory(status),
+                                                .no_room = IsOutOfRoom(status)}});
 }
 
 Worker::Exit Worker::Run() {

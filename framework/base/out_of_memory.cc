@@ -17,4 +17,6 @@ absl::Status OutOfMemoryError(absl::string_view message) {
 
 bool IsOutOfMemory(const absl::Status& status) { return status.GetPayload(kPayload).has_value(); }
 
+bool IsOutOfRoom(const absl::Status& status) { return absl::IsResourceExhausted(status) && !IsOutOfMemory(status); }
+
 }  // namespace holdfast

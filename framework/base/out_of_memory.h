@@ -11,5 +11,7 @@ namespace holdfast {
 absl::Status OutOfMemoryError(absl::string_view message);
 /// Whether `status`, or the one it was copied from, is from OutOfMemoryError.
 bool IsOutOfMemory(const absl::Status& status);
+/// ResourceExhausted otherwise: a full disk, a quota, too many open files. Somebody may make room.
+bool IsOutOfRoom(const absl::Status& status);
 
 }  // namespace holdfast

@@ -200,10 +200,10 @@ std::string ConfigReader::UnknownKey(const Section& section, const std::string& 
   return "unknown key" + DidYouMean(hint);
 }
 
-absl::StatusOr<Config> ConfigReader::Finish(const InitialModelFn& read_initial_model, Keeper keeper) {
+absl::StatusOr<Config> ConfigReader::Finish(const ModelSources& models, Keeper keeper) {
   absl::Status initial_status;
-  if (read_initial_model != nullptr && complete_) {
-    auto initial = read_initial_model(InitFrom());
+  if (models.initial_model != nullptr && complete_) {
+    auto initial = models.initial_model(InitFrom());
     initial_status = initial.status();
     if (initial.ok()) initial_ = *std::move(initial);
   }
@@ -218,6 +218,8 @@ absl::StatusOr<Config> ConfigReader::Finish(const InitialModelFn& read_initial_m
   if (!errors_.empty()) return errors_.ToStatus();
   RETURN_IF_ERROR(initial_status);
   ResolveDerived(&config.model);
+  if (models.check_parameters != nullptr) Report(models.check_parameters(config));
+  if (!errors_.empty()) return errors_.ToStatus();
   return config;
 }
 

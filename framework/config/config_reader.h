@@ -31,7 +31,7 @@ class ConfigReader {
   void ReadOverrides();
 
   /// Applies the initial model or the family preset, then every value read in order, then the checks across keys.
-  absl::StatusOr<Config> Finish(const InitialModelFn& read_initial_model, Keeper keeper);
+  absl::StatusOr<Config> Finish(const ModelSources& models, Keeper keeper);
 
  private:
   struct Value {

@@ -50,7 +50,7 @@ absl::StatusOr<Config> ParseConfig(const std::string& text, const std::string& n
   ConfigReader reader(name, {overrides.begin(), overrides.end()}, models.families);
   reader.ReadFile(text);
   reader.ReadOverrides();
-  return reader.Finish(models.initial_model, Keeper::kUser);
+  return reader.Finish(models, Keeper::kUser);
 }
 
 absl::StatusOr<Config> LoadStoredConfig(const std::string& path, absl::Span<const FamilyPreset> families) {
@@ -62,7 +62,7 @@ absl::StatusOr<Config> ParseStoredConfig(const std::string& text, const std::str
                                          absl::Span<const FamilyPreset> families) {
   ConfigReader reader(name, {}, families);
   reader.ReadFile(text);
-  return reader.Finish(nullptr, Keeper::kRun);
+  return reader.Finish({.families = families}, Keeper::kRun);
 }
 
 std::string PrintConfig(const Config& config) {

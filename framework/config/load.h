@@ -10,6 +10,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "framework/config/config.h"
+#include "framework/config/validate.h"
 
 namespace holdfast {
 
@@ -34,6 +35,8 @@ struct FamilyPreset {
 struct ModelSources {
   absl::Span<const FamilyPreset> families;
   InitialModelFn initial_model = nullptr;
+  /// What of a resolved config, which is otherwise right, does not fit the model's parameters.
+  std::function<std::vector<Violation>(const Config&)> check_parameters = nullptr;
 };
 
 /// Defaults < family preset < initial model (and its tokenizer) < file < overrides ("section.key=value"). On any error:

@@ -13,7 +13,6 @@
 #include "framework/base/file_descriptor.h"
 #include "framework/base/status.h"
 #include "framework/data/document_reader.h"
-#include "framework/data/pack_paths.h"
 #include "framework/data/token_file.h"
 
 namespace holdfast {
@@ -70,14 +69,10 @@ class Packer {
       : tokenizer_(tokenizer), options_(options), files_(files) {}
 
   absl::StatusOr<PackReport> Run() {
-    RETURN_IF_ERROR(CheckPackPaths({.inputs = options_.inputs,
-                                    .output = options_.output,
-                                    .validation_fraction = options_.validation_fraction,
-                                    .validation_output = options_.validation_output,
-                                    .tokenizer = options_.tokenizer_files}));
+    RETURN_IF_ERROR(CheckPackPaths(options_.paths));
     RETURN_IF_ERROR(OpenOutputs());
-    ASSIGN_OR_RETURN(total_bytes_, InputBytes(files_, options_.inputs));
-    for (const std::string& path : options_.inputs) {
+    ASSIGN_OR_RETURN(total_bytes_, InputBytes(files_, options_.paths.inputs));
+    for (const std::string& path : options_.paths.inputs) {
       ASSIGN_OR_RETURN(InputFile file, InputFile::Open(files_, path));
       RETURN_IF_ERROR(ReadInput(path, file));
     }
@@ -88,10 +83,10 @@ class Packer {
  private:
   // First of all, so that an unwritable directory is not found out after hours.
   absl::Status OpenOutputs() {
-    ASSIGN_OR_RETURN(writer_, CreateOutput(options_.output));
-    if (options_.validation_output.empty()) return absl::OkStatus();
-    ASSIGN_OR_RETURN(validation_writer_, CreateOutput(options_.validation_output));
-    ASSIGN_OR_RETURN(TokenSpill spill, TokenSpill::Create(files_.ScratchDirectory(options_.output)));
+    ASSIGN_OR_RETURN(writer_, CreateOutput(options_.paths.output));
+    if (options_.paths.validation_output.empty()) return absl::OkStatus();
+    ASSIGN_OR_RETURN(validation_writer_, CreateOutput(options_.paths.validation_output));
+    ASSIGN_OR_RETURN(TokenSpill spill, TokenSpill::Create(files_.ScratchDirectory(options_.paths.output)));
     spill_ = std::make_unique<TokenSpill>(std::move(spill));
     return absl::OkStatus();
   }
@@ -156,10 +151,10 @@ class Packer {
   }
 
   absl::Status SplitOffValidation() {
-    const double exact = options_.validation_fraction * static_cast<double>(spill_->count());
+    const double exact = options_.paths.validation_fraction * static_cast<double>(spill_->count());
     const auto validation = static_cast<int64_t>(std::llround(exact));
     if (validation == 0 || validation >= spill_->count()) {
-      return absl::InvalidArgumentError(absl::StrCat("validation fraction ", options_.validation_fraction, " of ",
+      return absl::InvalidArgumentError(absl::StrCat("validation fraction ", options_.paths.validation_fraction, " of ",
                                                      spill_->count(), " tokens leaves one of the two files empty"));
     }
     const auto into = [this](TokenFileWriter& writer) {

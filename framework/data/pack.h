@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "framework/data/pack_paths.h"
 #include "framework/data/tokenizer.h"
 #include "framework/storage/file_access.h"
 
@@ -15,18 +16,13 @@ namespace holdfast {
 struct PackOptions {
   enum class Format { kAuto, kText, kJsonl };
 
-  std::vector<std::string> inputs = {};  // places of `files`; "-" = standard input
-  std::string output = {};
+  PackPaths paths = {};              // validation_fraction: of the tokens, the last
   Format format = Format::kAuto;     // kAuto: .jsonl and .ndjson are JSONL, all else is text: one document per file
   std::string jsonl_field = "text";  // JSONL: one document per line, in this field
   /// After every document that is not empty, if the tokenizer has one.
   bool append_end_of_text = true;
   /// Files that say where documents begin, so that training keeps them apart: with marks, of 4 bytes a token.
   bool documents = false;
-  /// The last round(fraction * tokens) tokens go to validation_output instead; 0 = all to `output`.
-  double validation_fraction = 0;
-  std::string validation_output = {};
-  std::vector<std::string> tokenizer_files = {};                               // as PackPaths has them
   std::function<void(int64_t done_bytes, int64_t total_bytes)> progress = {};  // may be empty; total 0 = unknown
 };
 

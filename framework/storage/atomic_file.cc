@@ -10,6 +10,7 @@
 
 #include "framework/base/files.h"
 #include "framework/base/status.h"
+#include "framework/storage/abandoned_file.h"
 #include "framework/storage/crash_point.h"
 #include "framework/storage/file_lock.h"
 #include "framework/storage/take_name.h"
@@ -39,7 +40,10 @@ absl::StatusOr<std::unique_ptr<AtomicFile>> AtomicFile::Create(const std::string
   if (!OpenDirectory(directory).ok()) return ErrnoToStatus(errno, path);
   ASSIGN_OR_RETURN(DirectoryChain chain, DirectoryChain::Open(directory, target.filename().string()));
   std::unique_ptr<AtomicFile> file(new AtomicFile(std::move(chain), path, FileSystemKind::kDetect));
-  RETURN_IF_ERROR(file->MakeTemporary());
+  file->RemoveAbandoned();
+  absl::Status made = absl::AbortedError("");
+  for (int i = 0; i < kCreateAttempts && absl::IsAborted(made); ++i) made = file->MakeTemporary();
+  RETURN_IF_ERROR(made);
   if (replaces) RETURN_IF_ERROR(file->TakeMode(info.st_mode));
   return file;
 }
@@ -74,6 +78,17 @@ absl::Status AtomicFile::MakeTemporary() {
   CrashPoint("local.temporary.after");
   temporary_ = std::move(temporary);
   return absl::OkStatus();
+}
+
+// What others have left here is no reason to fail.
+void AtomicFile::RemoveAbandoned() const {
+  std::error_code error;
+  for (std::filesystem::directory_iterator it(chain_.directory(), error), end; !error && it != end;
+       it.increment(error)) {
+    const std::string name = it->path().filename().string();
+    if (!IsTemporaryName(name) || NameOfTemporary(name) != chain_.leaf() || name == ClaimName(chain_.leaf())) continue;
+    RemoveIfAbandoned(chain_.fd(), name, path_, file_system_).IgnoreError();
+  }
 }
 
 absl::Status AtomicFile::TakeMode(unsigned mode) const {

@@ -3,8 +3,8 @@
 // file beside its place (steps 2 to 5 of local_storage.h), which gets its name when it is complete and on the disk.
 // Thread-safety: none.
 //
-// Not covered: a process that is killed leaves its temporary file (".NAME.tmp-XXXXXXXXXXXX") behind; in the directory
-// of a storage the next Sweep removes it.
+// A process that is killed leaves its temporary file (".NAME.tmp-XXXXXXXXXXXX") behind: the next Create of that path
+// removes it; in the directory of a storage the next Sweep does.
 //
 //   ASSIGN_OR_RETURN(std::unique_ptr<AtomicFile> file, AtomicFile::Create("run/model.bin"));
 //   RETURN_IF_ERROR(file->Append(header));
@@ -62,6 +62,7 @@ class AtomicFile final : public OutputFile {
   AtomicFile(DirectoryChain chain, std::string path, FileSystemKind file_system)
       : chain_(std::move(chain)), path_(std::move(path)), file_system_(file_system) {}
   absl::Status MakeTemporary();
+  void RemoveAbandoned() const;
   absl::Status TakeMode(unsigned mode) const;
   static absl::StatusOr<std::unique_ptr<AtomicFile>> TryCreateObject(const std::string& root, absl::string_view name,
                                                                      FileSystemKind file_system);

@@ -5,7 +5,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <ctime>
 #include <filesystem>
 #include <system_error>
 #include <utility>
@@ -13,34 +12,18 @@
 #include "absl/strings/match.h"
 #include "framework/base/files.h"
 #include "framework/base/status.h"
+#include "framework/storage/abandoned_file.h"
 #include "framework/storage/atomic_file.h"
 #include "framework/storage/crash_point.h"
 #include "framework/storage/directory_chain.h"
 #include "framework/storage/directory_walk.h"
-#include "framework/storage/file_lock.h"
 #include "framework/storage/open_objects.h"
 #include "framework/storage/temporary_name.h"
 
 namespace holdfast {
 namespace {
 
-constexpr time_t kAbandonedAfterSeconds = 24 * 60 * 60;
 constexpr char kProbeName[] = "probe";
-
-absl::Status RemoveIfAbandoned(const WalkedFile& found, FileSystemKind file_system) {
-  const FileDescriptor file = OpenAt(found.directory, found.name.c_str(), O_RDWR | O_NONBLOCK);
-  struct stat info;
-  if (!file.ok() || fstat(file.get(), &info) != 0) {
-    return errno == ENOENT || errno == ELOOP ? absl::OkStatus() : ErrnoToStatus(errno, found.path);
-  }
-  const LockResult lock = TryLock(file.get(), file_system);
-  const bool old = time(nullptr) - info.st_mtime >= kAbandonedAfterSeconds;
-  if (lock == LockResult::kHeldByOther || (lock == LockResult::kCannotTell && !old)) return absl::OkStatus();
-  CrashPoint("local.sweep.before");
-  if (unlinkat(found.directory, found.name.c_str(), 0) != 0 && errno != ENOENT) return ErrnoToStatus(errno, found.path);
-  CrashPoint("local.sweep.after");
-  return absl::OkStatus();
-}
 
 class LocalStagedFile : public StagedFile {
  public:
@@ -184,7 +167,9 @@ absl::Status LocalStorage::Sweep() {
   Walk walk;
   walk.enters = is_ours;
   walk.file = [&](const WalkedFile& file) {
-    if (file.temporary && is_ours(file.object)) first_error.Update(RemoveIfAbandoned(file, options_.file_system));
+    if (file.temporary && is_ours(file.object)) {
+      first_error.Update(RemoveIfAbandoned(file.directory, file.name, file.path, options_.file_system));
+    }
     return absl::OkStatus();
   };
   walk.left = [&](int parent, const std::string& name, const std::string& path) {

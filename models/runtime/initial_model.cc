@@ -7,6 +7,7 @@
 #include "checkpoint/model_directory.h"
 #include "framework/base/files.h"
 #include "framework/base/status.h"
+#include "models/runtime/adapter_config.h"
 #include "models/transformer.h"
 
 namespace holdfast {
@@ -43,6 +44,11 @@ absl::StatusOr<std::optional<InitialModel>> ReadInitialModel(const std::string& 
   if (directory.empty()) return std::nullopt;
   std::error_code error;
   if (std::filesystem::is_directory(directory, error) && !std::filesystem::exists(ConfigFileOf(directory), error)) {
+    if (HoldsAdapter(directory)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(directory, " holds adapters, not a model: `holdfast ckpt export RUN OUT_DIR --merge` writes ",
+                       "the model that they make of theirs"));
+    }
     return absl::NotFoundError(absl::StrCat(directory, " is no saved model: it has no ", kConfigFile,
                                             "; of a run or its checkpoints `holdfast ckpt export ", directory,
                                             " OUT_DIR` writes one, with --ema of its averaged weights"));

@@ -48,33 +48,43 @@ std::string OfAllExperts(const std::string& name) {
   return absl::StrJoin(words, ".");
 }
 
-absl::Status CheckPatterns(const std::string& key, const std::vector<std::string>& patterns,
-                           const ParameterLayout& layout) {
+absl::Status FirstOf(const std::vector<Violation>& violations) {
+  if (violations.empty()) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(absl::StrJoin(violations[0].keys, ", "), ": ", violations[0].message));
+}
+
+/// Those that match no parameter.
+std::vector<Violation> PatternViolations(const std::string& key, const std::vector<std::string>& patterns,
+                                         const ParameterLayout& layout) {
   std::vector<std::string> names;
   for (const ParameterSpec& spec : layout.parameters()) names.push_back(spec.name);
+  std::vector<Violation> violations;
   for (const std::string& pattern : patterns) {
     if (std::any_of(names.begin(), names.end(), [&](const std::string& n) { return MatchesGlob(pattern, n); }))
       continue;
     const std::string nearest = Nearest(pattern, names);
-    return absl::InvalidArgumentError(
-        absl::StrCat(key, ": '", pattern, "' matches no parameter",
-                     nearest.empty() ? "" : absl::StrCat(" (did you mean '", nearest, "'?)"),
-                     "; `holdfast validate` lists their names, * stands for any characters"));
+    violations.push_back({{key},
+                          absl::StrCat("'", pattern, "' matches no parameter",
+                                       nearest.empty() ? "" : absl::StrCat(" (did you mean '", nearest, "'?)"),
+                                       "; `holdfast validate` lists their names, * stands for any characters")});
   }
-  return absl::OkStatus();
+  return violations;
 }
 
-absl::Status CheckExperts(const ParameterLayout& layout, const std::function<bool(const ParameterSpec&)>& frozen) {
+using IsFrozen = std::function<bool(const ParameterSpec&)>;
+
+/// The first layer of which some experts are frozen and some are not.
+std::vector<Violation> ExpertViolations(const ParameterLayout& layout, const IsFrozen& frozen) {
   std::map<std::string, bool> of_layer;
   for (const ParameterSpec& spec : layout.parameters()) {
     const std::string all = OfAllExperts(spec.name);
     if (all.empty()) continue;
     const auto [first, added] = of_layer.emplace(all, frozen(spec));
     if (added || first->second == frozen(spec)) continue;
-    return absl::InvalidArgumentError(absl::StrCat("train.freeze, train.only: of ", all,
-                                                   " some experts would be frozen and some trained; name all or none"));
+    return {{{"train.freeze", "train.only"},
+             absl::StrCat("of ", all, " some experts would be frozen and some trained; name all or none")}};
   }
-  return absl::OkStatus();
+  return {};
 }
 
 /// By how many layers the parameter is below the head.
@@ -86,105 +96,151 @@ uint64_t LayersBelowHead(const std::string& name, int64_t num_layers) {
   return static_cast<uint64_t>(num_layers - block);
 }
 
-}  // namespace
+bool Wants(const LoraConfig& lora, const char* layer) {
+  return std::find(lora.targets.begin(), lora.targets.end(), layer) != lora.targets.end();
+}
 
-absl::StatusOr<LoraOptions> LoraOptionsOf(const Config& config) {
+LoraOptions AdaptersOf(const Config& config) {
   const LoraConfig& lora = config.lora;
-  if (lora.rank == 0) return LoraOptions();
-  const auto wants = [&](const char* layer) {
-    return std::find(lora.targets.begin(), lora.targets.end(), layer) != lora.targets.end();
-  };
+  if (lora.rank == 0) return {};
+  const auto wants = [&](const char* layer) { return Wants(lora, layer); };
   const auto rank = static_cast<double>(lora.rank);
   const bool attention = wants("attention"), mlp = wants("mlp"),
              gated = config.model.activation == ActivationKind::kSwiglu;
-  LoraOptions options{.rank = lora.rank,
-                      .scale = static_cast<float>(lora.alpha / (lora.rslora ? std::sqrt(rank) : rank)),
-                      .dropout = static_cast<float>(lora.dropout),
-                      .query = attention || wants("q_proj"),
-                      .key = attention || wants("k_proj"),
-                      .value = attention || wants("v_proj"),
-                      .output = attention || wants("o_proj"),
-                      .gate = gated && (mlp || wants("gate_proj")),
-                      .up = mlp || wants("up_proj"),
-                      .down = mlp || wants("down_proj"),
-                      .experts = wants("experts"),
-                      .router = wants("router"),
-                      .shared_expert = wants("shared_expert"),
-                      .shared_expert_gate = wants("shared_expert_gate"),
-                      .one_qkv = HasOneQkv(config.model)};
-  if (options.one_qkv && (options.query != options.key || options.query != options.value)) {
-    return absl::InvalidArgumentError(
-        "lora.targets: query, key and value are one layer of this model: name q_proj, k_proj and v_proj, or none");
-  }
-  if (wants("gate_proj") && !gated) {
-    return absl::InvalidArgumentError("lora.targets: this model has no gate_proj");
-  }
-  const bool mlp_wanted = options.gate || options.up || options.down;
-  if (mlp_wanted && config.model.NumExpertLayers() == config.model.num_layers) {
-    return absl::InvalidArgumentError(
-        "lora.targets: every MLP of this model is a mixture of experts; name experts, router or shared_expert");
-  }
-  const auto refuse = [](const char* target, const char* what) {
-    return absl::InvalidArgumentError(absl::StrCat("lora.targets: ", target, ": this model has no ", what));
-  };
-  if (options.experts && config.model.NumExpertLayers() == 0) return refuse("experts", "experts");
-  if (options.router && config.model.NumExpertLayers() == 0) return refuse("router", "experts");
-  const bool shared = config.model.NumExpertLayers() > 0 && config.model.shared_expert_intermediate_size > 0;
-  if (options.shared_expert && !shared) return refuse("shared_expert", "shared expert");
-  if (options.shared_expert_gate && !(shared && config.model.shared_expert_gate)) {
-    return refuse("shared_expert_gate", "shared expert with a gate");
-  }
-  return options;
+  return {.rank = lora.rank,
+          .scale = static_cast<float>(lora.alpha / (lora.rslora ? std::sqrt(rank) : rank)),
+          .dropout = static_cast<float>(lora.dropout),
+          .query = attention || wants("q_proj"),
+          .key = attention || wants("k_proj"),
+          .value = attention || wants("v_proj"),
+          .output = attention || wants("o_proj"),
+          .gate = gated && (mlp || wants("gate_proj")),
+          .up = mlp || wants("up_proj"),
+          .down = mlp || wants("down_proj"),
+          .experts = wants("experts"),
+          .router = wants("router"),
+          .shared_expert = wants("shared_expert"),
+          .shared_expert_gate = wants("shared_expert_gate"),
+          .one_qkv = HasOneQkv(config.model)};
 }
 
-absl::StatusOr<std::function<bool(const ParameterSpec&)>> FrozenOf(const Config& config) {
+/// Layers that the model has not, or not by themselves.
+std::vector<Violation> LoraViolations(const Config& config) {
+  if (config.lora.rank == 0) return {};
+  const LoraOptions options = AdaptersOf(config);
+  const ModelConfig& model = config.model;
+  std::vector<Violation> violations;
+  const auto refuse = [&](const std::string& message) { violations.push_back({{"lora.targets"}, message}); };
+  if (options.one_qkv && (options.query != options.key || options.query != options.value)) {
+    refuse("query, key and value are one layer of this model: name q_proj, k_proj and v_proj, or none");
+  }
+  if (Wants(config.lora, "gate_proj") && model.activation != ActivationKind::kSwiglu) {
+    refuse("this model has no gate_proj");
+  }
+  const bool mlp_wanted = options.gate || options.up || options.down, has_experts = model.NumExpertLayers() > 0;
+  if (mlp_wanted && model.NumExpertLayers() == model.num_layers) {
+    refuse("every MLP of this model is a mixture of experts; name experts, router or shared_expert");
+  }
+  const bool shared = has_experts && model.shared_expert_intermediate_size > 0;
+  if (options.experts && !has_experts) refuse("experts: this model has no experts");
+  if (options.router && !has_experts) refuse("router: this model has no experts");
+  if (options.shared_expert && !shared) refuse("shared_expert: this model has no shared expert");
+  if (options.shared_expert_gate && !(shared && model.shared_expert_gate)) {
+    refuse("shared_expert_gate: this model has no shared expert with a gate");
+  }
+  return violations;
+}
+
+bool FreezesByName(const Config& config) {
+  return config.lora.rank == 0 && !(config.train.freeze.empty() && config.train.only.empty());
+}
+
+/// Null: none is.
+IsFrozen FrozenByConfig(const Config& config) {
   if (config.lora.rank > 0) return [](const ParameterSpec& spec) { return !spec.adapter; };
-  const std::vector<std::string>&freeze = config.train.freeze, &only = config.train.only;
-  if (freeze.empty() && only.empty()) return nullptr;
-  const ParameterLayout layout = TransformerLayout(config.model);
-  RETURN_IF_ERROR(CheckPatterns("train.freeze", freeze, layout));
-  RETURN_IF_ERROR(CheckPatterns("train.only", only, layout));
-  std::function<bool(const ParameterSpec&)> frozen = [freeze, only](const ParameterSpec& spec) {
+  if (!FreezesByName(config)) return nullptr;
+  return [freeze = config.train.freeze, only = config.train.only](const ParameterSpec& spec) {
     return MatchesAny(freeze, spec.name) || (!only.empty() && !MatchesAny(only, spec.name));
   };
-  RETURN_IF_ERROR(CheckExperts(layout, frozen));
+}
+
+std::vector<Violation> FreezeViolations(const Config& config) {
+  if (!FreezesByName(config)) return {};
+  const ParameterLayout layout = TransformerLayout(config.model);
+  std::vector<Violation> violations = PatternViolations("train.freeze", config.train.freeze, layout);
+  for (Violation& violation : PatternViolations("train.only", config.train.only, layout)) {
+    violations.push_back(std::move(violation));
+  }
+  if (!violations.empty()) return violations;
+  const IsFrozen frozen = FrozenByConfig(config);
+  violations = ExpertViolations(layout, frozen);
   const bool trained =
       std::any_of(layout.parameters().begin(), layout.parameters().end(),
                   [&](const ParameterSpec& spec) { return !frozen(spec) && !spec.balance.has_value(); });
-  if (!trained) return absl::InvalidArgumentError("train.freeze, train.only: nothing is left that could be trained");
-  return frozen;
+  if (!trained) violations.push_back({{"train.freeze", "train.only"}, "nothing is left that could be trained"});
+  return violations;
 }
 
-absl::StatusOr<std::function<void(ParameterSpec&)>> RatesOf(const Config& config) {
-  const OptimizerConfig& optimizer = config.optimizer;
-  if (!optimizer.has_groups()) return nullptr;
+/// By the name of a parameter.
+std::function<double(const std::string&)> FactorsOf(const Config& config) {
   std::vector<LrFactor> factors;
-  std::vector<std::string> patterns;
-  for (const std::string& item : optimizer.lr_factors) {
+  for (const std::string& item : config.optimizer.lr_factors) {
     factors.push_back(*ParseLrFactor(item));  // ValidateConfig has seen it
-    patterns.push_back(factors.back().pattern);
   }
-  ASSIGN_OR_RETURN(const LoraOptions lora, LoraOptionsOf(config));
-  const ParameterLayout layout = TransformerLayout(config.model, lora);
-  RETURN_IF_ERROR(CheckPatterns("optimizer.lr_factors", patterns, layout));
-  RETURN_IF_ERROR(CheckPatterns("optimizer.no_decay", optimizer.no_decay, layout));
-  const auto factor_of = [factors, layer_decay = optimizer.layer_decay,
-                          num_layers = config.model.num_layers](const std::string& name) {
+  return [factors, layer_decay = config.optimizer.layer_decay,
+          num_layers = config.model.num_layers](const std::string& name) {
     const auto first =
         std::find_if(factors.begin(), factors.end(), [&](const LrFactor& f) { return MatchesGlob(f.pattern, name); });
     const double factor = first == factors.end() ? 1.0 : first->factor;
     return factor * portable::IntegerPower(layer_decay, LayersBelowHead(name, num_layers));
   };
-  ASSIGN_OR_RETURN(const auto frozen, FrozenOf(config));
+}
+
+/// Of a config whose adapters and frozen parameters are right.
+std::vector<Violation> RateViolations(const Config& config) {
+  if (!config.optimizer.has_groups()) return {};
+  const ParameterLayout layout = TransformerLayout(config.model, AdaptersOf(config));
+  std::vector<std::string> patterns;
+  for (const std::string& item : config.optimizer.lr_factors) patterns.push_back(ParseLrFactor(item)->pattern);
+  std::vector<Violation> violations = PatternViolations("optimizer.lr_factors", patterns, layout);
+  for (Violation& violation : PatternViolations("optimizer.no_decay", config.optimizer.no_decay, layout)) {
+    violations.push_back(std::move(violation));
+  }
+  if (!violations.empty()) return violations;
+  const auto factor_of = FactorsOf(config);
+  const IsFrozen frozen = FrozenByConfig(config);
   for (const ParameterSpec& spec : layout.parameters()) {
     const double factor = factor_of(spec.name);
     if (factor == 0 || factor >= kLeastFactor || (frozen != nullptr && frozen(spec))) continue;
-    return absl::InvalidArgumentError(
-        absl::StrCat("optimizer.lr_factors, optimizer.layer_decay: the learning rate of ", spec.name, " would be ",
-                     factor, " times the others', less than ", kLeastFactor,
-                     ": set it to 0, or freeze it (train.freeze), if it is not to learn"));
+    return {{{"optimizer.lr_factors", "optimizer.layer_decay"},
+             absl::StrCat("the learning rate of ", spec.name, " would be ", factor, " times the others', less than ",
+                          kLeastFactor, ": set it to 0, or freeze it (train.freeze), if it is not to learn")}};
   }
-  return [factor_of, no_decay = optimizer.no_decay](ParameterSpec& spec) {
+  return {};
+}
+
+}  // namespace
+
+std::vector<Violation> TrainedParameterViolations(const Config& config) {
+  std::vector<Violation> violations = LoraViolations(config);
+  for (Violation& violation : FreezeViolations(config)) violations.push_back(std::move(violation));
+  return violations.empty() ? RateViolations(config) : violations;
+}
+
+absl::StatusOr<LoraOptions> LoraOptionsOf(const Config& config) {
+  RETURN_IF_ERROR(FirstOf(LoraViolations(config)));
+  return AdaptersOf(config);
+}
+
+absl::StatusOr<std::function<bool(const ParameterSpec&)>> FrozenOf(const Config& config) {
+  RETURN_IF_ERROR(FirstOf(FreezeViolations(config)));
+  return FrozenByConfig(config);
+}
+
+absl::StatusOr<std::function<void(ParameterSpec&)>> RatesOf(const Config& config) {
+  RETURN_IF_ERROR(FirstOf(TrainedParameterViolations(config)));
+  if (!config.optimizer.has_groups()) return nullptr;
+  return [factor_of = FactorsOf(config), no_decay = config.optimizer.no_decay](ParameterSpec& spec) {
     spec.lr_factor *= static_cast<float>(factor_of(spec.name));
     spec.decay = spec.decay && !MatchesAny(no_decay, spec.name);
   };

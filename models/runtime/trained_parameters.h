@@ -3,13 +3,18 @@
 // beside a model of which nothing else is trained; and at which rates.
 
 #include <functional>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "framework/config/config.h"
+#include "framework/config/validate.h"
 #include "framework/nn/layout.h"
 #include "models/parameter_builder.h"
 
 namespace holdfast {
+
+/// All that the functions below would refuse; of a resolved config.
+std::vector<Violation> TrainedParameterViolations(const Config& config);
 
 /// The adapters that config.lora asks for. InvalidArgument if the model has no such layers.
 absl::StatusOr<LoraOptions> LoraOptionsOf(const Config& config);

@@ -235,13 +235,13 @@ TEST_F(FineTuneTest, WhatCannotBeIsRefusedAndNothingIsLeft) {
     EXPECT_THAT(trained.output, HasSubstr(part));
     EXPECT_FALSE(fs::exists(Path("bad/metrics.jsonl")));
   };
-  expect({"train.only=\"blocks.7.*\""}, 1, "train.only: 'blocks.7.*' matches no parameter");
-  expect({"train.freeze=blocks.1.attention.qkv.weigth"}, 1, "did you mean 'blocks.1.attention.qkv.weight'");
-  expect({"train.freeze=\"*\""}, 1, "nothing is left that could be trained");
+  expect({"train.only=\"blocks.7.*\""}, 2, "'blocks.7.*' matches no parameter");
+  expect({"train.freeze=blocks.1.attention.qkv.weigth"}, 2, "did you mean 'blocks.1.attention.qkv.weight'");
+  expect({"train.freeze=\"*\""}, 2, "nothing is left that could be trained");
   expect({"lora.rank=2", "train.only=\"*norm*\""}, 2, "with adapters nothing else is trained");
   expect({"lora.rank=2", "lora.targets=[q_prj]"}, 2, "did you mean 'q_proj'");
   expect({"lora.rank=2", "lora.targets=[]"}, 2, "no layer is named");
-  expect({"lora.rank=2", "lora.targets=[router]"}, 1, "lora.targets: router: this model has no experts");
+  expect({"lora.rank=2", "lora.targets=[router]"}, 2, "--set lora.targets=[router]: router: this model has no experts");
   expect({"lora.rank=2", "train.init_from="}, 2, "train.init_from, which is not set");
   expect({"train.only=\"*norm*\"", "parallel.experts=move"}, 2, "parallel.experts");
   expect({"lora.rank=2", "train.init_digest=0123456789abcdef"}, 1, "this is another model than the run began with");

@@ -314,5 +314,17 @@ TEST_F(Sweep, AnotherSweepInItsDirectoryIsRefused) {
   EXPECT_THAT(other.output, AllOf(HasSubstr("holds another sweep"), HasSubstr("seed")));
 }
 
+TEST_F(Sweep, APlaceWithoutASweepIsCalledThat) {
+  const CommandResult none = RunHoldfast({"sweep", WriteSweep(), "--sweep-dir", Path("none"), "--watch"});
+  EXPECT_EQ(none.exit_code, 1) << none.output;
+  EXPECT_THAT(none.output, HasSubstr("there is no sweep in "));
+  EXPECT_FALSE(std::filesystem::exists(Path("none")));
+  std::filesystem::create_directory(Path("run"));
+  std::ofstream(Path("run/coordinator.json")) << "{}";
+  const CommandResult run = RunSweep(WriteSweep(), "run");
+  EXPECT_EQ(run.exit_code, 2) << run.output;
+  EXPECT_THAT(run.output, HasSubstr("holds a run, not a sweep"));
+}
+
 }  // namespace
 }  // namespace holdfast::integration

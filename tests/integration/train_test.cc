@@ -603,6 +603,8 @@ TEST_P(BadInputTest, IsRefusedAndNothingIsLeftBehind) {
   WriteAll(directory_ / "tiny.bin", ReadAll(directory_ / "train.bin").substr(0, 1024));
   WriteAll(directory_ / "large.gemm", "");
   fs::resize_file(directory_ / "large.gemm", 17 << 20);
+  fs::create_directory(directory_ / "adapters");
+  WriteAll(directory_ / "adapters/adapter_config.json", "{}");
   std::vector<std::string> arguments;
   for (std::string setting : GetParam().settings) {
     if (const size_t at = setting.find("%D"); at != std::string::npos) setting.replace(at, 2, directory_.string());
@@ -656,6 +658,10 @@ INSTANTIATE_TEST_SUITE_P(
                  1,
                  {"text.txt", "0123456789abcdef"}},
         BadInput{"MissingInitialModel", {"train.init_from=%D/none"}, 1, {"none"}},
+        BadInput{"AdaptersAsInitialModel",
+                 {"train.init_from=%D/adapters"},
+                 1,
+                 {"adapters holds adapters, not a model", "--merge"}},
         BadInput{"InitialModelWithoutConfig",
                  {"train.init_from=%D"},
                  1,

@@ -36,7 +36,7 @@ void AddWhere(CLI::App* command, TargetOptions& target) {
 
 CLI::Option* AddStep(CLI::App* command, TargetOptions& target) {
   return command->add_option("--step", target.step, "the checkpoint of this step; default: the newest")
-      ->check(CLI::NonNegativeNumber);
+      ->check(NotNegative());
 }
 
 void AddThreads(CLI::App* command, int& threads) {
@@ -94,9 +94,9 @@ void AddPrune(CLI::App& ckpt, CommandBody& body) {
   command->add_option("--keep-last", options->keep_last, "keep the newest K; default: as the config says")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 40));
   command->add_option("--keep-every", options->keep_every_steps, "and those whose step is a multiple; 0 = none")
-      ->check(CLI::NonNegativeNumber);
+      ->check(NotNegative());
   command->add_option("--keep-best", options->keep_best, "and as many with the lowest validation loss")
-      ->check(CLI::NonNegativeNumber);
+      ->check(NotNegative());
   command->add_flag("--damaged", options->damaged, "delete damaged checkpoints, too");
   command->add_flag("--take-over", options->take_over,
                     "take the directory over from the run that used it last, which has ended");
@@ -149,7 +149,7 @@ void AddDiff(CLI::App& ckpt, CommandBody& body) {
       ->add_option_function<int64_t>(
           "--step", [options](const int64_t& step) { options->a.step = options->b.step = step; },
           "the checkpoints of this step; default: the newest of each")
-      ->check(CLI::NonNegativeNumber);
+      ->check(NotNegative());
   command->add_option_function<std::string>(
       "--endpoint",
       [options](const std::string& value) { options->a.place.s3_endpoint = options->b.place.s3_endpoint = value; },

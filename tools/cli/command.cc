@@ -29,4 +29,23 @@ CLI::Validator NumberWithin(double least, double most) {
           range};
 }
 
+CLI::Validator NotNegative() {
+  return {[](const std::string& text) {
+            double value = 0;
+            const bool good = absl::SimpleAtod(text, &value) && value >= 0;
+            return good ? std::string() : absl::StrCat("'", text, "' is no number from 0 upwards");
+          },
+          "NONNEGATIVE"};
+}
+
+CLI::Validator IsSeed() {
+  return {[](const std::string& text) {
+            uint64_t value = 0;
+            return absl::SimpleAtoi(text, &value)
+                       ? std::string()
+                       : absl::StrCat("'", text, "' is no whole number from 0 to 18446744073709551615");
+          },
+          "UINT64"};
+}
+
 }  // namespace holdfast

@@ -32,6 +32,10 @@ bool IsUsageError(const absl::Status& status);
 
 /// For an option of type double: CLI::Range lets "nan" through.
 CLI::Validator NumberWithin(double least, double most);
+/// For one of any type: CLI::NonNegativeNumber tells the range that it wants with 309 digits.
+CLI::Validator NotNegative();
+/// For one of type uint64_t: without it -1 is the largest.
+CLI::Validator IsSeed();
 
 template <typename Command>
 CLI::App* AddCommand(CLI::App& parent, CommandBody& body, const std::string& name, const std::string& description) {

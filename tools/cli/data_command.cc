@@ -43,9 +43,9 @@ void PrintPackReport(const DataPackCommand& arguments, const Tokenizer& tokenize
   if (!documents && !tokenizer.end_of_text().has_value() && report.documents > 1) {
     std::printf("note        this tokenizer has no end of text: nothing marks where a document ends\n");
   }
-  std::printf("%s  %lld tokens\n", arguments.options.output.c_str(), static_cast<long long>(report.tokens));
+  std::printf("%s  %lld tokens\n", arguments.options.paths.output.c_str(), static_cast<long long>(report.tokens));
   if (report.validation_tokens == 0) return;
-  std::printf("%s  %lld tokens: the last %.6g%% of the input\n", arguments.options.validation_output.c_str(),
+  std::printf("%s  %lld tokens: the last %.6g%% of the input\n", arguments.options.paths.validation_output.c_str(),
               static_cast<long long>(report.validation_tokens),
               100.0 * static_cast<double>(report.validation_tokens) / static_cast<double>(tokens));
 }
@@ -224,7 +224,7 @@ absl::StatusOr<int> DataPackCommand::PackText() const {
         absl::StrCat("--append-eot: tokenizer ", tokenizer, " has no end-of-text token; leave the flag out"));
   }
   pack.append_end_of_text = !no_eot;
-  pack.tokenizer_files = FilesOf(tokenizer);
+  pack.paths.tokenizer = FilesOf(tokenizer);
   PackBar bar;
   pack.progress = bar.Callback();
   ASSIGN_OR_RETURN(const auto files, OpenPlaces(places));
@@ -244,14 +244,10 @@ absl::StatusOr<int> DataPackCommand::PackChat() const {
   }
   ASSIGN_OR_RETURN(const ChatTemplate opened, ChatTemplate::Open(directory, chat_options));
   PackBar bar;
-  const PackConversationsOptions pack{.paths = {.inputs = options.inputs,
-                                                .output = options.output,
-                                                .validation_fraction = options.validation_fraction,
-                                                .validation_output = options.validation_output,
-                                                .tokenizer = FilesOf(tokenizer)},
-                                      .row_tokens = sequence_length,
-                                      .too_long = too_long,
-                                      .progress = bar.Callback()};
+  PackPaths paths = options.paths;
+  paths.tokenizer = FilesOf(tokenizer);
+  const PackConversationsOptions pack{
+      .paths = paths, .row_tokens = sequence_length, .too_long = too_long, .progress = bar.Callback()};
   ASSIGN_OR_RETURN(const auto files, OpenPlaces(places));
   ASSIGN_OR_RETURN(const PackConversationsReport report, bar.End(PackConversations(opened, pack, *files)));
   PrintChatReport(pack, report);
@@ -323,11 +319,11 @@ absl::StatusOr<int> DataVerifyCommand::Run() const {
 
 void DataPackCommand::AddTo(CLI::App& command) {
   command
-      .add_option("INPUT", options.inputs,
+      .add_option("INPUT", options.paths.inputs,
                   "text files (a document each) or JSONL files (a document per line); - = "
                   "standard input")
       ->required();
-  command.add_option("--out", options.output, "token file to write; its index goes beside it")->required();
+  command.add_option("--out", options.paths.output, "token file to write; its index goes beside it")->required();
   AddPlaceOptions(command, places);
   command
       .add_option("--tokenizer", tokenizer, "bytes, or the path of a Hugging Face tokenizer.json, or of its directory")
@@ -339,10 +335,10 @@ void DataPackCommand::AddTo(CLI::App& command) {
       ->transform(CLI::CheckedTransformer(formats));
   command.add_option("--jsonl-field", options.jsonl_field, "the field that holds the text")->capture_default_str();
   auto* fraction = command
-                       .add_option("--validation-fraction", options.validation_fraction,
+                       .add_option("--validation-fraction", options.paths.validation_fraction,
                                    "put the last round(F * tokens) tokens into --validation-out")
                        ->check(NumberWithin(0, 1));
-  auto* output = command.add_option("--validation-out", options.validation_output, "token file for validation");
+  auto* output = command.add_option("--validation-out", options.paths.validation_output, "token file for validation");
   fraction->needs(output);
   output->needs(fraction);
   auto* append = command.add_flag("--append-eot", append_eot,
@@ -388,9 +384,7 @@ void DataShowCommand::AddTo(CLI::App& command) {
   command.add_option("--tokens", tokens, "how many tokens to print")
       ->check(CLI::Range(int64_t{0}, int64_t{1} << 24))
       ->capture_default_str();
-  command.add_option("--at", at, "position of the first token to print")
-      ->check(CLI::NonNegativeNumber)
-      ->capture_default_str();
+  command.add_option("--at", at, "position of the first token to print")->check(NotNegative())->capture_default_str();
 }
 
 void DataFilesArguments::AddTo(CLI::App& command) {

@@ -194,7 +194,7 @@ void EvalCommand::AddTo(CLI::App& command) {
   command.add_option("--sequence-length", sequence, "0 = the model's, at most 1024")->check(CLI::Range(0, 1 << 24));
   command.add_option("--batch", batch, "sequences at a time")->check(CLI::Range(1, 65536));
   command.add_option("--microbatches", microbatches, "of a file, stop after this many; 0 = all of it")
-      ->check(CLI::NonNegativeNumber);
+      ->check(NotNegative());
   command.add_option("--logits", logits,
                      "writes those of every evaluated token: safetensors, F32 (sequences, length, vocabulary)");
   command.add_option("--threads", threads, "0 = all")->check(CLI::Range(0, 4096));

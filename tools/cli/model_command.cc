@@ -29,7 +29,7 @@ void ModelUpcycleCommand::AddTo(CLI::App& command) {
   command.add_option("--experts", options.experts, "of each layer, copies of its MLP; default 8")
       ->check(CLI::Range(1, 4096));
   command.add_option("--experts-per-token", options.experts_per_token, "default 2")->check(CLI::Range(1, 64));
-  command.add_option("--seed", options.seed, "of the routers; default 0");
+  command.add_option("--seed", options.seed, "of the routers; default 0")->check(IsSeed());
   AddFileDTypeOption(command, options.dtype, "of the weights; default: the dense model's");
 }
 

@@ -13,6 +13,7 @@
 #include "models/runtime/gemm_table.h"
 #include "models/runtime/initial_model.h"
 #include "models/runtime/initial_weights.h"
+#include "models/runtime/trained_parameters.h"
 #include "tools/cli/command.h"
 
 namespace holdfast {
@@ -50,7 +51,8 @@ absl::StatusOr<Config> ConfigArguments::LoadUnresolved(const std::string& model)
     if (initial.ok()) initial_model = *initial;
     return initial;
   };
-  const ModelSources models{.families = FamilyPresets(), .initial_model = read};
+  const ModelSources models{
+      .families = FamilyPresets(), .initial_model = read, .check_parameters = TrainedParameterViolations};
   absl::StatusOr<Config> config =
       text.has_value() ? ParseConfig(*text, path, overrides, models) : LoadConfig(path, overrides, models);
   if (config.ok() && initial_model.has_value() && config->model.router_bias && !initial_model->model.router_bias) {

@@ -10,6 +10,7 @@
 #include "elastic/coordinator/event_text.h"
 #include "framework/base/status.h"
 #include "framework/config/load.h"
+#include "framework/metrics/run_lock.h"
 #include "models/families/families.h"
 
 namespace holdfast {
@@ -18,6 +19,25 @@ namespace {
 bool IsEnd(const RunEvent& event) {
   return std::holds_alternative<event::RunFinished>(event) || std::holds_alternative<event::RunStopped>(event) ||
          std::holds_alternative<event::RunFailed>(event);
+}
+
+/// Without state and detail.
+absl::StatusOr<RunStatus> Recorded(const RunDirectory& directory) {
+  ASSIGN_OR_RETURN(const Config config, ReadRunConfig(directory));
+  RunStatus status;
+  status.total_steps = config.train.steps;
+  status.figures.run = config.run.name;
+  status.figures.wanted_workers = config.elastic.workers;
+  ASSIGN_OR_RETURN(const std::optional<StepMetrics> last, directory.ReadLastMetrics());
+  if (!last.has_value()) return status;
+  status.generation = static_cast<uint64_t>(last->generation);
+  status.world_size = static_cast<int>(last->world_size);
+  status.committed_step = last->step;
+  status.figures.loss = static_cast<double>(last->loss);
+  status.figures.tokens = last->tokens;
+  status.figures.tokens_per_second = last->tokens_per_second;
+  if (last->step_seconds > 0) status.figures.steps_per_second = 1 / last->step_seconds;
+  return status;
 }
 
 }  // namespace
@@ -45,20 +65,17 @@ absl::StatusOr<Config> ReadRunConfig(const RunDirectory& directory) {
 absl::StatusOr<RunStatus> StatusAtTheEnd(const RunDirectory& directory) {
   const RunEnding ending = ReadEnding(directory);
   if (!ending.event.has_value()) return absl::NotFoundError(absl::StrCat(directory.root(), " holds no ended run"));
-  ASSIGN_OR_RETURN(const Config config, ReadRunConfig(directory));
-  RunStatus status;
+  ASSIGN_OR_RETURN(RunStatus status, Recorded(directory));
   status.state = RunState::kEnded;
   status.detail = EventText(*ending.event);
-  status.total_steps = config.train.steps;
-  status.figures.run = config.run.name;
-  status.figures.wanted_workers = config.elastic.workers;
-  ASSIGN_OR_RETURN(const std::optional<StepMetrics> last, directory.ReadLastMetrics());
-  if (!last.has_value()) return status;
-  status.generation = static_cast<uint64_t>(last->generation);
-  status.committed_step = last->step;
-  status.figures.loss = static_cast<double>(last->loss);
-  status.figures.tokens = last->tokens;
-  status.figures.tokens_per_second = last->tokens_per_second;
+  return status;
+}
+
+absl::StatusOr<RunStatus> StatusByRecord(const RunDirectory& directory) {
+  ASSIGN_OR_RETURN(RunStatus status, Recorded(directory));
+  status.state = RunState::kTraining;
+  status.detail = absl::StrCat(RunLock::Read(directory).value_or(LockText()).Name(),
+                               " does it, which cannot be asked: this is what it has recorded");
   return status;
 }
 

@@ -1,5 +1,5 @@
 #pragma once
-// What the files of a run say of it when nobody runs it.
+// What the files of a run say of it: when nobody runs it, or who does cannot be asked.
 
 #include <optional>
 
@@ -26,5 +26,8 @@ absl::StatusOr<Config> ReadRunConfig(const RunDirectory& directory);
 /// Of a run that has ended: state kEnded, why, and the figures of the last step, without workers. NotFound if
 /// events.jsonl does not end with that.
 absl::StatusOr<RunStatus> StatusAtTheEnd(const RunDirectory& directory);
+
+/// Of a run that is alive and has no coordinator that listens, as one of one worker: by its last step, without workers.
+absl::StatusOr<RunStatus> StatusByRecord(const RunDirectory& directory);
 
 }  // namespace holdfast

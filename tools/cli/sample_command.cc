@@ -231,12 +231,12 @@ void SampleCommand::AddTo(CLI::App& command) {
       });
   command.add_option("--tokens", options.tokens, "tokens to generate")->check(CLI::Range(1, 1'000'000));
   command.add_option("--temperature", options.temperature, "0 = always the likeliest")->check(NumberWithin(0, 100));
-  command.add_option("--top-k", options.top_k, "sample among the k likeliest; 0 = all")->check(CLI::NonNegativeNumber);
+  command.add_option("--top-k", options.top_k, "sample among the k likeliest; 0 = all")->check(NotNegative());
   command
       .add_option("--top-p", options.top_p,
                   "sample among the likeliest, up to this share of their probability; 1 = all")
       ->check(NumberWithin(0, 1));
-  command.add_option("--seed", options.seed, "the same seed gives the same text");
+  command.add_option("--seed", options.seed, "the same seed gives the same text")->check(IsSeed());
   AddDTypeOption(command, dtype);
   command.add_option("--threads", threads, "0 = all")->check(CLI::Range(0, 4096));
 }

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
+#include "elastic/sweep/sweep.h"
 #include "framework/base/processors.h"
 #include "framework/base/status.h"
 #include "framework/metrics/xml_text.h"
@@ -38,6 +39,10 @@ absl::StatusOr<std::vector<Observation>> ReadRuns(const std::vector<std::string>
       ASSIGN_OR_RETURN(const std::vector<Observation> more, ReadObservations(is_sweep ? of_sweep : place));
       runs.insert(runs.end(), more.begin(), more.end());
       continue;
+    }
+    if (fs::exists(SweepPlace{.directory = place}.config(), error)) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("sweep ", place, " has no trial yet that came to the end of its schedule"));
     }
     ASSIGN_OR_RETURN(const FinishedRun run, ReadFinishedRun(place));
     std::printf("%s: loss %.4f, %s\n", place.c_str(), run.observation.loss, run.loss_from.c_str());
@@ -152,7 +157,7 @@ void ScalingFitCommand::AddTo(CLI::App& command) {
   command.add_option("--level", options.level, "of intervals; default 0.9")->check(CLI::Range(0.5, 0.99));
   command.add_option("--resamples", options.resamples, "fits for the intervals; default 1000")
       ->check(CLI::Range(20, kMaxResamples));
-  command.add_option("--seed", options.seed, "of the resamples; default 0");
+  command.add_option("--seed", options.seed, "of the resamples; default 0")->check(IsSeed());
   command
       .add_option("--huber-delta", options.huber_delta, "errors of log loss beyond it count linearly; default 0.001")
       ->check(CLI::PositiveNumber);

@@ -44,12 +44,6 @@ absl::StatusOr<ConnectionOptions> FindCoordinator(const StatusCommand& arguments
   if (!std::filesystem::exists(directory.coordinator_address(), error)) {
     std::string last = LastEvents(directory.events(), 1);
     absl::StripTrailingAsciiWhitespace(&last);
-    if (RunLock::IsHeld(directory).value_or(false)) {
-      return absl::NotFoundError(absl::StrCat(
-          "the run in ", arguments.target, " is alive: ", RunLock::Read(directory).value_or(LockText()).Name(),
-          " does it, and cannot be asked, as a run of one worker does not listen. Its steps are in ",
-          directory.metrics(), last.empty() ? "" : absl::StrCat("; its last event: ", last)));
-    }
     return absl::NotFoundError(absl::StrCat("no coordinator is running in ", arguments.target,
                                             last.empty() ? "" : absl::StrCat("; the last of its run: ", last)));
   }
@@ -67,6 +61,7 @@ absl::StatusOr<RunStatus> StatusCommand::Fetch() const {
   const RunDirectory directory(target);
   std::error_code error;
   if (lease.empty() && !std::filesystem::exists(directory.coordinator_address(), error)) {
+    if (RunLock::IsHeld(directory).value_or(false)) return StatusByRecord(directory);
     absl::StatusOr<RunStatus> ended = StatusAtTheEnd(directory);
     if (!absl::IsNotFound(ended.status())) return ended;
   }

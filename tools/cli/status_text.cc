@@ -56,6 +56,7 @@ std::string StatusText(const RunStatus& s) {
     absl::StrAppend(&text, "so far ", f.workers_lost, f.workers_lost == 1 ? " loss" : " losses", " of a worker, ",
                     FormatDuration(f.lost_seconds), " until the next step after losses and other trouble\n");
   }
+  if (s.workers.empty()) return text;
   text += '\n';
   absl::StrAppendFormat(&text, "%4s  %-20s %-16s %8s %8s  %-16s %10s %11s %8s %6s\n", "rank", "worker", "host", "pid",
                         "step", "phase", "heartbeat", "progress", "time", "micro");

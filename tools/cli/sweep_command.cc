@@ -155,6 +155,9 @@ std::string WatchText(const SweepConfig& config, const SweepPlace& place, const 
 /// The sweep in the directory is this one, or there is none yet.
 absl::Status CheckIdentity(const SweepConfig& config, const SweepPlace& place) {
   std::error_code error;
+  if (RunDirectory(place.directory).HoldsRun()) {
+    return UsageError(absl::StrCat(place.directory, " holds a run, not a sweep; choose another --sweep-dir"));
+  }
   if (!fs::exists(place.config(), error)) return absl::OkStatus();
   ASSIGN_OR_RETURN(const SweepConfig before, LoadSweepConfig(place.config()));
   const std::vector<std::string> now = absl::StrSplit(IdentityText(config), '\n'),
@@ -205,6 +208,11 @@ absl::StatusOr<int> SweepCommand::Run() const {
   };
   const auto set_up = [&](const search::Point& point, int64_t rung) { return SetUpTrial(config, load, point, rung); };
   if (watch) {
+    std::error_code error;
+    if (!fs::exists(place.config(), error)) {
+      return absl::NotFoundError(absl::StrCat("there is no sweep in ", place.directory,
+                                              "; --watch shows one that was started, --dry-run what would be"));
+    }
     while (true) {
       ASSIGN_OR_RETURN(const auto plan, TakeUpPlan(config, *strategy, place, set_up));
       const bool terminal = isatty(STDOUT_FILENO) != 0;

@@ -36,16 +36,27 @@ class CheckpointTest : public CoordinatorTest {
     Start(options);
     for (const int w : {0, 1, 2}) Join(w);
   }
-  void Saved(int worker, int64_t step, const std::string& cause = "") {
+  void Saved(int worker, int64_t step, const std::string& cause = "", bool no_room = false) {
     SavedMessage message;
     message.generation = Generation();
     message.step = step;
     message.cause = cause;
+    message.no_room = no_room;
     message.stall_seconds = worker;
     Say(worker, message);
   }
-  void Done(int64_t step, std::vector<CheckpointChoice> usable, const std::string& cause = "", bool fenced = false) {
-    Event(CheckpointDoneEvent{step, Generation(), "c", cause, fenced, 100, 0, std::move(usable)});
+  void Done(int64_t step, std::vector<CheckpointChoice> usable, const std::string& cause = "", bool fenced = false,
+            bool no_room = false) {
+    Event(CheckpointDoneEvent{step, Generation(), "c", cause, fenced, 100, 0, std::move(usable), no_room});
+  }
+  /// Of step 1.
+  FailureMessage NoRoomForModel() const {
+    return {.generation = Generation(),
+            .step = 1,
+            .phase = Phase::kSave,
+            .cause = "disk full",
+            .suspects = {},
+            .no_room = true};
   }
   bool ToldToSave(int worker) { return LastSent<CommitMessage>(worker)->save; }
 };
@@ -307,13 +318,75 @@ TEST_F(CheckpointTest, ARunWhoseLastCheckpointCannotBeWrittenHasFailed) {
     ASSERT_EQ(WorldSize(), 3) << attempt;
     for (const int w : {0, 1, 2}) Say(w, FinishedMessage{Generation()});
     Saved(0, 1);
-    Saved(1, 1, "disk full");
+    Saved(1, 1, "not permitted");
     Pass(milliseconds(100), {0, 1, 2});
   }
   ASSERT_TRUE(ended_.has_value());
   EXPECT_EQ(ended_->exit_code, 1);
   EXPECT_THAT(ended_->reason,
-              HasSubstr("all 1 steps are done, but the checkpoint could not be written: n0/1 on n0: disk"));
+              HasSubstr("all 1 steps are done, but the checkpoint could not be written: n0/1 on n0: not permitted"));
+}
+
+// A worker's part does not fit, or the manifest, or the model beside the checkpoint.
+TEST_F(CheckpointTest, TheEndOfARunWaitsForRoom) {
+  enum class Full { kShard, kManifest, kModel };
+  for (const Full full : {Full::kShard, Full::kManifest, Full::kModel}) {
+    SCOPED_TRACE(static_cast<int>(full));
+    ended_.reset();
+    events_.clear();
+    CoordinatorOptions options = EverySteps(100);
+    options.total_steps = 1;
+    StartThree(options);
+    Commit({0, 1, 2});
+    const auto attempt = [&](bool has_room) {
+      for (const int w : {0, 1, 2}) Saved(w, 1, w == 1 && !has_room && full == Full::kShard ? "disk full" : "", true);
+      if (full != Full::kShard || has_room) {
+        const bool fits = has_room || full != Full::kManifest;
+        Done(1, fits ? std::vector<CheckpointChoice>{{"c", 1}} : std::vector<CheckpointChoice>{},
+             fits ? "" : "disk full", false, true);
+      }
+      if (!has_room && full == Full::kModel) {
+        for (const int w : {0, 1, 2}) Say(w, NoRoomForModel());
+      } else {
+        for (const int w : {0, 1, 2}) Say(w, FinishedMessage{Generation()});
+      }
+    };
+    for (int i = 0; i < 120; ++i) {
+      const uint64_t generation = Generation();
+      attempt(false);
+      for (int passed = 0; passed < 150 && Generation() == generation; ++passed) Pass(milliseconds(100), {0, 1, 2});
+      ASSERT_FALSE(ended_.has_value()) << ended_->reason;
+      ASSERT_GT(Generation(), generation) << "it is not tried again";
+    }
+    EXPECT_EQ(Count<event::Paused>(), 1);
+    EXPECT_EQ(Count<event::Resumed>(), 0);
+    EXPECT_THAT(Last<event::Paused>().cause, HasSubstr("disk full"));
+    EXPECT_THAT(coordinator_->Status(now_).detail, HasSubstr("paused, retrying: "));
+    attempt(true);
+    ASSERT_TRUE(ended_.has_value());
+    EXPECT_EQ(ended_->exit_code, 0);
+    EXPECT_GT(Last<event::Resumed>().seconds, 1000);
+  }
+}
+
+TEST_F(CheckpointTest, AStopOfARunThatWaitsForRoomEndsSoon) {
+  CoordinatorOptions options = EverySteps(100);
+  options.total_steps = 1;
+  StartThree(options);
+  Commit({0, 1, 2});
+  const auto try_to_end = [&](seconds time) {
+    for (const Instant begun = now_; !ended_.has_value() && now_ - begun < time;) {
+      for (const int w : {0, 1, 2}) Say(w, NoRoomForModel());
+      Pass(milliseconds(100), {0, 1, 2});
+    }
+  };
+  try_to_end(seconds(2000));
+  ASSERT_FALSE(ended_.has_value()) << ended_->reason;
+  Event(StopEvent{15});
+  try_to_end(seconds(20));
+  ASSERT_TRUE(ended_.has_value());
+  EXPECT_EQ(ended_->exit_code, 1);
+  EXPECT_THAT(ended_->reason, HasSubstr("stopped by signal 15 at step 1, but its state could not be saved"));
 }
 
 TEST_F(CheckpointTest, StopLeavesACheckpointOrSaysThatItCouldNot) {

@@ -99,7 +99,7 @@ TEST(CheckpointControl, OneThatIsDueIsWrittenAtATimeAndOneThatIsWantedBehindIt) 
   control.Begin(seconds(4), 4, TwoMembers(7), false, std::nullopt);
   EXPECT_FALSE(control.MaySave(seconds(4), 5, /*wanted=*/true, false));
   EXPECT_TRUE(control.MaySave(seconds(4), 5, false, /*last=*/true));
-  control.OnFailed(1, "disk full");
+  control.OnFailed(1, {"disk full"});
   for (const Member& member : TwoMembers(7).members) {
     SavedMessage saved;
     saved.generation = 7;
@@ -118,7 +118,7 @@ TEST(CheckpointControl, OneThatIsDueIsWrittenAtATimeAndOneThatIsWantedBehindIt) 
   EXPECT_EQ(done.skipped, 3);
   EXPECT_FALSE(control.MaySave(seconds(5), 5, false, false));
   EXPECT_TRUE(control.MaySave(seconds(5), 5, /*wanted=*/true, false));
-  EXPECT_FALSE(control.failure().has_value()) << "a later one exists";
+  EXPECT_EQ(control.failure(), nullptr) << "a later one exists";
 }
 
 TEST(CheckpointControl, AValidationIsAboutTheCheckpointOfItsStep) {

@@ -515,6 +515,7 @@ class Worker {
     saved.generation = generation;
     saved.step = part.step;
     if (lacks_storage || w_.clock.Chance(w_.limits.failed_save)) saved.cause = "no space left on device";
+    saved.no_room = !saved.cause.empty() && !lacks_storage;  // a disk that is not there stays away
     w_.network.Up(connection_, saved);
   }
   void AfterUpdate() {

@@ -16,6 +16,7 @@
 #include "checkpoint/sharded/digest.h"
 #include "checkpoint/sharded/shard_writer.h"
 #include "framework/parallel/sharded_state.h"
+#include "framework/storage/fault_storage.h"
 #include "framework/storage/memory_storage.h"
 #include "tests/framework/base/temporary_directory.h"
 
@@ -27,8 +28,9 @@ using testing::HasSubstr;
 class CheckpointKeeperTest : public testing::Test {
  protected:
   CheckpointKeeperTest() : layout_(Layout()) {
-    auto keeper =
-        CheckpointKeeper::Open(config_, directory_, MakeMemoryStorage(root_.path()), {{"weight", {40, 50}}}, {});
+    auto faults = std::make_unique<FaultStorage>(*memory_);
+    faults_ = faults.get();
+    auto keeper = CheckpointKeeper::Open(config_, directory_, std::move(faults), {{"weight", {40, 50}}}, {});
     EXPECT_TRUE(keeper.ok()) << keeper.status();
     keeper_ = std::move(*keeper);
   }
@@ -83,6 +85,8 @@ class CheckpointKeeperTest : public testing::Test {
   const ParameterLayout layout_;
   const StateLayout state_ = LayoutOf(*MakeOptimizer({}), layout_);
   std::vector<uint64_t> digests_;
+  const std::unique_ptr<Storage> memory_ = MakeMemoryStorage(root_.path());
+  FaultStorage* faults_ = nullptr;  // the keeper's
   std::unique_ptr<CheckpointKeeper> keeper_;
 };
 
@@ -101,6 +105,23 @@ TEST_F(CheckpointKeeperTest, DoesNotExistIfItHoldsAnother) {
   EXPECT_THAT(done.cause, HasSubstr("the shards hold a state with digest"));
   EXPECT_TRUE(done.usable.empty());
   EXPECT_TRUE(ScanCheckpoints(keeper_->storage())->valid.empty());
+}
+
+TEST_F(CheckpointKeeperTest, OneForWhichThereIsNoRoomMayExistLater) {
+  const CommitCheckpointAction commit = Write(7);
+  for (const auto& [fault, is_room] : {std::pair{StorageFault::kNoSpace, true},
+                                       {StorageFault::kUnavailable, true},
+                                       {StorageFault::kNoPermission, false}}) {
+    faults_->Inject({.operation = StorageOperation::kCreate, .fault = fault, .name = "manifest"});
+    const CheckpointDoneEvent done = Commit(commit);
+    faults_->ClearFaults();
+    EXPECT_NE(done.cause, "");
+    EXPECT_EQ(done.no_room, is_room) << done.cause;
+    EXPECT_TRUE(ScanCheckpoints(keeper_->storage())->valid.empty());
+  }
+  const CheckpointDoneEvent done = Commit(commit);
+  EXPECT_EQ(done.cause, "");
+  EXPECT_FALSE(done.no_room);
 }
 
 TEST_F(CheckpointKeeperTest, DoesNotExistIfTheRunHasGoneBackBehindIt) {

@@ -211,6 +211,16 @@ TEST_F(PreparedRunTest, WhatOfTheConfigIsNotAsItWasIsNamed) {
   EXPECT_THAT(changed->warning, HasSubstr("optimizer.lr was"));
 }
 
+TEST_F(PreparedRunTest, ALostRecordIsSaid) {
+  const Config config = ConfigOf({"checkpoint.every_steps=4"});
+  Train(config);
+  std::filesystem::resize_file(directory_.metrics(), 0);
+  const auto run = Prepare(ConfigOf({"checkpoint.every_steps=4", "train.steps=20"}), {.workers_are_new = true});
+  ASSERT_TRUE(run.ok()) << run.status();
+  EXPECT_EQ(run->usable.front().step, 12);
+  EXPECT_THAT(run->warning, HasSubstr("has no step of this run, which has saved checkpoints: the record begins after"));
+}
+
 TEST_F(PreparedRunTest, OnlyWhatDecidesBitsIsADifference) {
   Config config = ConfigOf();
   Manifest manifest;

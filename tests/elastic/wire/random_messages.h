@@ -36,7 +36,8 @@ class RandomMessages {
       case 4:
         return AVote();
       case 5:
-        return FailureMessage{Word(), Count(), APhase(), Bytes(4096), Suspects(), Flip(), Flip(), Flip(), Flip()};
+        return FailureMessage{Word(), Count(), APhase(), Bytes(4096), Suspects(),
+                              Flip(), Flip(),  Flip(),   Flip(),      Flip()};
       case 6:
         return ValidationMessage{Word(), Count(), Seconds() - 1};
       case 7:
@@ -192,7 +193,7 @@ class RandomMessages {
   }
   SavedMessage ASave() {
     const auto file = [&] { return SavedFile{Bytes(256), Word(), Bytes(256)}; };
-    return {Word(), Count(), Bytes(4096), file(), file(), Count(), Count(), Count(), Seconds(), Seconds()};
+    return {Word(), Count(), Bytes(4096), Flip(), file(), file(), Count(), Count(), Count(), Seconds(), Seconds()};
   }
   PeersMessage APeers() {
     PeersMessage peers{Word(), {}};
@@ -219,11 +220,11 @@ inline auto Fields(const VoteMessage& m) {
 }
 inline auto Fields(const FailureMessage& m) {
   return std::tie(m.generation, m.step, m.phase, m.cause, m.suspects, m.fatal, m.bad_checkpoint, m.secondhand,
-                  m.out_of_memory);
+                  m.out_of_memory, m.no_room);
 }
 inline auto Fields(const ValidationMessage& m) { return std::tie(m.generation, m.step, m.loss); }
 inline auto Fields(const SavedMessage& m) {
-  return std::tie(m.generation, m.step, m.cause, m.data, m.index, m.chunks, m.raw_bytes, m.stored_bytes,
+  return std::tie(m.generation, m.step, m.cause, m.no_room, m.data, m.index, m.chunks, m.raw_bytes, m.stored_bytes,
                   m.stall_seconds, m.persist_seconds);
 }
 inline auto Fields(const FinishedMessage& m) { return std::tie(m.generation); }

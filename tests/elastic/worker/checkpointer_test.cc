@@ -144,7 +144,9 @@ TEST_F(CheckpointerTest, ASecondOneBegunBeforeTheFirstIsWrittenHasItsOwnBits) {
 TEST_F(CheckpointerTest, WhatCannotBeWrittenIsReportedAndTheNextOneIsTried) {
   Checkpointer checkpointer(Dependencies());
   storage_.Inject({.operation = StorageOperation::kStage, .fault = StorageFault::kNoSpace});
-  EXPECT_THAT(Save(checkpointer).cause, HasSubstr("No space left"));
+  const SavedMessage full = Save(checkpointer);
+  EXPECT_THAT(full.cause, HasSubstr("No space left"));
+  EXPECT_TRUE(full.no_room);
   Step();
   storage_.ClearFaults();
   EXPECT_EQ(Save(checkpointer, 2).cause, "");
@@ -154,7 +156,9 @@ TEST_F(CheckpointerTest, AStorageThatDoesNotOpenIsOpenedForTheNextOne) {
   int opened = 0;
   before_opening_ = [&] { return ++opened == 1 ? absl::UnavailableError("no answer") : absl::OkStatus(); };
   Checkpointer checkpointer(Dependencies());
-  EXPECT_EQ(Save(checkpointer).cause, "no answer");
+  const SavedMessage failed = Save(checkpointer);
+  EXPECT_EQ(failed.cause, "no answer");
+  EXPECT_TRUE(failed.no_room);
   EXPECT_EQ(Save(checkpointer, 2).cause, "");
   EXPECT_EQ(Save(checkpointer, 3).cause, "");
   EXPECT_EQ(opened, 2) << "one that is open stays open";
@@ -167,7 +171,9 @@ TEST_F(CheckpointerTest, NoMemoryForOneEndsThatOneOnly) {
     return absl::OkStatus();
   };
   Checkpointer checkpointer(Dependencies());
-  EXPECT_EQ(Save(checkpointer).cause, "std::bad_alloc");
+  const SavedMessage failed = Save(checkpointer);
+  EXPECT_EQ(failed.cause, "std::bad_alloc");
+  EXPECT_FALSE(failed.no_room) << "waiting does not help";
   EXPECT_EQ(Save(checkpointer, 2).cause, "");
 }
 

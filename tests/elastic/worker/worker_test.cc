@@ -302,6 +302,8 @@ TEST_F(WorkerTest, WhatOneHostLacksIsNoReasonToEndTheRun) {
     EXPECT_FALSE(failure.bad_checkpoint) << failure.cause;
     EXPECT_FALSE(failure.secondhand) << failure.cause;
     EXPECT_FALSE(failure.out_of_memory) << failure.cause;
+    const int error = errors[generation - 1];
+    EXPECT_EQ(failure.no_room, error == EMFILE || error == ENOMEM || error == ENOSPC) << failure.cause;
     EXPECT_TRUE(failure.suspects.empty()) << failure.cause;
     EXPECT_EQ(failure.phase, Phase::kRendezvous);
   }
@@ -317,7 +319,9 @@ TEST_F(WorkerTest, TooLittleMemoryIsCalledThat) {
   two.world.members = {member_, Member{.id = {"local/1", 1}, .node = "local", .host = "here"}};
   two.microbatches = {1, 1};
   link_.Tell(two);
-  EXPECT_TRUE(link_.Await<FailureMessage>(OfGeneration(1)).out_of_memory);
+  const auto failure = link_.Await<FailureMessage>(OfGeneration(1));
+  EXPECT_TRUE(failure.out_of_memory);
+  EXPECT_FALSE(failure.no_room);
 }
 
 TEST_F(WorkerTest, AFailedValidationIsCalledThat) {

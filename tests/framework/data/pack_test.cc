@@ -27,14 +27,14 @@ class PackTest : public ::testing::Test {
     return directory_ / name;
   }
   absl::StatusOr<PackReport> Run(PackOptions options, bool bytes = false) {
-    options.output = out_;
+    options.paths.output = out_;
     LocalFileAccess files;
     return Pack(bytes ? *bytes_ : *bpe_, options, files);
   }
   // Packing must fail so, and leave only its input.
   void ExpectError(const std::string& input, const std::string& says, PackOptions options = {}) {
     const size_t before = directory_.List().size();
-    options.inputs = {input};
+    options.paths.inputs = {input};
     const auto report = Run(options);
     ASSERT_FALSE(report.ok()) << says;
     EXPECT_THAT(std::string(report.status().message()), HasSubstr(says));
@@ -69,7 +69,7 @@ TEST_F(PackTest, ALongTextHasTheIdsOfTheWhole) {
     EXPECT_EQ(total, text.size());
     progress.push_back(done);
   };
-  const auto report = Run({.inputs = {Write("a.txt", text)}, .progress = note});
+  const auto report = Run({.paths = {.inputs = {Write("a.txt", text)}}, .progress = note});
   ASSERT_TRUE(report.ok()) << std::string(report.status().message());
   EXPECT_TRUE(ReadTokens(out_) == expected);
   EXPECT_EQ(report->tokens, expected.size());
@@ -80,29 +80,30 @@ TEST_F(PackTest, ALongTextHasTheIdsOfTheWhole) {
 
 TEST_F(PackTest, Bytes) {
   const std::string text("a\0b\xff\n", 5);
-  ASSERT_TRUE(Run({.inputs = {Write("a.txt", text), Write("b.txt", "x")}}, true).ok());
+  ASSERT_TRUE(Run({.paths = {.inputs = {Write("a.txt", text), Write("b.txt", "x")}}}, true).ok());
   EXPECT_EQ(ReadTokens(out_), (std::vector<int32_t>{'a', 0, 'b', 255, '\n', 'x'}));
 }
 
 TEST_F(PackTest, JsonlDocuments) {
   const std::string lines = "{\"text\": \"one \\u00e9\", \"n\": 1}\r\n\n{\"text\": \"\"}\n  \n{\"text\": \"two\"}";
-  const auto report = Run({.inputs = {Write("a.jsonl", lines)}});
+  const auto report = Run({.paths = {.inputs = {Write("a.jsonl", lines)}}});
   ASSERT_TRUE(report.ok()) << std::string(report.status().message());
   EXPECT_EQ(report->documents, 3);
   EXPECT_EQ(report->empty_documents, 1);
   EXPECT_EQ(bpe_->Decode(ReadTokens(out_)), "one é<|endoftext|>two<|endoftext|>");
-  ASSERT_TRUE(Run({.inputs = {directory_ / "a.jsonl"}, .append_end_of_text = false}).ok());
+  ASSERT_TRUE(Run({.paths = {.inputs = {directory_ / "a.jsonl"}}, .append_end_of_text = false}).ok());
   EXPECT_EQ(bpe_->Decode(ReadTokens(out_)), "one étwo");
-  ASSERT_TRUE(
-      Run({.inputs = {Write("b", "{\"b\": \"x\"}\n")}, .format = PackOptions::Format::kJsonl, .jsonl_field = "b"})
-          .ok());
+  ASSERT_TRUE(Run({.paths = {.inputs = {Write("b", "{\"b\": \"x\"}\n")}},
+                   .format = PackOptions::Format::kJsonl,
+                   .jsonl_field = "b"})
+                  .ok());
   EXPECT_EQ(bpe_->Decode(ReadTokens(out_)), "x<|endoftext|>");
 }
 
 TEST_F(PackTest, DocumentsAreMarked) {
   const std::string lines = "{\"text\": \"ab\"}\n{\"text\": \"\"}\n{\"text\": \"c\"}";
   const std::string validation = directory_ / "validation.bin";
-  ASSERT_TRUE(Run({.inputs = {Write("a.jsonl", lines)}, .documents = true}, true).ok());
+  ASSERT_TRUE(Run({.paths = {.inputs = {Write("a.jsonl", lines)}}, .documents = true}, true).ok());
   const auto marked = [](const std::string& path) {
     const auto file = *OpenTokens(path);
     std::vector<uint32_t> tokens(static_cast<size_t>(file->num_tokens()));
@@ -110,15 +111,14 @@ TEST_F(PackTest, DocumentsAreMarked) {
     return tokens;
   };
   EXPECT_EQ(marked(out_), (std::vector<uint32_t>{'a' | kDocumentStart, 'b', 'c' | kDocumentStart}));
-  ASSERT_TRUE(Run({.inputs = {directory_ / "a.jsonl"},
-                   .documents = true,
-                   .validation_fraction = 0.34,
-                   .validation_output = validation},
-                  true)
-                  .ok());
+  ASSERT_TRUE(
+      Run({.paths = {.inputs = {directory_ / "a.jsonl"}, .validation_fraction = 0.34, .validation_output = validation},
+           .documents = true},
+          true)
+          .ok());
   EXPECT_EQ(marked(validation), (std::vector<uint32_t>{'c' | kDocumentStart}));
   // A document that comes in pieces begins once.
-  ASSERT_TRUE(Run({.inputs = {Write("long.txt", LongText())}, .documents = true}).ok());
+  ASSERT_TRUE(Run({.paths = {.inputs = {Write("long.txt", LongText())}}, .documents = true}).ok());
   const std::vector<uint32_t> tokens = marked(out_);
   EXPECT_EQ(std::count_if(tokens.begin(), tokens.end(), [](uint32_t token) { return token >= kNotLearned; }), 1);
   EXPECT_GE(tokens[0], kDocumentStart);
@@ -131,7 +131,7 @@ TEST_F(PackTest, JsonlLinesLongerThanAPiece) {
     lines += "{\"text\":\"" + text + "\"}\n";
     expected += text;
   }
-  ASSERT_TRUE(Run({.inputs = {Write("a.jsonl", lines)}}, true).ok());
+  ASSERT_TRUE(Run({.paths = {.inputs = {Write("a.jsonl", lines)}}}, true).ok());
   EXPECT_TRUE(bytes_->Decode(ReadTokens(out_)) == expected);
 }
 
@@ -139,8 +139,9 @@ TEST_F(PackTest, ValidationIsTheExactEnd) {
   const std::string text = LongText().substr(0, 1'000'003);
   const std::string validation = directory_ / "validation.bin";
   for (const double fraction : {0.1, 0.5, 0.999999, 0.000001}) {
-    const auto report =
-        Run({.inputs = {Write("a.txt", text)}, .validation_fraction = fraction, .validation_output = validation}, true);
+    const auto report = Run(
+        {.paths = {.inputs = {Write("a.txt", text)}, .validation_fraction = fraction, .validation_output = validation}},
+        true);
     ASSERT_TRUE(report.ok()) << std::string(report.status().message());
     EXPECT_EQ(report->validation_tokens, std::llround(fraction * 1'000'003));
     std::vector<int32_t> tokens = ReadTokens(out_);
@@ -164,13 +165,14 @@ TEST_F(PackTest, Failures) {
   ExpectError(Write("utf8.jsonl", "{\"text\": \"\xff\"}\n"), "utf8.jsonl:1");
   ExpectError(Write("deep.jsonl", std::string(100'000, '[') + "\n"), "deep.jsonl:1: JSON nested");
   const std::string good = Write("good.txt", "good text");
-  ExpectError(good, "validation", {.validation_fraction = 0.5});
-  ExpectError(good, "validation", {.validation_output = directory_ / "v.bin"});
-  ExpectError(good, "[0, 1)", {.validation_fraction = std::nan(""), .validation_output = directory_ / "v.bin"});
-  ExpectError(good, "empty", {.validation_fraction = 1e-9, .validation_output = directory_ / "v.bin"});
-  ExpectError(good, "both output", {.validation_fraction = 0.5, .validation_output = out_});
-  ExpectError(good, "both the tokenizer's and output", {.tokenizer_files = {directory_ / "/out.bin"}});
-  ExpectError(good, "both the tokenizer's and index of output", {.tokenizer_files = {TokenIndexPath(out_)}});
+  ExpectError(good, "validation", {.paths = {.validation_fraction = 0.5}});
+  ExpectError(good, "validation", {.paths = {.validation_output = directory_ / "v.bin"}});
+  ExpectError(good, "[0, 1)",
+              {.paths = {.validation_fraction = std::nan(""), .validation_output = directory_ / "v.bin"}});
+  ExpectError(good, "empty", {.paths = {.validation_fraction = 1e-9, .validation_output = directory_ / "v.bin"}});
+  ExpectError(good, "both output", {.paths = {.validation_fraction = 0.5, .validation_output = out_}});
+  ExpectError(good, "both the tokenizer's and output", {.paths = {.tokenizer = {directory_ / "/out.bin"}}});
+  ExpectError(good, "both the tokenizer's and index of output", {.paths = {.tokenizer = {TokenIndexPath(out_)}}});
   out_ = good;
   ExpectError(good, "both input and output");
   EXPECT_EQ(ReadText(good), "good text");
@@ -197,9 +199,9 @@ TEST_F(PackTest, OneFileSpelledInTwoWaysIsRefusedThoughItDoesNotExistYet) {
   const auto expect = [&](const std::string& out, const std::string& validation, const std::string& says) {
     SCOPED_TRACE(out + " and " + validation);
     out_ = out;
-    ExpectError(good, says, {.validation_fraction = 0.5, .validation_output = validation});
+    ExpectError(good, says, {.paths = {.validation_fraction = 0.5, .validation_output = validation}});
     out_ = validation;
-    ExpectError(good, says, {.validation_fraction = 0.5, .validation_output = out});
+    ExpectError(good, says, {.paths = {.validation_fraction = 0.5, .validation_output = out}});
   };
   const std::string a = directory_ / "a.bin";
   const std::string both = "both output and validation output", index = "index of ";
@@ -211,7 +213,7 @@ TEST_F(PackTest, OneFileSpelledInTwoWaysIsRefusedThoughItDoesNotExistYet) {
   expect(a, a + ".index", index);
   expect(directory_ / "real/a.bin", directory_ / "link/a.bin.index", index);
   out_ = directory_ / "other.bin";
-  ASSERT_TRUE(Run({.inputs = {good}, .validation_fraction = 0.5, .validation_output = a}).ok());
+  ASSERT_TRUE(Run({.paths = {.inputs = {good}, .validation_fraction = 0.5, .validation_output = a}}).ok());
   out_ = directory_ / "b";
   ExpectError(Write("b.index", "text"), "both input and index of output");
 }

@@ -3,8 +3,13 @@
 #include "framework/storage/atomic_file.h"
 
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <filesystem>
+#include <fstream>
+#include <string>
+#include <vector>
 
 #include "framework/base/files.h"
 #include "tests/framework/base/file_size_limit.h"
@@ -102,6 +107,30 @@ TEST(AtomicFileTest, LeavesNothingWithoutCommit) {
     EXPECT_EQ(dir.List().size(), 1u);
   }
   EXPECT_EQ(dir.List(), Names{});
+}
+
+TEST(AtomicFileTest, WhatAKilledWriterLeftGoesWithTheNext) {
+  const TemporaryDirectory dir;
+  const pid_t writer = fork();
+  if (writer == 0) {
+    auto file = AtomicFile::Create(dir / "f");
+    const bool written = file.ok() && (*file)->Append("half").ok();
+    _exit(written ? 0 : 1);  // without destructors
+  }
+  int exited = 0;
+  ASSERT_EQ(waitpid(writer, &exited, 0), writer);
+  ASSERT_EQ(exited, 0);
+  ASSERT_EQ(dir.List().size(), 1u);
+  for (const char* other : {".f.tmp-xyz", ".f2.tmp-0123456789ab", ".f.tmp-000000000000"}) {
+    std::ofstream(dir / other) << "another's";
+  }
+  auto live = *AtomicFile::Create(dir / "f");
+  auto both = *AtomicFile::Create(dir / "f");
+  EXPECT_EQ(dir.List().size(), 5u) << "two that are written, and what is not ours to remove";
+  ASSERT_TRUE(live->Append("whole").ok() && live->Commit().ok());
+  both.reset();
+  EXPECT_EQ(MustRead(dir / "f"), "whole");
+  EXPECT_EQ(dir.List(), (Names{".f.tmp-000000000000", ".f.tmp-xyz", ".f2.tmp-0123456789ab", "f"}));
 }
 
 TEST(AtomicFileTest, TwoWritersOfOneNameDoNotMix) {

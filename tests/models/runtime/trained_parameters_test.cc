@@ -3,10 +3,14 @@
 
 #include "models/runtime/trained_parameters.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <map>
+#include <string>
+#include <vector>
 
+#include "absl/strings/str_join.h"
 #include "models/runtime/make_model.h"
 #include "tests/models/runtime/tiny_run.h"
 
@@ -104,6 +108,29 @@ TEST_F(TrainedParametersTest, APatternOfNothingIsRefused) {
       "optimizer.lr_factors: 'final_norm.weigt' matches no parameter (did you mean 'final_norm.weight'?)" + where);
   EXPECT_EQ(MakeModel(ConfigOf({"optimizer.no_decay=['zzz*']"}), *device_).status().message(),
             "optimizer.no_decay: 'zzz*' matches no parameter" + where);
+}
+
+TEST_F(TrainedParametersTest, AllThatIsWrongIsSaidAtOnce) {
+  const auto said = [](const Config& config) {
+    std::vector<std::string> lines;
+    for (const Violation& v : TrainedParameterViolations(config))
+      lines.push_back(absl::StrJoin(v.keys, " ") + ": " + v.message.substr(0, 10));
+    return lines;
+  };
+  EXPECT_THAT(said(ConfigOf({"optimizer.lr_factors=['yyy=2', '*=1', 'xxx=2']", "optimizer.no_decay=['zzz*']"})),
+              testing::ElementsAre("optimizer.lr_factors: 'yyy' matc", "optimizer.lr_factors: 'xxx' matc",
+                                   "optimizer.no_decay: 'zzz*' mat"));
+  Config config = ConfigOf({});
+  config.train.freeze = {"xxx"};
+  config.train.only = {"yyy"};
+  EXPECT_THAT(said(config), testing::ElementsAre("train.freeze: 'xxx' matc", "train.only: 'yyy' matc"));
+  config.train.freeze = {"*"};
+  config.train.only = {};
+  EXPECT_THAT(said(config), testing::ElementsAre("train.freeze train.only: nothing is"));
+  config.train.freeze = {};
+  config.lora = {.rank = 2, .targets = {"attention", "router", "shared_expert"}};
+  EXPECT_THAT(said(config), testing::ElementsAre("lora.targets: router: th", "lora.targets: shared_exp"));
+  EXPECT_THAT(said(ConfigOf({})), testing::IsEmpty());
 }
 
 TEST_F(TrainedParametersTest, ALayerThatTheModelHasNotHasNoAdapter) {

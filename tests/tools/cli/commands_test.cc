@@ -14,6 +14,7 @@
 #include "elastic/coordinator/event_json.h"
 #include "framework/config/load.h"
 #include "framework/metrics/run_directory.h"
+#include "framework/metrics/run_lock.h"
 #include "framework/storage/atomic_file.h"
 #include "tests/framework/base/temporary_directory.h"
 #include "tools/cli/agent_command.h"
@@ -222,6 +223,22 @@ TEST(StatusCommand, ARunThatHasEndedSaysHow) {
 
   ASSERT_TRUE(WriteFileAtomically(directory.events(), events + EventLine(3, event::RunStarted{}) + "\n").ok());
   EXPECT_TRUE(absl::IsNotFound(status.Run().status())) << "it was started again";
+
+  last.step_seconds = 0.5;
+  last.world_size = 1;
+  config.train.steps = 10;
+  ASSERT_TRUE(directory.WriteConfig(PrintConfig(config)).ok());
+  ASSERT_TRUE(WriteFileAtomically(directory.metrics(), last.ToJson() + "\n").ok());
+  const auto lock = RunLock::Take(directory);
+  ASSERT_TRUE(lock.ok()) << lock.status();
+  const auto alive = StatusByRecord(directory);
+  ASSERT_TRUE(alive.ok()) << alive.status();
+  EXPECT_THAT(StatusText(*alive), StartsWith("run tiny: training: process "));
+  EXPECT_THAT(StatusText(*alive), HasSubstr(" does it, which cannot be asked: this is what it has recorded\n"
+                                            "step 2 of 10, loss 2.5000, 4 tokens/s, ETA 4.0 s; 16 tokens so far\n"
+                                            "world of 1 of "));
+  status.watch = false;
+  EXPECT_EQ(*status.Run(), 0);
 }
 
 TEST(StatusText, SaysHowFarTheRunIsWhoIsMissingAndWhatItHasLost) {
@@ -259,6 +276,27 @@ TEST(SampleCommand, ANumberIsOne) {
   EXPECT_TRUE(Parse<SampleCommand>({"run", "--top-p", "0.9", "--temperature", "0"}).has_value());
   for (const char* wrong : {"nan", "-0.1", "1.1", "half", "inf"}) {
     EXPECT_FALSE(Parse<SampleCommand>({"run", "--top-p", wrong}).has_value()) << wrong;
+  }
+}
+
+TEST(SampleCommand, ASeedIsAWholeNumberOf64Bits) {
+  const auto largest = Parse<SampleCommand>({"run", "--seed", "18446744073709551615"});
+  ASSERT_TRUE(largest.has_value());
+  EXPECT_EQ(largest->options.seed, ~uint64_t{0});
+  for (const char* wrong : {"-1", "18446744073709551616", "1.5", "x"}) {
+    EXPECT_FALSE(Parse<SampleCommand>({"run", "--seed", wrong}).has_value()) << wrong;
+  }
+}
+
+TEST(Commands, ANegativeNumberIsRefusedInOneLine) {
+  CLI::App app;
+  SampleCommand sample;
+  sample.AddTo(app);
+  try {
+    app.parse(std::vector<std::string>{"-1", "--top-k", "run"});  // from the last to the first
+    FAIL();
+  } catch (const CLI::ParseError& error) {
+    EXPECT_STREQ(error.what(), "--top-k: '-1' is no number from 0 upwards");
   }
 }
 

@@ -204,6 +204,8 @@ TEST_F(Scaling, FitRefusesBadFilesAndRuns) {
   std::filesystem::create_directory(Path("empty"));
   fit.runs = {Path("empty")};
   EXPECT_THAT(MessageOf(fit.Run()), HasSubstr("empty is not the directory of a run"));
+  Write("empty/sweep.yaml", "sweep: {}\n");
+  EXPECT_THAT(MessageOf(fit.Run()), HasSubstr("empty has no trial yet that came to the end of its schedule"));
   EXPECT_FALSE(std::filesystem::exists(Path("fit")));
 }
 

@@ -87,6 +87,7 @@ int Main(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     return AfterPrinting(app, app.exit(error) == 0 ? holdfast::kExitDone : holdfast::kExitUsage);
   }
+  std::signal(SIGCHLD, SIG_DFL);  // where it is ignored, the ends of processes we start are nobody's to ask for
   if (IsOfARun(app)) std::signal(SIGPIPE, SIG_IGN);  // it goes on when whoever reads what it prints has gone
   const absl::StatusOr<int> exit_code = body();
   if (exit_code.ok()) return AfterPrinting(app, *exit_code);

@@ -49,7 +49,7 @@ std::string RejectedRow(const RejectedCheckpoint& rejected, const std::optional<
   const std::string step = name.has_value() ? absl::StrCat(name->step) : Printable(rejected.name, kMaxCellBytes);
   const std::string generation = name.has_value() ? absl::StrCat(name->generation) : "-";
   return Row(step, generation, "-", "-", "-", "-", "-",
-             rejected.unfinished ? rejected.reason : "DAMAGED: " + rejected.reason);
+             rejected.unfinished || rejected.given_up ? rejected.reason : "DAMAGED: " + rejected.reason);
 }
 
 std::string Line(const std::string& label, const std::string& value) {
@@ -86,7 +86,8 @@ std::string CatalogJson(const Catalog& catalog) {
     checkpoints.push_back(std::move(item));
   }
   for (const RejectedCheckpoint& r : catalog.rejected) {
-    rejected.push_back({{"name", r.name}, {"reason", r.reason}, {"unfinished", r.unfinished}});
+    rejected.push_back(
+        {{"name", r.name}, {"reason", r.reason}, {"unfinished", r.unfinished}, {"given_up", r.given_up}});
   }
   const ordered_json all{{"checkpoints", checkpoints}, {"rejected", rejected}};
   return all.dump(2, ' ', /*ensure_ascii=*/false, ordered_json::error_handler_t::replace) + "\n";

@@ -136,12 +136,14 @@ absl::StatusOr<std::unique_ptr<Fence>> Fence::Claim(Storage& storage, const std:
 absl::Status Fence::Check() {
   ASSIGN_OR_RETURN(const std::vector<uint64_t> epochs, ListEpochs(storage_));
   if (!epochs.empty() && epochs.back() > epoch_) {
+    lost_ = true;
     return absl::FailedPreconditionError(absl::StrCat(storage_.Describe(), " belongs to ",
                                                       OwnerOf(storage_, epochs.back()), " now (epoch ", epochs.back(),
                                                       ", ours is ", epoch_, "): no checkpoint may be written there"));
   }
   ASSIGN_OR_RETURN(const bool ours, HasMark(storage_, epoch_, identity_.mark));
   if (ours) return absl::OkStatus();
+  lost_ = true;
   return absl::FailedPreconditionError(
       absl::StrCat(storage_.Describe(), ": our claim ", ClaimName(epoch_), " has been removed"));
 }
@@ -154,9 +156,16 @@ absl::Status Fence::GoBack(const Branch& branch) {
   const std::string name = ClaimName(epoch_ + 1), text = ClaimText(identity_, epoch_ + 1, after);
   absl::Status created = storage_.Create(name, text);
   if (absl::IsAlreadyExists(created)) {
-    ASSIGN_OR_RETURN(const std::string there, ReadObject(storage_, name, kFenceClaimBytesMax));
-    if (there != text) return Check();
-    created = absl::OkStatus();  // we have been here before, and the answer was lost
+    // We may have been here before, and the answer was lost; the run may have gone back further since.
+    ASSIGN_OR_RETURN(const bool ours, HasMark(storage_, epoch_ + 1, identity_.mark));
+    if (!ours) return Check();
+    ASSIGN_OR_RETURN(const Branch there, BranchOf(storage_, epoch_ + 1));
+    if (!(there == after)) {
+      branch_ = there;
+      RETURN_IF_ERROR(storage_.Delete(ClaimName(epoch_++)));
+      return GoBack(branch);
+    }
+    created = absl::OkStatus();
   }
   RETURN_IF_ERROR(created);
   branch_ = std::move(after);

@@ -49,6 +49,8 @@ class Fence {
   absl::Status Check();
   /// Stores the barriers of `branch` as well, by claiming again. Does nothing if it has them.
   absl::Status GoBack(const Branch& branch);
+  /// One of them has found that we do not. Any other error of the storage says nothing of it, whatever its code.
+  bool lost() const { return lost_; }
 
   uint64_t epoch() const { return epoch_; }
   const Branch& branch() const { return branch_; }
@@ -65,6 +67,7 @@ class Fence {
   Identity identity_;
   uint64_t epoch_;
   Branch branch_;
+  bool lost_ = false;
 };
 
 absl::StatusOr<bool> IsClaimed(Storage& storage);

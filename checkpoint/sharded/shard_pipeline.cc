@@ -44,11 +44,18 @@ void Encode(Compression compression, PieceEncoder* encoder, ChunkInFlight* chunk
 
 ShardPipeline::ShardPipeline(const PipelineOptions& options, WriteFn write)
     : options_(options), write_(std::move(write)) {
-  for (int i = 0; i < std::max(1, options_.threads); ++i) threads_.emplace_back([this] { EncodeLoop(); });
-  threads_.emplace_back([this] { WriteLoop(); });
+  try {
+    for (int i = 0; i < std::max(1, options_.threads); ++i) threads_.emplace_back([this] { EncodeLoop(); });
+    threads_.emplace_back([this] { WriteLoop(); });
+  } catch (...) {  // a thread cannot be started: those that were would end the process
+    Abandon();
+    throw;
+  }
 }
 
-ShardPipeline::~ShardPipeline() {
+ShardPipeline::~ShardPipeline() { Abandon(); }
+
+void ShardPipeline::Abandon() {
   {
     const std::scoped_lock lock(mutex_);
     abandon_ = true;

@@ -69,6 +69,7 @@ class ShardPipeline {
   void WriteLoop();
   void Fail(const absl::Status& status);  // with mutex_ held
   void Join();
+  void Abandon();
 
   PipelineOptions options_;
   WriteFn write_;

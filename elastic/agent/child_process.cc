@@ -149,9 +149,12 @@ void ChildProcess::KillGroup() const {
 std::optional<int> ChildProcess::TryWait() {
   if (pid_ <= 0) return std::nullopt;
   siginfo_t info{};
-  if (waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid == 0) {
-    return std::nullopt;
+  if (waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOHANG | WNOWAIT) != 0) {
+    if (errno != ECHILD) return std::nullopt;
+    pid_ = -1;  // somebody else has reaped it, and how it ended is not known
+    return W_EXITCODE(1, 0);
   }
+  if (info.si_pid == 0) return std::nullopt;
   KillGroup();  // what it has started ends with it; while it is not reaped, nobody else can have its number
   int status = 0;
   if (waitpid(pid_, &status, WNOHANG) != pid_) return std::nullopt;

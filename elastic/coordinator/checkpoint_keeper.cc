@@ -15,6 +15,8 @@
 namespace holdfast {
 namespace {
 
+constexpr std::chrono::seconds kTidyAtEnd{5};
+
 StoredFile ToStored(const SavedFile& file) { return {file.name, file.size, file.digest}; }
 
 std::string Owner(const RunDirectory& directory) {
@@ -98,7 +100,7 @@ void CheckpointKeeper::Commit(const CommitCheckpointAction& commit, Answer answe
     const absl::Status status = PublishManifest(manifest, &event);
     event.cause = std::string(status.message());
     event.no_room = IsOutOfRoom(status) || absl::IsUnavailable(status);
-    event.fenced = absl::IsFailedPrecondition(status);
+    event.fenced = fence_->lost();
     event.usable = usable_;
     answer(event);  // before anything goes: from here on the run would go back to this one
     if (!status.ok()) return;
@@ -177,7 +179,11 @@ void CheckpointKeeper::ApplyRetention(const CheckpointName& newest, CheckpointsT
                                           (name->generation == newest.generation && name->step < newest.step));
     if ((rejected.unfinished || rejected.given_up) && old) doomed.push_back(*name);
   }
+  const auto begun = std::chrono::steady_clock::now();
   for (const CheckpointName& name : doomed) {
+    // Who stands by waits for us to leave; and who was replaced meanwhile deletes nothing any more.
+    if (finishing_.stop_requested() && std::chrono::steady_clock::now() - begun > kTidyAtEnd) break;
+    if (!fence_->Check().ok()) return;
     const absl::Status deleted = DeleteCheckpoint(*storage_, name.ToString());
     if (!deleted.ok())
       tidied->warning = absl::StrCat("cannot delete ", name.ToString(), ": ", std::string(deleted.message()));

@@ -35,8 +35,9 @@ absl::StatusOr<std::unique_ptr<CoordinatorServer>> CoordinatorServer::Start(cons
 }
 
 CoordinatorServer::~CoordinatorServer() {
+  if (server_ != nullptr) server_->Shutdown(std::chrono::milliseconds(0));  // nobody calls the shell any more,
+  runtime_.reset();                                                         // which may answer the last that did
   server_.reset();
-  runtime_.reset();
   // Another coordinator may have taken the run over, and have written its own there.
   const absl::StatusOr<std::string> there = ReadFile(directory_.coordinator_address(), kMaxAddressFileBytes);
   if (there.ok() && *there == noted_address_) unlink(directory_.coordinator_address().c_str());

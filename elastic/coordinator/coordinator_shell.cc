@@ -70,7 +70,9 @@ absl::StatusOr<CoordinatorHistory> ReadCoordinatorHistory(const RunDirectory& di
   CoordinatorHistory history;
   ASSIGN_OR_RETURN(history.state, ReadCoordinatorState(directory));
   std::error_code error;
-  if (std::filesystem::exists(directory.metrics(), error)) {
+  const bool has_metrics = std::filesystem::exists(directory.metrics(), error);
+  if (error) return ErrnoToStatus(error.value(), directory.metrics());
+  if (has_metrics) {
     ASSIGN_OR_RETURN(const std::vector<StepMetrics> steps, directory.ReadMetrics());
     for (const StepMetrics& step : steps) {
       if (!history.state.branch.Includes(static_cast<uint64_t>(step.generation), step.step)) break;

@@ -197,8 +197,13 @@ absl::Status OpenCheckpoints(const Config& config, const RunDirectory& directory
   RETURN_IF_ERROR(WriteCoordinatorState(directory, run->history.state));
   RETURN_IF_ERROR(Choose(config, directory, tensors, options, run));
   if (run->usable.empty() && options.workers_are_new && run->history.recorded_step > 0) {
-    // Before its first checkpoint nothing is lost by beginning anew: the bits will be the same.
-    const bool began = CheckpointSchedule(config.checkpoint).enabled() && !run->history.has_saved;
+    // Before its first checkpoint nothing is lost by beginning anew: the bits will be the same. That one was saved may
+    // be known by the checkpoint alone: events are not synced.
+    const auto& rejected = run->keeper->found().rejected;
+    const bool is_damaged = std::any_of(rejected.begin(), rejected.end(), [](const RejectedCheckpoint& checkpoint) {
+      return !checkpoint.unfinished && !checkpoint.given_up;
+    });
+    const bool began = CheckpointSchedule(config.checkpoint).enabled() && !run->history.has_saved && !is_damaged;
     if (!began) return CannotGoOn(directory, run->history, run->keeper->found());
     RETURN_IF_ERROR(GoBack(directory, 0, run));
     run->warning = "the run was stopped before its first checkpoint: starting from step 0";
@@ -216,7 +221,13 @@ absl::StatusOr<PreparedRun> PrepareRun(const Config& config, const RunDirectory&
     RETURN_IF_ERROR(lease->Take({}, /*begins=*/true));
     lead = std::make_shared<Lead>(std::move(lease), std::chrono::milliseconds(0));
   }
+  // Of several that took over from a silent one, or if this process was frozen since, another one may have the run.
+  const auto still_ours = [held = lead.get()] {
+    const absl::Status ours = held->Check();
+    return absl::IsFailedPrecondition(ours) ? absl::AbortedError(ours.message()) : ours;
+  };
   RETURN_IF_ERROR(CheckAlerts(config.alerts));
+  RETURN_IF_ERROR(still_ours());
   RETURN_IF_ERROR(directory.TakeOver());
   PreparedRun run{.lead = std::move(lead), .history = {}, .keeper = nullptr, .usable = {}, .warning = ""};
   const bool goes_on = directory.HoldsRun() && !options.overwrite && options.resume != "never";
@@ -244,6 +255,7 @@ absl::StatusOr<PreparedRun> PrepareRun(const Config& config, const RunDirectory&
   }
   run.history.workers_are_new = options.workers_are_new;
   run.history.used_cells = UsedCells(layout);
+  RETURN_IF_ERROR(still_ours());  // before the checkpoints are claimed: the other one could write none any more
   if (goes_on || CheckpointSchedule(config.checkpoint).enabled()) {
     RETURN_IF_ERROR(OpenCheckpoints(config, directory, layout, options, &run));
   }

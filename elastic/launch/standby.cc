@@ -66,11 +66,16 @@ class Notice {
 
 Notices ReadNotices(const RunDirectory& directory) {
   constexpr size_t kMaxBytes = 100, kMaxNotices = 100;
+  constexpr std::chrono::hours kLeftOver{24};  // clocks may differ
   Notices notices;
   std::error_code error;
   std::filesystem::directory_iterator files(directory.standbys(), error);
   for (; !error && files != std::filesystem::directory_iterator() && notices.size() < kMaxNotices;
        files.increment(error)) {
+    std::error_code unknown;
+    const auto said = std::filesystem::last_write_time(files->path(), unknown);
+    if (!unknown && std::filesystem::file_time_type::clock::now() - said > kLeftOver)
+      continue;  // by one that was killed
     const absl::StatusOr<std::string> text = ReadFile(files->path(), kMaxBytes);
     if (text.ok()) notices[files->path().filename()] = *text;
   }
@@ -114,7 +119,8 @@ void Lead::EndsWith(int exit_code, const std::string& reason) {
   // Those that stand by would take the run over, and wait for workers that have heard of its end.
   const Clock::time_point deadline = Clock::now() + 2 * kBeatsPerLease * interval_;
   absl::Status said = lease_->Say(end);
-  while (absl::IsUnavailable(said) && Clock::now() < deadline) {
+  // Aborted: what was said before has come late, and another version of it is there than we know.
+  while ((absl::IsUnavailable(said) || absl::IsAborted(said)) && Clock::now() < deadline) {
     std::this_thread::sleep_for(interval_ / 4);
     said = lease_->Say(end);
   }

@@ -125,7 +125,6 @@ absl::Status StoreLease::Write(const LeaderWords& words) {
 }
 
 absl::Status StoreLease::Say(const LeaderWords& words) {
-  has_ended_ = has_ended_ || words.exit_code.has_value();
   bool must_look = false;
   {
     const std::lock_guard lock(mutex_);
@@ -137,7 +136,9 @@ absl::Status StoreLease::Say(const LeaderWords& words) {
     holder_.Saw(there);
     if (!holder_.version().has_value()) return holder_.Check(LeaseNow());
   }
-  return Write(words);
+  RETURN_IF_ERROR(Write(words));
+  has_ended_ = has_ended_ || words.exit_code.has_value();
+  return absl::OkStatus();
 }
 
 absl::Status StoreLease::Check() {

@@ -8,6 +8,7 @@
 
 #include "elastic/wire/address.h"
 #include "elastic/wire/coordinator_addresses.h"
+#include "elastic/wire/credentials.h"
 #include "elastic/wire/token.h"
 #include "framework/base/log.h"
 #include "framework/base/rare_log.h"
@@ -120,6 +121,7 @@ absl::StatusOr<ControlClientOptions> ConnectionOptions::ClientOptions() const {
 
 absl::StatusOr<std::unique_ptr<ControlLink>> MakeControlLink(const ConnectionOptions& options) {
   ASSIGN_OR_RETURN(ControlClientOptions client, options.ClientOptions());
+  RETURN_IF_ERROR(ClientCredentialsFrom(client.tls).status());  // that they can be read: later nobody would hear of it
   return std::make_unique<GrpcLink>(std::move(client));
 }
 

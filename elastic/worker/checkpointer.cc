@@ -20,6 +20,12 @@ using Clock = std::chrono::steady_clock;
 constexpr int kRehearsedChunks = 4;  // to see what compression would do
 constexpr double kWorthIt = 0.9;     // of the time without it
 
+/// A certificate that is not there, a region that is another one, a clock that is wrong: other hosts may do better, so
+/// it is no reason to end the run.
+absl::Status OfThisHost(const absl::Status& status) {
+  return absl::IsFailedPrecondition(status) ? absl::UnavailableError(status.message()) : status;
+}
+
 SavedFile ToSaved(const StoredFile& file) { return {file.name, file.size, file.digest}; }
 
 }  // namespace
@@ -114,6 +120,7 @@ absl::StatusOr<ShardReport> Checkpointer::WriteShard(const ShardWriterOptions& o
     RETURN_IF_ERROR(writer->Add({chunk->chunk, std::move(chunk->bytes), chunk->digest}));
     ++deps_.progress->count;
   }
+  if (snapshot.lacked_memory()) return OutOfMemoryError("no memory for a copy of its state");
   if (snapshot.abandoned()) return absl::AbortedError("its state was discarded");
   return writer->Commit();
 }
@@ -157,8 +164,11 @@ absl::Status Checkpointer::Load(const std::string& name, ShardedState& state, co
   const std::optional<CheckpointName> parsed = CheckpointName::Parse(name);
   if (!parsed.has_value())
     return absl::InvalidArgumentError(absl::StrCat(name, " is not a checkpoint name; expected step-STEP-gGENERATION"));
-  ASSIGN_OR_RETURN(Storage* const storage, OpenedStorage());
-  ASSIGN_OR_RETURN(const auto reader, CheckpointReader::Open(*storage, *parsed));
+  const absl::StatusOr<Storage*> storage = OpenedStorage();
+  RETURN_IF_ERROR(OfThisHost(storage.status()));
+  const auto opened = CheckpointReader::Open(**storage, *parsed);
+  RETURN_IF_ERROR(OfThisHost(opened.status()));
+  const auto& reader = *opened;
   const ParameterLayout& layout = state.map().layout();
   RETURN_IF_ERROR(reader->CheckState(state.layout()));
   std::vector<int> wanted;
@@ -173,13 +183,14 @@ absl::Status Checkpointer::Load(const std::string& name, ShardedState& state, co
   const CheckpointReader::ReadOptions options{.threads = static_cast<int>(deps_.config->threads),
                                               .stop = stop,
                                               .place = [&](int chunk) { return state.ChunkMemory(chunk); }};
-  return reader->ReadChunks(layout, wanted, options, [&](int chunk, absl::Span<const std::byte> bytes) {
+  const auto take = [&](int chunk, absl::Span<const std::byte> bytes) {
     if (!bytes.empty()) state.WriteChunk(chunk, bytes.data());
     ++deps_.progress->count;
     deps_.progress->bytes_loaded +=
         static_cast<int64_t>(state.layout().ChunkBytes(layout.chunks()[static_cast<size_t>(chunk)]));
     return absl::OkStatus();
-  });
+  };
+  return OfThisHost(reader->ReadChunks(layout, wanted, options, take));
 }
 
 }  // namespace holdfast

@@ -131,6 +131,7 @@ void PeerProbe::Answer(const std::stop_token& stop) const {
     pollfd look{listener_.get(), POLLIN, 0};
     if (poll(&look, 1, 10 * static_cast<int>(kLook.count())) != 1) continue;
     const FileDescriptor connection(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
+    if (!connection.ok()) std::this_thread::sleep_for(10 * kLook);  // no descriptor is left: it stays ready
   }
 }
 

@@ -21,21 +21,31 @@ constexpr uint64_t kNextJob = 0x20000;
 
 uint64_t JobOf(uint64_t state) { return state / kNextJob; }
 
+void EndThreads(std::mutex& mutex, std::atomic<bool>& stop, std::condition_variable& wake,
+                std::vector<std::thread>& threads) {
+  {
+    std::lock_guard lock(mutex);
+    stop = true;
+  }
+  wake.notify_all();
+  for (std::thread& thread : threads) thread.join();
+}
+
 }  // namespace
 
 ThreadPool::ThreadPool(int num_threads) : scratch_(static_cast<size_t>(std::max(num_threads, 1)) + 1) {
-  for (int thread = 1; thread < this->num_threads(); ++thread) {
-    threads_.emplace_back([this, thread] { WorkerLoop(thread); });
+  try {
+    for (int thread = 1; thread < this->num_threads(); ++thread) {
+      threads_.emplace_back([this, thread] { WorkerLoop(thread); });
+    }
+  } catch (...) {  // a thread cannot be started: those that were would end the process
+    EndThreads(mutex_, stop_, wake_, threads_);
+    throw;
   }
 }
 
 ThreadPool::~ThreadPool() {
-  {
-    std::lock_guard lock(mutex_);
-    stop_ = true;
-  }
-  wake_.notify_all();
-  for (std::thread& thread : threads_) thread.join();
+  EndThreads(mutex_, stop_, wake_, threads_);
   for (ScratchBlock& block : scratch_) std::free(block.data);
 }
 

@@ -1,6 +1,7 @@
 #include "framework/parallel/snapshot.h"
 
 #include <chrono>
+#include <new>
 #include <utility>
 
 #define XXH_INLINE_ALL
@@ -27,14 +28,23 @@ const Chunk& Snapshot::ChunkAt(size_t index) const {
 }
 
 // Queued on `stream`, outside the lock, so that the two sides copy at the same time.
-CpuBytes Snapshot::Copy(std::unique_lock<std::mutex>& lock, size_t index, Stream& stream) {
+// Without memory for it the snapshot is abandoned: training has what it needs.
+std::optional<CpuBytes> Snapshot::Copy(std::unique_lock<std::mutex>& lock, size_t index, Stream& stream) {
   progress_[index] = Progress::kCopying;
   ++copying_;
   lock.unlock();
-  CpuBytes bytes = deps_.memory->Take(deps_.state->layout().ChunkBytes(ChunkAt(index)));
-  deps_.state->QueueReadChunk(chunks_[index], bytes.data(), stream);
+  std::optional<CpuBytes> bytes;
+  try {
+    bytes = deps_.memory->Take(deps_.state->layout().ChunkBytes(ChunkAt(index)));
+  } catch (const std::bad_alloc&) {
+  }
+  if (bytes.has_value()) deps_.state->QueueReadChunk(chunks_[index], bytes->data(), stream);
   lock.lock();
-  return bytes;
+  if (bytes.has_value()) return bytes;
+  --copying_;
+  abandoned_ = lacked_memory_ = true;
+  changed_.notify_all();
+  return std::nullopt;
 }
 
 // Waits for the copies queued. A device that failed says so to the next step; what was read from it is of no use.
@@ -62,7 +72,9 @@ std::optional<Snapshot::Captured> Snapshot::Next() {
     if (next_ < chunks_.size()) {
       const size_t index = next_;
       captured.chunk = chunks_[index];
-      captured.bytes = Copy(lock, index, *deps_.reading);
+      std::optional<CpuBytes> bytes = Copy(lock, index, *deps_.reading);
+      if (!bytes.has_value()) return std::nullopt;
+      captured.bytes = *std::move(bytes);
       const bool copied = Finish(lock, *deps_.reading);
       --copying_;
       progress_[index] = Progress::kTaken;
@@ -89,8 +101,8 @@ void Snapshot::CopyFirst(std::unique_lock<std::mutex>& lock, size_t index, std::
   changed_.wait(lock, may_go_on);
   if (abandoned_ || progress_[index] == Progress::kTaken) return;
   staged_bytes_ += bytes;
-  CpuBytes copy = Copy(lock, index, *deps_.updating);
-  queued->push_back({.chunk = chunks_[index], .bytes = std::move(copy), .digest = 0});
+  std::optional<CpuBytes> copy = Copy(lock, index, *deps_.updating);
+  if (copy.has_value()) queued->push_back({.chunk = chunks_[index], .bytes = *std::move(copy), .digest = 0});
 }
 
 // What was queued is copied, and the reader may have it.
@@ -138,6 +150,11 @@ void Snapshot::Abandon() {
 bool Snapshot::abandoned() const {
   const std::lock_guard lock(mutex_);
   return abandoned_;
+}
+
+bool Snapshot::lacked_memory() const {
+  const std::lock_guard lock(mutex_);
+  return lacked_memory_;
 }
 
 double Snapshot::stall_seconds() const {

@@ -53,6 +53,8 @@ class Snapshot {
   /// The reader gets nothing any more, updates copy nothing any more. Returns when nobody reads the state.
   void Abandon();
   bool abandoned() const;
+  /// It was abandoned because there was no memory for a copy.
+  bool lacked_memory() const;
 
   /// For how long updates were held up.
   double stall_seconds() const;
@@ -61,7 +63,7 @@ class Snapshot {
   enum class Progress : uint8_t { kPending, kCopying, kTaken };
 
   const Chunk& ChunkAt(size_t index) const;
-  CpuBytes Copy(std::unique_lock<std::mutex>& lock, size_t index, Stream& stream);
+  std::optional<CpuBytes> Copy(std::unique_lock<std::mutex>& lock, size_t index, Stream& stream);
   bool Finish(std::unique_lock<std::mutex>& lock, Stream& stream);
   void CopyFirst(std::unique_lock<std::mutex>& lock, size_t index, std::vector<Captured>* queued);
   void Stage(std::unique_lock<std::mutex>& lock, std::vector<Captured>* queued);
@@ -78,7 +80,7 @@ class Snapshot {
   std::deque<Captured> staged_;  // copied by updates, not yet given to the reader
   size_t staged_bytes_ = 0, given_ = 0, next_ = 0;
   int copying_ = 0;
-  bool abandoned_ = false;
+  bool abandoned_ = false, lacked_memory_ = false;
   double stall_seconds_ = 0;
 };
 

@@ -22,6 +22,7 @@ namespace {
 constexpr size_t kMaxTokenBytes = 64u << 10, kMaxAnswerBytes = 64u << 10;
 constexpr std::chrono::milliseconds kServiceTimeout{10'000}, kInstanceTimeout{1'000};
 constexpr int kInstanceAttempts = 2;
+constexpr char kStatusWords[] = "HTTP status ";  // of a service that is there
 
 absl::StatusOr<std::string> ReadToken(const std::string& path) {
   absl::StatusOr<std::string> token = ReadFile(path, kMaxTokenBytes);
@@ -42,7 +43,7 @@ absl::StatusOr<HttpAnswer> Ask(HttpRequest request) {
     if (path == "ErrorResponse/Error/Code" && text.size() < 64) code = absl::StrCat(", ", text);
     return absl::OkStatus();
   }).IgnoreError();
-  const std::string message = absl::StrCat("HTTP status ", answer.status, code);
+  const std::string message = absl::StrCat(kStatusWords, answer.status, code);
   if (MayPass(answer.status, {})) return absl::UnavailableError(message);
   return answer.status == 404 ? absl::NotFoundError(message) : absl::PermissionDeniedError(message);
 }
@@ -164,6 +165,9 @@ absl::StatusOr<S3Credentials> CredentialsOfInstance(const std::string& endpoint)
   };
   const absl::StatusOr<HttpAnswer> token =
       ask("PUT", "/latest/api/token", {{"x-aws-ec2-metadata-token-ttl-seconds", "21600"}});
+  if (absl::IsUnavailable(token.status()) && absl::StartsWith(token.status().message(), kStatusWords)) {
+    return Annotate(token.status(), "asking the metadata service for a token");  // it is asked by too many
+  }
   if (!token.ok()) {
     return absl::NotFoundError(absl::StrCat("no metadata service at ", endpoint, ": ", token.status().message()));
   }

@@ -96,8 +96,10 @@ absl::StatusOr<int> CoordinatorCommand::Run() const {
     if (turn.exit_code.has_value()) return EndWith(*turn.exit_code, turn.reason);
     if (turn.lead == nullptr) return 128 + stop_signal.received();
     const absl::StatusOr<CoordinatorShell::Outcome> outcome = LeadRun(config, directory, turn, stop_signal);
-    if (StandsBy() && absl::IsUnavailable(outcome.status()) && stop_signal.received() == 0) {
-      // What cannot be reached now may be reached later, or by another one.
+    const bool may_pass = absl::IsUnavailable(outcome.status()) || absl::IsResourceExhausted(outcome.status()) ||
+                          absl::IsAborted(outcome.status());
+    if (StandsBy() && may_pass && stop_signal.received() == 0) {
+      // What cannot be reached, or does not fit on the disk now, may later, or by another one, who may lead already.
       const auto now = std::chrono::steady_clock::now().time_since_epoch();
       const auto line = failures.Line(now, outcome.status().message());
       if (line.has_value()) LogWarning("cannot lead the run, trying again: ", *line);

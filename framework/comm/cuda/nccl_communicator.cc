@@ -59,9 +59,9 @@ absl::Status UseDevice(int device, int64_t communicators) {
   RETURN_IF_ERROR(CheckVersion());
   int count = 0;
   const cudaError_t error = cudaGetDeviceCount(&count);
-  if (error != cudaSuccess) return absl::FailedPreconditionError(cudaGetErrorString(error));
+  if (error != cudaSuccess) return absl::UnavailableError(cudaGetErrorString(error));
   if (device < 0 || device >= count) {
-    return absl::FailedPreconditionError(absl::StrCat("CUDA device ", device, " of ", count));
+    return absl::UnavailableError(absl::StrCat("CUDA device ", device, " of ", count));
   }
   int multiprocessors = 0;
   RETURN_IF_ERROR(CudaStatus(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device),

@@ -200,7 +200,9 @@ TEST_F(FenceTest, KeepsWhatEveryRunHasGoneBackBehind) {
   EXPECT_EQ(*ReadBranch(*storage_), (*second)->branch());
   Branch late;
   late.GoBack({.generation = 9, .step = 1});
+  EXPECT_FALSE((*first)->lost());
   EXPECT_TRUE(absl::IsFailedPrecondition((*first)->GoBack(late))) << "it belongs to the second";
+  EXPECT_TRUE((*first)->lost());
   EXPECT_EQ(*ReadBranch(*storage_), (*second)->branch());
 }
 
@@ -214,6 +216,23 @@ TEST_F(FenceTest, AClaimOfBarriersWhoseAnswerWasLostIsOurs) {
   EXPECT_FALSE((*fence)->GoBack(branch).ok());
   EXPECT_TRUE((*fence)->GoBack(branch).ok());
   EXPECT_TRUE((*fence)->Check().ok());
+}
+
+TEST_F(FenceTest, AfterALostAnswerTheRunMayGoBackFurther) {
+  FaultStorage faulty(*storage_);
+  const auto fence = Fence::Claim(faulty, "me");
+  ASSERT_TRUE(fence.ok());
+  faulty.Inject({.operation = StorageOperation::kCreate, .fault = StorageFault::kLostAnswer, .count = 1});
+  Branch branch;
+  branch.GoBack({.generation = 7, .step = 20});
+  EXPECT_FALSE((*fence)->GoBack(branch).ok());
+  branch.GoBack({.generation = 8, .step = 10});
+  const absl::Status back = (*fence)->GoBack(branch);
+  EXPECT_TRUE(back.ok()) << back;
+  EXPECT_FALSE((*fence)->lost());
+  EXPECT_EQ(*ReadBranch(*storage_), branch);
+  EXPECT_TRUE((*fence)->Check().ok());
+  EXPECT_THAT(*storage_->List("fence-"), testing::SizeIs(1));
 }
 
 TEST_F(FenceTest, GenerationsOfALaterClaimAreAboveThoseOfItsOwnRun) {

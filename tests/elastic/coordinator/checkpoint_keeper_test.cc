@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "checkpoint/sharded/digest.h"
 #include "checkpoint/sharded/shard_writer.h"
 #include "framework/parallel/sharded_state.h"
@@ -25,10 +26,21 @@ namespace {
 
 using testing::HasSubstr;
 
+/// A gateway in front of the storage may refuse with any code.
+class RefusingStorage final : public FaultStorage {
+ public:
+  using FaultStorage::FaultStorage;
+  absl::Status Create(const std::string& name, absl::string_view contents) override {
+    if (refuses && absl::StrContains(name, "manifest")) return absl::FailedPreconditionError("HTTP status 400");
+    return FaultStorage::Create(name, contents);
+  }
+  bool refuses = false;
+};
+
 class CheckpointKeeperTest : public testing::Test {
  protected:
   CheckpointKeeperTest() : layout_(Layout()) {
-    auto faults = std::make_unique<FaultStorage>(*memory_);
+    auto faults = std::make_unique<RefusingStorage>(*memory_);
     faults_ = faults.get();
     auto keeper = CheckpointKeeper::Open(config_, directory_, std::move(faults), {{"weight", {40, 50}}}, {});
     EXPECT_TRUE(keeper.ok()) << keeper.status();
@@ -86,7 +98,7 @@ class CheckpointKeeperTest : public testing::Test {
   const StateLayout state_ = LayoutOf(*MakeOptimizer({}), layout_);
   std::vector<uint64_t> digests_;
   const std::unique_ptr<Storage> memory_ = MakeMemoryStorage(root_.path());
-  FaultStorage* faults_ = nullptr;  // the keeper's
+  RefusingStorage* faults_ = nullptr;  // the keeper's
   std::unique_ptr<CheckpointKeeper> keeper_;
 };
 
@@ -105,6 +117,19 @@ TEST_F(CheckpointKeeperTest, DoesNotExistIfItHoldsAnother) {
   EXPECT_THAT(done.cause, HasSubstr("the shards hold a state with digest"));
   EXPECT_TRUE(done.usable.empty());
   EXPECT_TRUE(ScanCheckpoints(keeper_->storage())->valid.empty());
+}
+
+TEST_F(CheckpointKeeperTest, IsTheRunsUntilAnotherHasClaimedIt) {
+  const CommitCheckpointAction commit = Write(7);
+  faults_->refuses = true;
+  const CheckpointDoneEvent refused = Commit(commit);
+  EXPECT_EQ(refused.cause, "HTTP status 400");
+  EXPECT_FALSE(refused.fenced);
+  faults_->refuses = false;
+  EXPECT_EQ(Commit(commit).cause, "");
+  const auto other = Fence::Claim(*memory_, "another run");
+  ASSERT_TRUE(other.ok()) << other.status();
+  EXPECT_TRUE(Commit(Write(8)).fenced);
 }
 
 TEST_F(CheckpointKeeperTest, OneForWhichThereIsNoRoomMayExistLater) {

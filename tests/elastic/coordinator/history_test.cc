@@ -48,6 +48,15 @@ TEST(CoordinatorHistory, AFirstLineThatWasCutOffCountsForNothing) {
   }
 }
 
+TEST(CoordinatorHistory, ARecordThatCannotBeReadIsNotAnEmptyOne) {
+  const TemporaryDirectory root;
+  const RunDirectory directory(root.path());
+  std::filesystem::create_symlink("metrics.jsonl", directory.metrics());  // to itself
+  const auto history = ReadCoordinatorHistory(directory);
+  ASSERT_FALSE(history.ok());
+  EXPECT_NE(history.status().message().find("metrics.jsonl"), absl::string_view::npos) << history.status();
+}
+
 TEST(CoordinatorHistory, ARunIsOverIfItsLastEventSaysSo) {
   const auto read = [](const std::vector<RunEvent>& events, const std::string& last_line) {
     const TemporaryDirectory root;

@@ -5,13 +5,20 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <memory>
+#include <string>
+#include <vector>
 
 #include "elastic/launch/in_process_launcher.h"
 #include "elastic/launch/resume_check.h"
+#include "elastic/launch/standby.h"
+#include "elastic/lease/directory_lease.h"
 #include "framework/config/decides.h"
 #include "framework/config/load.h"
+#include "framework/metrics/run_lock.h"
 #include "tests/models/runtime/tiny_run.h"
 
 namespace holdfast {
@@ -49,6 +56,28 @@ TEST_F(PreparedRunTest, ANewRun) {
   EXPECT_EQ(ResumeText(*run), "");
   EXPECT_TRUE(directory_.HoldsRun());
   EXPECT_TRUE(absl::IsAborted(Prepare(ConfigOf(), {}).status())) << "this process has it";
+}
+
+// As one of two that took over from a silent coordinator, or one that was frozen since.
+TEST_F(PreparedRunTest, WhoHasLostTheRunTouchesNothing) {
+  Train(ConfigOf({"checkpoint.every_steps=4"}));
+  auto lease = std::make_unique<DirectoryLease>(directory_);
+  ASSERT_TRUE(lease->Take({}, /*begins=*/true).ok());
+  const auto lead = std::make_shared<Lead>(std::move(lease), std::chrono::milliseconds(0));
+  const auto other = RunLock::TakeFrom(directory_, RunLock::Read(directory_).value());
+  ASSERT_TRUE(other.ok()) << other.status();
+  const auto listing = [this] {
+    std::vector<std::string> names;
+    for (const auto& file : std::filesystem::recursive_directory_iterator(directory_.root()))
+      names.push_back(file.path());
+    std::sort(names.begin(), names.end());
+    return names;
+  };
+  const std::vector<std::string> before = listing();
+  const Config longer = ConfigOf({"checkpoint.every_steps=4", "train.steps=20"});
+  const auto run = PrepareRun(longer, directory_, CheckTraining(longer, 1)->layout, {.workers_are_new = true}, lead);
+  EXPECT_TRUE(absl::IsAborted(run.status())) << run.status();
+  EXPECT_EQ(listing(), before);
 }
 
 TEST_F(PreparedRunTest, ARunThatIsDoneIsNotReplacedButByWord) {
@@ -209,6 +238,19 @@ TEST_F(PreparedRunTest, WhatOfTheConfigIsNotAsItWasIsNamed) {
       Prepare(ConfigOf({"checkpoint.every_steps=4", "train.steps=20", "optimizer.lr=0.5"}), {.workers_are_new = true});
   ASSERT_TRUE(changed.ok()) << changed.status();
   EXPECT_THAT(changed->warning, HasSubstr("optimizer.lr was"));
+}
+
+// As after a loss of power: events are not synced.
+TEST_F(PreparedRunTest, ADamagedCheckpointIsNoReasonToBeginAnewThoughNoEventTellsOfIt) {
+  Train(ConfigOf({"checkpoint.every_steps=4"}));
+  std::filesystem::remove(directory_.events());
+  for (const auto& file : std::filesystem::recursive_directory_iterator(directory_.checkpoints())) {
+    if (file.path().filename() == "manifest.json") std::ofstream(file.path()) << "{";
+  }
+  const auto run = Prepare(ConfigOf({"checkpoint.every_steps=4", "train.steps=20"}), {.workers_are_new = true});
+  EXPECT_TRUE(absl::IsAlreadyExists(run.status())) << run.status();
+  EXPECT_THAT(std::string(run.status().message()), HasSubstr("has no checkpoint to resume from"));
+  EXPECT_EQ(directory_.ReadMetrics()->size(), 12u);
 }
 
 TEST_F(PreparedRunTest, ALostRecordIsSaid) {

@@ -179,6 +179,18 @@ TEST_F(StandbyTest, TheLeaderSeesThatSomebodyStandsBy) {
   for (int i = 0; i < 30 && !SomebodyStandsBy(directory_); ++i) {
   }
   EXPECT_TRUE(SomebodyStandsBy(directory_));
+  // Many that were killed, long ago, do not hide it.
+  const auto old = std::filesystem::file_time_type::clock::now() - std::chrono::hours(48);
+  std::vector<std::string> left;
+  for (int i = 0; i < 300; ++i) {
+    left.push_back(absl::StrCat(directory_.standbys(), "/killed.", i));
+    std::ofstream(left.back()) << "000000000007\n";
+    std::filesystem::last_write_time(left.back(), old);
+  }
+  bool seen = false;
+  for (int i = 0; i < 30 && !seen; ++i) seen = SomebodyStandsBy(directory_);
+  EXPECT_TRUE(seen);
+  for (const std::string& file : left) std::filesystem::remove(file);
   stop_.request_stop();
   EXPECT_TRUE(waiting.get().ok());
   EXPECT_FALSE(SomebodyStandsBy(directory_));

@@ -157,6 +157,14 @@ TEST(ControlTest, ClientComesBackWhenTheServerDoes) {
   for (const auto& entry : handler.messages) EXPECT_LE(std::get<FinishedMessage>(entry.second).generation, 3u);
 }
 
+TEST(ControlTest, ALinkWhoseCertificatesCannotBeReadIsNotMade) {
+  const auto link = MakeControlLink({.coordinator = "127.0.0.1:1",
+                                     .token_file = "",
+                                     .tls = {.certificate = "/none", .key = "/none", .authority = "/none"}});
+  ASSERT_FALSE(link.ok());
+  EXPECT_NE(link.status().message().find("/none"), absl::string_view::npos) << link.status();
+}
+
 TEST(ControlTest, AMessageThatIsNotUnderstoodIsSaidOnce) {
   struct Joiner : ControlLinkHandler, Waiter {
     void OnConnected() override {

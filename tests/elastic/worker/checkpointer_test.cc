@@ -211,6 +211,17 @@ TEST_F(CheckpointerTest, FinishReturnsWhenItIsStopped) {
   EXPECT_EQ(saved_.size(), 1u);
 }
 
+// The wrong region, no certificate: the run may go on with others.
+TEST_F(CheckpointerTest, AStorageThatThisHostAloneCannotOpenIsNoReasonToEndTheRun) {
+  Checkpointer writer(Dependencies());
+  const std::string name = Publish(storage_, Save(writer), trainer().state_layout());
+  before_opening_ = [] { return absl::FailedPreconditionError("no certificate"); };
+  Checkpointer checkpointer(Dependencies());
+  const absl::Status loaded = checkpointer.Load(name, trainer().state(), {});
+  EXPECT_TRUE(absl::IsUnavailable(loaded)) << loaded;
+  EXPECT_EQ(loaded.message(), "no certificate");
+}
+
 TEST_F(CheckpointerTest, WhyOneIsNotLoaded) {
   Checkpointer checkpointer(Dependencies());
   const std::string name = Publish(storage_, Save(checkpointer), trainer().state_layout());

@@ -246,6 +246,8 @@ TEST_F(Credentials, OfAnInstance) {
   EXPECT_EQ(HeaderOf(requests_[2], "x-aws-ec2-metadata-token"), "session");
   answers_[roles + "trainer"] = Answer("busy", 503);
   EXPECT_EQ(Find().status().code(), absl::StatusCode::kUnavailable);
+  answers_["/latest/api/token"] = Answer("busy", 503);
+  EXPECT_EQ(Find().status().code(), absl::StatusCode::kUnavailable) << "it is there";
 }
 
 /// A source of credentials K1, K2, .. that live an hour each, and its clock.

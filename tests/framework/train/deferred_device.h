@@ -93,7 +93,7 @@ class DeferredStream final : public Stream {
   DeferredOps ops_;
 };
 
-class DeferredDevice final : public Device {
+class DeferredDevice : public Device {
  public:
   std::string name() const override { return "deferred"; }
   absl::StatusOr<void*> Allocate(size_t bytes) override {

@@ -724,7 +724,10 @@ TEST_F(TrainTest, ValidatePrintsWhatTheConfigMeans) {
     EXPECT_THAT(result.output, HasSubstr(text));
   }
   EXPECT_THAT(result.output, Not(HasSubstr("learning rates")));
+  EXPECT_THAT(result.output, ContainsRegex("saved as +a [a-z0-9]+ of transformers\n"));
   EXPECT_EQ(RunHoldfast({"validate", Path("none.yaml")}).exit_code, 2);
+  const CommandResult own = RunHoldfast({"validate", Path("config.yaml"), "--set", "model.qk_norm=true"});
+  EXPECT_THAT(own.output, ContainsRegex("saved as +a model of Holdfast's own, .*, by model\\.qk_norm\n"));
 
   const CommandResult groups = RunHoldfast({"validate", Path("config.yaml"), "--set", "optimizer.lr=0.5", "--set",
                                             "optimizer.lr_factors=['embedding.*=0.125']"});
@@ -739,7 +742,7 @@ TEST_F(TrainTest, ValidatePrintsWhatTheConfigMeans) {
   EXPECT_THAT(mup.output, ContainsRegex("head +0.25 +0.25 +4 +1\n"));
   const CommandResult unknown =
       RunHoldfast({"validate", Path("config.yaml"), "--set", "optimizer.no_decay=['embeding.tokens.weight']"});
-  EXPECT_EQ(unknown.exit_code, 1);
+  EXPECT_EQ(unknown.exit_code, 2);
   EXPECT_THAT(unknown.output, HasSubstr("did you mean 'embedding.tokens.weight'?"));
 }
 

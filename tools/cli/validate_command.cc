@@ -19,6 +19,8 @@
 #include "framework/nn/trained_part.h"
 #include "models/expert_bytes.h"
 #include "models/experts.h"
+#include "models/families/families.h"
+#include "models/families/family.h"
 #include "models/parametrization.h"
 #include "models/plan.h"
 #include "models/runtime/make_model.h"
@@ -93,6 +95,14 @@ void PrintParameters(const ModelConfig& config, const ParameterLayout& layout) {
   }
   if (config.num_experts == 0) return;
   PrintRow("active for a token", FormatCount(static_cast<double>(ActiveParameters(config))));
+}
+
+void PrintSavedForm(const ModelConfig& model) {
+  const Family* family = FindFamily(model.family);
+  const std::string key = family == nullptr ? "family" : family->Inexpressible(model);
+  PrintRow("saved as", key.empty() ? absl::StrCat("a ", model.family, " of transformers")
+                                   : absl::StrCat("a model of Holdfast's own, which transformers does not load, by ",
+                                                  "model.", key));
 }
 
 /// What the parametrization makes of each kind of parameter that the model has.
@@ -204,6 +214,7 @@ absl::StatusOr<int> ValidateCommand::Run() const {
   ASSIGN_OR_RETURN(const auto device, MakeDevice(checked.train));
   ASSIGN_OR_RETURN(const auto model, MakeModel(checked, *device));
   PrintParameters(checked.model, model->layout());
+  PrintSavedForm(checked.model);
   if (checked.model.parametrization != Parametrization::kStandard) {
     PrintParametrization(checked.model, checked.optimizer.name);
   }

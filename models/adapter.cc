@@ -1,5 +1,6 @@
 #include "models/adapter.h"
 
+#include <algorithm>
 #include <cmath>
 #include <utility>
 
@@ -72,11 +73,13 @@ void Adapter::Forward(const Pass& pass, UnitTensors weights, kernels::ConstMatri
   const Tensor inner = Inner(pass, weights, Input(pass, x));
   int64_t row = 0, column = 0;  // of B, of inner
   for (const Segment& segment : segments_) {
-    if (segment.first >= first && segment.first < first + y.cols) {
+    const int64_t begin = std::max(segment.first, first);
+    const int64_t end = std::min(segment.first + segment.count, first + y.cols);
+    if (begin < end) {
       pass.ops->Gemm({.a = Columns(inner.matrix(), column, rank_),
-                      .b = Rows(weights[b_], row, segment.count),
+                      .b = Rows(weights[b_], row + begin - segment.first, end - begin),
                       .transpose_b = true,
-                      .c = Columns(y, segment.first - first, segment.count),
+                      .c = Columns(y, begin - first, end - begin),
                       .accumulate = true,
                       .pre_gelu = {}});
     }

@@ -24,8 +24,7 @@ class Adapter {
   Adapter(ParameterBuilder& builder, const std::string& name, int64_t in, std::vector<Segment> segments,
           bool fp32 = false);
 
-  /// Adds to y (R, n) what belongs to columns first .. first + n - 1 of the layer's result for x (R, in); each segment
-  /// lies inside of them or outside.
+  /// Adds to y (R, n) what belongs to columns first .. first + n - 1 of the layer's result for x (R, in).
   void Forward(const Pass& pass, UnitTensors weights, kernels::ConstMatrix x, int64_t first, kernels::Matrix y) const;
 
   /// Overwrites the gradients of both matrices, for d_y (R, out). Returns what AddInputGradient needs, on the arena.

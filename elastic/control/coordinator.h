@@ -369,6 +369,7 @@ class Coordinator {
     bool gone = false;   // was let go; some of its workers may be starting still
   };
   std::map<std::string, Leaving> leaving_;     // by node
+  std::set<std::string> left_;                 // nodes that have, and of which no agent has come since
   std::optional<Instant> nobody_stays_since_;  // all who are connected are to leave
   uint64_t data_digest_ = 0;                   // of the run's workers; 0 = not chosen yet
   uint64_t kernels_ = 0;                       // likewise, RunDigests::kernels, or the coordinator's own

@@ -310,8 +310,9 @@ void Coordinator::Handle(Connection from, const AgentHelloMessage& hello) {
   roster_.agents()[from] = hello;
   if (const auto it = leaving_.find(hello.node); it != leaving_.end() && it->second.agent != hello.instance) {
     leaving_.erase(it);  // another agent: the one that asked is gone, and its workers with it
-    Report(event::NodeReturned{hello.node, hello.host});
+    left_.insert(hello.node);
   }
+  if (left_.erase(hello.node) > 0) Report(event::NodeReturned{hello.node, hello.host});
   Report(event::AgentJoined{hello.node, hello.host, hello.num_workers});
 }
 

@@ -36,6 +36,7 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds kTick{20};
 constexpr milliseconds kStatusInterval{1'000};
+constexpr int kRetryExit = 75;  // EX_TEMPFAIL: the same command may succeed later
 constexpr milliseconds kFirstBackoff{1'000}, kMaxBackoff{60'000};
 constexpr std::chrono::seconds kWorthJoining{5};  // what is left of a run that takes one more worker
 constexpr milliseconds kLockInterval{1'000};      // between looks whether another sweep has left a run
@@ -49,7 +50,7 @@ struct Job {
   std::unique_ptr<TrialRun> run;        // null: does not run
   Clock::time_point began{};            // of `run`
   int64_t first_step = 0, step = 0;     // where it began, and where it was when somebody last looked
-  int64_t failures = 0;
+  int64_t failures = 0, retries = 0;    // what may pass is tried again, and is no failure
   Clock::time_point not_before{};
 };
 
@@ -170,13 +171,14 @@ class Runner {
       ASSIGN_OR_RETURN(const RunReading reading, Read(job, job.directory));
       if (reading.result.has_value()) {
         RETURN_IF_ERROR(TakeResult(job, *reading.result, /*reused=*/false));
-      } else if (end.exit_code <= 128 && (++job.failures >= config_.attempts || end.exit_code == 2)) {
+      } else if (end.exit_code <= 128 && end.exit_code != kRetryExit &&
+                 (++job.failures >= config_.attempts || end.exit_code == 2)) {
         const TrialResult failed{.steps = reading.steps, .seconds = reading.seconds, .reason = end.cause};
         RETURN_IF_ERROR(Finish(*job.trial, failed, /*reused=*/false));
       } else if (end.exit_code <= 128) {
         LogWarning("trial ", job.trial->number, " is tried again: ", end.cause);
         job.not_before =
-            Clock::now() + std::min(kMaxBackoff, kFirstBackoff * (1 << std::min<int64_t>(job.failures, 6)));
+            Clock::now() + std::min(kMaxBackoff, kFirstBackoff * (1 << std::min<int64_t>(++job.retries, 6)));
       }
     }
     return absl::OkStatus();
@@ -188,7 +190,8 @@ class Runner {
     ASSIGN_OR_RETURN(const bool locked, TakeLock(job));
     if (!locked) return absl::OkStatus();  // this comes again
     // One that has gone on holds steps of its own, and is left alone.
-    if (LastStep(RunDirectory(job.directory)) == job.setup->steps()) {
+    const bool is_forked = RunDirectory(DirectoryOf(*job.trial->setup)).HoldsRun();  // by another sweep
+    if (!is_forked && LastStep(RunDirectory(job.directory)) == job.setup->steps()) {
       RETURN_IF_ERROR(ForkRun(job.directory, DirectoryOf(*job.trial->setup)));
     }
     job.trial = nullptr;

@@ -75,6 +75,11 @@ absl::StatusOr<int64_t> InputBytes(FileAccess& files, const std::vector<std::str
       known = false;
       continue;
     }
+    struct stat info;
+    if (stat(path.c_str(), &info) == 0 && !S_ISREG(info.st_mode)) {  // a pipe is opened once
+      known = false;
+      continue;
+    }
     ASSIGN_OR_RETURN(const InputFile file, InputFile::Open(files, path));
     known = known && file.size() > 0;
     total += file.size();

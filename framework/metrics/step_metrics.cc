@@ -7,12 +7,15 @@
 
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "framework/base/json_depth.h"
 #include "framework/base/status.h"
 #include "framework/metrics/run_directory.h"
 #include "nlohmann/json.hpp"
 
 namespace holdfast {
 namespace {
+
+constexpr int kMaxDepth = 16;
 
 using Json = nlohmann::ordered_json;
 
@@ -139,6 +142,7 @@ std::optional<double> ModelFlopsUtilisation(double flops_per_token, double token
 }
 
 absl::StatusOr<StepMetrics> StepMetrics::FromJson(const std::string& line) {
+  if (JsonNestsDeeperThan(line, kMaxDepth)) return absl::DataLossError("not a line of metrics");
   const Json fields = Json::parse(line, nullptr, /*allow_exceptions=*/false);
   if (!fields.is_object()) return absl::DataLossError("not a JSON object");
   StepMetrics m;

@@ -35,7 +35,7 @@ absl::StatusOr<std::unique_ptr<PassRunner>> PassRunner::Create(Model& model, Dev
 
 absl::Status PassRunner::AddLane(size_t arena_bytes) {
   ASSIGN_OR_RETURN(Arena arena, Arena::Create(device_, arena_bytes));
-  Lane& lane = lanes_.emplace_back(Lane{.arena = std::move(arena)});
+  Lane lane{.arena = std::move(arena)};  // is there when it is whole
   for (Inputs& inputs : lane.inputs) {
     for (const BatchArray& array : model_.batch_arrays()) {
       const size_t bytes = static_cast<size_t>(options_.max_rows) * static_cast<size_t>(array.elements) * kElementBytes;
@@ -43,6 +43,7 @@ absl::Status PassRunner::AddLane(size_t arena_bytes) {
       inputs.arrays.push_back(std::move(buffer));
     }
   }
+  lanes_.push_back(std::move(lane));
   return absl::OkStatus();
 }
 

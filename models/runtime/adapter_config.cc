@@ -165,7 +165,7 @@ std::string AdapterConfigJson(const Config& config, const std::vector<AdaptedLay
       {"bias", "none"},
       {"inference_mode", true}};
   if (!parameters.empty()) object["target_parameters"] = parameters;
-  return object.dump(2) + "\n";
+  return object.dump(2, ' ', false, json::error_handler_t::replace) + "\n";  // a path may be no UTF-8
 }
 
 }  // namespace holdfast

@@ -17,6 +17,7 @@
 #include "framework/config/suggest.h"
 #include "framework/config/validate.h"
 #include "kernels/portable_math.h"
+#include "models/families/families.h"
 #include "models/families/huggingface.h"
 #include "models/transformer.h"
 
@@ -136,6 +137,12 @@ std::vector<Violation> LoraViolations(const Config& config) {
   }
   if (Wants(config.lora, "gate_proj") && model.activation != ActivationKind::kSwiglu) {
     refuse("this model has no gate_proj");
+  }
+  if (model.activation == ActivationKind::kSwiglu && ExactFamily(model) == nullptr &&
+      (options.gate || options.up || options.shared_expert)) {
+    refuse(
+        "gate and up are one tensor in files of Holdfast's own form, in which this model is saved (`holdfast validate`"
+        " says why), so adapters of theirs have none: name attention, down_proj, experts or router");
   }
   const bool mlp_wanted = options.gate || options.up || options.down, has_experts = model.NumExpertLayers() > 0;
   if (mlp_wanted && model.NumExpertLayers() == model.num_layers) {

@@ -24,7 +24,7 @@ absl::StatusOr<TrainerOptions> PrepareTrainer(const Config& config, TrainingRunt
   const MemoryEstimate estimate = EstimateMemory(
       config, runtime.model->layout(), in_parts ? options.in_parts->arena_bytes + second : options.arena_bytes,
       in_parts ? options.in_parts->training_schedule : options.training_schedule);
-  RETURN_IF_ERROR(CheckHostMemory(estimate, slot.workers_here));
+  if (runtime.device->is_cpu()) RETURN_IF_ERROR(CheckHostMemory(estimate, slot.workers_here));
   return options;
 }
 

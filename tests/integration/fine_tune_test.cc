@@ -126,6 +126,30 @@ TEST_F(FineTuneTest, AMixtureOfExpertsToo) {
   expect({"lora.targets=[mlp]"}, "every MLP of this model is a mixture of experts; name experts");
 }
 
+TEST_F(FineTuneTest, AModelOfOurOwnFormToo) {
+  const CommandResult base = Train("own", {"--set", "model.qk_norm=true"});
+  ASSERT_EQ(base.exit_code, 0) << base.output;
+  const auto from = [&](const std::string& targets) {
+    return std::vector<std::string>{"--set", "train.init_from=" + Path("own/model"),
+                                    "--set", "lora.rank=2",
+                                    "--set", "lora.targets=" + targets,
+                                    "--set", "optimizer.lr=0.01"};
+  };
+  const CommandResult one = Train("one", On(1, from("[attention]"))),
+                      three = Train("three", On(3, from("[attention]")));
+  EXPECT_EQ(one.exit_code, 0) << one.output;
+  EXPECT_EQ(three.exit_code, 0) << three.output;
+  ExpectEqual("one", "three");
+  const CommandResult merged = Export("three", "merged", {"--merge"});
+  ASSERT_EQ(merged.exit_code, 0) << merged.output;
+  EXPECT_EQ(Evaluate("three"), Evaluate("merged"));
+  EXPECT_NE(Evaluate("own"), Evaluate("merged"));
+  // Gate and up are one tensor in its files, and would be saved as another model's.
+  const CommandResult mlp = Train("mlp", from("[mlp]"));
+  EXPECT_EQ(mlp.exit_code, 2) << mlp.output;
+  EXPECT_THAT(mlp.output, HasSubstr("gate and up are one tensor"));
+}
+
 TEST_F(FineTuneTest, WhatIsNotTrainedStaysAsItWasAndIsInNoCheckpoint) {
   const CommandResult trained = Train("part", FromBase(kPart));
   ASSERT_EQ(trained.exit_code, 0) << trained.output;

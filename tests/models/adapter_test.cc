@@ -129,6 +129,11 @@ TEST_P(LinearWithAdapters, EqualsDoublePrecision) {
   for (int64_t r = 0; r < kLines; ++r) {
     for (int64_t c = 0; c < 10; ++c) EXPECT_EQ(part[r * 10 + c], y[r * kWidthOut + 20 + c]);
   }
+  Floats cut(kLines * 20);  // columns 5 to 24: of both segments a part
+  linear.ForwardColumns(pass, weights, Of(x, kLines).matrix(), 5, Of(cut, kLines).matrix());
+  for (int64_t r = 0; r < kLines; ++r) {
+    for (int64_t c = 0; c < 20; ++c) EXPECT_EQ(cut[r * 20 + c], y[r * kWidthOut + 5 + c]) << r << " " << c;
+  }
   Floats kept_x = x, before = Random(kLines * kWidthIn);
   linear.Backward(pass, weights, gradients, Of(x, kLines).matrix(), Of(d_y, kLines).matrix(), Of(x, kLines).matrix());
   ExpectNear(d_a, expected_d_a, "d_a");

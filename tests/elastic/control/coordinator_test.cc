@@ -991,6 +991,12 @@ TEST_F(CoordinatorTest, AWorkerOfANodeThatHasLeftIsToldToGo) {
   Event(DisconnectEvent{8, "gone"});
   Join(2, {}, First(2) + (uint64_t{2} << 40));
   EXPECT_EQ(Count<event::WorkerJoined>(), joined + 1) << "of another agent, or of none";
+  EXPECT_EQ(Count<event::NodeReturned>(), 0);
+  Event(MessageEvent{9, AgentHelloMessage{"n1", "h1", 1, 1, /*instance=*/6}});
+  EXPECT_EQ(Last<event::NodeReturned>().node, "n1") << "else nobody would hear of what it loses";
+  Event(DisconnectEvent{9, "gone"});
+  Event(MessageEvent{10, AgentHelloMessage{"n1", "h1", 1, 1, /*instance=*/7}});
+  EXPECT_EQ(Count<event::NodeReturned>(), 1);
 }
 
 TEST_F(CoordinatorTest, ANodeIsLetGoAlsoWhileTheOthersAreTooFewForAWorld) {

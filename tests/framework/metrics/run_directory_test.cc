@@ -81,6 +81,12 @@ TEST(StepMetricsJson, AValidationIsThatOfTheStepBefore) {
   }
 }
 
+TEST(StepMetricsJson, ADeepLineIsDamage) {
+  std::string line = Example().ToJson();
+  line.replace(line.find("7"), 1, std::string(200'000, '[') + std::string(200'000, ']'));
+  EXPECT_EQ(StepMetrics::FromJson(line).status().code(), absl::StatusCode::kDataLoss);
+}
+
 TEST(StepMetricsJson, StatisticsAreNumbersAndLists) {
   StepMetrics m = Example();
   m.figures = {{.name = "aux \"loss\"", .values = {1.0 / 3}},

@@ -30,6 +30,8 @@ constexpr milliseconds kAgentInterval{1'000};  // between two starts of agents t
 constexpr milliseconds kLookInterval{500};     // between two looks at how workers have ended
 constexpr int64_t kMostLostCoordinators = 20;  // killed from outside
 constexpr int64_t kMostEnds = 5;               // of each worker, without a step that is committed
+constexpr milliseconds kShortLife{20'000};     // of an agent here that ends by itself: it could not begin
+constexpr int64_t kMostShortLives = 5;         // one after the other
 constexpr size_t kMaxAddressFileBytes = 256;
 
 /// `argv` as it is started on a host: by the host's command, which may hand it to a shell, in this directory.
@@ -194,8 +196,13 @@ void TrialRun::GiveUpIfWorkersCannotLive() {
   if (!std::all_of(agents_.begin(), agents_.end(), cannot_live)) return;
   const std::string worker = WorkerName(agents_.front().node, 0);
   const WorkerEnds::Ends ends = ends_.Of(worker);
-  given_up_ = absl::StrCat("workers end again and again, and no step is committed between; ", worker, " did ",
-                           ends.count, " times, at last: ", ends.cause);
+  GiveUp(absl::StrCat("workers end again and again, and no step is committed between; ", worker, " did ", ends.count,
+                      " times, at last: ", ends.cause));
+}
+
+void TrialRun::GiveUp(const std::string& why) {
+  if (given_up_.has_value()) return;
+  given_up_ = why;
   if (coordinator_.has_value()) coordinator_->Signal(SIGKILL);  // it waits for workers
 }
 
@@ -203,6 +210,10 @@ void TrialRun::OnAgentEnd(const Agent& agent, int wait_status) {
   const SweepHost& host = options_.hosts[agent.host];
   if (host.command.empty()) {
     why_agent_ended_ = agent.process.CauseOfEnd(wait_status);
+    const bool could_not_begin =
+        WIFEXITED(wait_status) && WEXITSTATUS(wait_status) != 0 && Clock::now() - agent.began < kShortLife;
+    short_lives_ = could_not_begin ? short_lives_ + 1 : 0;
+    if (short_lives_ >= kMostShortLives) GiveUp(absl::StrCat("agents end when they are started: ", why_agent_ended_));
     return;
   }
   const auto lived = std::chrono::duration_cast<milliseconds>(Clock::now() - agent.began);
@@ -237,6 +248,7 @@ void TrialRun::LookAfterAgents() {
     if (staying < wanted_[host] && (!next_agent_at_.has_value() || now >= *next_agent_at_)) {
       if (const absl::Status started = StartAgent(host); !started.ok()) {
         LogWarning(started.message());
+        if (absl::IsInvalidArgument(started)) GiveUp(std::string(started.message()));
         next_agent_at_ = now + kAgentInterval;
       } else if (!why_agent_ended_.empty()) {  // else the run had ended, and the agent was the first to hear of it
         LogWarning("an agent of ", directory_.root(), " had ended, and is started again: ", why_agent_ended_);

@@ -81,6 +81,7 @@ class TrialRun {
   void LookAfterCoordinator();
   void LookAfterAgents();
   void GiveUpIfWorkersCannotLive();
+  void GiveUp(const std::string& why);
   void TakeEnd(int wait_status);
   ChildCommand CommandOf(const char* command, const std::string& log) const;
 
@@ -91,6 +92,7 @@ class TrialRun {
   std::string address_;  // of the coordinator; empty until it listens
   std::list<Agent> agents_;
   std::string why_agent_ended_;  // of one here that was to stay
+  int64_t short_lives_ = 0;      // of agents here, one after the other, that could not begin
   WorkersByHost wanted_;
   int64_t lost_coordinators_ = 0;
   WorkerEnds ends_;

@@ -94,6 +94,28 @@ TEST_F(TrialRunTest, ACoordinatorThatIsKilledComesBackWhereItsAgentsKnowIt) {
   EXPECT_THAT(said.str(), HasSubstr("--listen 127.0.0.1:11\n"));
 }
 
+// As where a worker has no GPU: the coordinator never hears of one.
+TEST_F(TrialRunTest, AgentsThatCannotBeginEndTheRun) {
+  const std::string binary = directory_ / "binary";
+  std::ofstream(binary) << "#!/bin/sh\n"
+                           "if [ \"$1\" = agent ]; then echo error: no GPU for it; exit 1; fi\n"
+                           "echo 127.0.0.1:11 >"
+                        << (directory_ / "runs/a/coordinator.address").string() << "\nexec sleep 60\n";
+  fs::permissions(binary, fs::perms::owner_all);
+  TrialRun run(
+      Config(), RunDirectory((directory_ / "runs/a").string()),
+      {.binary = binary, .listen = "127.0.0.1", .hosts = {{.name = "w"}}, .health = &health_, .slots = &slots_});
+  ASSERT_TRUE(run.Start({1}).ok());
+  for (const auto begin = std::chrono::steady_clock::now();
+       !run.end().has_value() && std::chrono::steady_clock::now() - begin < kDeadline;) {
+    run.Tick();
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  ASSERT_TRUE(run.end().has_value());
+  EXPECT_EQ(run.end()->exit_code, 1);
+  EXPECT_THAT(run.end()->cause, AllOf(HasSubstr("agents end when they are started"), HasSubstr("no GPU for it")));
+}
+
 // Agents that live, whose workers do not: nothing ends by itself.
 TEST_F(TrialRunTest, WorkersThatCannotLiveEndTheRun) {
   const std::string binary = Binary("echo 127.0.0.1:11 >$address.new; mv $address.new $address; exec sleep 60\n");

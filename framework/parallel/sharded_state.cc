@@ -31,7 +31,7 @@ absl::StatusOr<ShardedState> ShardedState::Create(const ShardMap& map, const Sta
 }
 
 void ShardedState::PlaceUnit(int u) {
-  constexpr int64_t kAlignment = 64;
+  constexpr int64_t kPlaceAlignment = 64;
   const Unit& unit = map_->layout().units()[static_cast<size_t>(u)];
   const auto place = [&](int chunk, Role role) {
     Place& at = places_[static_cast<size_t>(chunk)];
@@ -45,7 +45,7 @@ void ShardedState::PlaceUnit(int u) {
   if (compute_weight_offset_.empty()) compute_weight_offset_.push_back(0);
   const int64_t first = compute_weight_offset_.back();
   const bool whole = options_.whole_units && !(options_.in_parts && !unit.parts.empty());
-  const auto aligned = [](int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; };
+  const auto aligned = [](int64_t bytes) { return (bytes + kPlaceAlignment - 1) / kPlaceAlignment * kPlaceAlignment; };
   int64_t end = first;
   for (const Range& range : map_->Served(u, options_.rank)) {
     const Range bytes = map_->ComputeWeightsOfChunks(u, range);

@@ -138,17 +138,18 @@ std::vector<Violation> LoraViolations(const Config& config) {
   if (Wants(config.lora, "gate_proj") && model.activation != ActivationKind::kSwiglu) {
     refuse("this model has no gate_proj");
   }
-  if (model.activation == ActivationKind::kSwiglu && ExactFamily(model) == nullptr &&
-      (options.gate || options.up || options.shared_expert)) {
-    refuse(
-        "gate and up are one tensor in files of Holdfast's own form, in which this model is saved (`holdfast validate`"
-        " says why), so adapters of theirs have none: name attention, down_proj, experts or router");
-  }
   const bool mlp_wanted = options.gate || options.up || options.down, has_experts = model.NumExpertLayers() > 0;
   if (mlp_wanted && model.NumExpertLayers() == model.num_layers) {
     refuse("every MLP of this model is a mixture of experts; name experts, router or shared_expert");
   }
   const bool shared = has_experts && model.shared_expert_intermediate_size > 0;
+  if (model.activation == ActivationKind::kSwiglu && ExactFamily(model) == nullptr &&
+      (((options.gate || options.up) && model.NumExpertLayers() < model.num_layers) ||
+       (options.shared_expert && shared))) {
+    refuse(
+        "gate and up are one tensor in files of Holdfast's own form, in which this model is saved (`holdfast validate`"
+        " says why), so adapters of theirs have none: name attention, down_proj, experts or router");
+  }
   if (options.experts && !has_experts) refuse("experts: this model has no experts");
   if (options.router && !has_experts) refuse("router: this model has no experts");
   if (options.shared_expert && !shared) refuse("shared_expert: this model has no shared expert");

@@ -72,10 +72,15 @@ absl::StatusOr<RunStatus> StatusAtTheEnd(const RunDirectory& directory) {
 }
 
 absl::StatusOr<RunStatus> StatusByRecord(const RunDirectory& directory) {
+  ASSIGN_OR_RETURN(const Config config, ReadRunConfig(directory));
+  const std::string owner = RunLock::Read(directory).value_or(LockText()).Name();
+  if (config.elastic.workers > 1 && config.parallel.transport != Transport::kMpi) {
+    return absl::NotFoundError(
+        absl::StrCat("the run in ", directory.root(), " is alive, but ", owner, ", who leads it, does not listen yet"));
+  }
   ASSIGN_OR_RETURN(RunStatus status, Recorded(directory));
   status.state = RunState::kTraining;
-  status.detail = absl::StrCat(RunLock::Read(directory).value_or(LockText()).Name(),
-                               " does it, which cannot be asked: this is what it has recorded");
+  status.detail = absl::StrCat(owner, " does it, which cannot be asked: this is what it has recorded");
   return status;
 }
 

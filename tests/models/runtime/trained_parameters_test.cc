@@ -149,7 +149,11 @@ TEST_F(TrainedParametersTest, ALayerThatTheModelHasNotHasNoAdapter) {
     EXPECT_EQ(error_of(experts, target), "none");
   }
   EXPECT_EQ(error_of(experts, "shared_expert"), "lora.targets: shared_expert: this model has no shared expert");
+  EXPECT_THAT(error_of(shared, "shared_expert"), testing::HasSubstr("gate and up are one tensor"));
+  shared.insert(shared.end(),
+                {"model.family=qwen2_moe", "model.shared_expert_gate=true", "model.router_normalize=false"});
   EXPECT_EQ(error_of(shared, "shared_expert"), "none");
+  shared.back() = "model.shared_expert_gate=false";
   EXPECT_EQ(error_of(shared, "shared_expert_gate"),
             "lora.targets: shared_expert_gate: this model has no shared expert with a gate");
   EXPECT_EQ(error_of(experts, "mlp"),

@@ -239,6 +239,9 @@ TEST(StatusCommand, ARunThatHasEndedSaysHow) {
                                             "world of 1 of "));
   status.watch = false;
   EXPECT_EQ(*status.Run(), 0);
+  config.elastic.workers = 2;
+  ASSERT_TRUE(directory.WriteConfig(PrintConfig(config)).ok());
+  EXPECT_THAT(std::string(status.Run().status().message()), HasSubstr("does not listen yet"));
 }
 
 TEST(StatusText, SaysHowFarTheRunIsWhoIsMissingAndWhatItHasLost) {

@@ -39,36 +39,47 @@ ParameterLayout LayoutOfThreeUnits() {
   return ParameterLayout(std::move(parameters), {"a", "b", "c"});
 }
 
-TEST(SnapshotCapture, EverythingIsCopiedOfEveryUnit) {
-  const ParameterLayout layout = LayoutOfThreeUnits();
-  const auto device = MakeCpuDevice(1);
-  const auto updating = device->CreateStream().value(), reading = device->CreateStream().value();
-  const Placement placement({"a"}, {});
-  const ShardMap map(layout, DType::kBF16, placement);
-  const StateLayout planes = LayoutOf(*MakeOptimizer({}), layout);
-  auto state = ShardedState::Create(map, planes, {.rank = 0, .whole_units = true, .cpu = {}}, *device, *updating);
-  ASSERT_TRUE(state.ok()) << state.status();
-  state->Initialize(1);
-  std::vector<int> chunks;
-  std::map<int, uint64_t> expected, read;
-  size_t largest = 0;
-  for (int c = 0; c < static_cast<int>(layout.chunks().size()); ++c) {
-    chunks.push_back(c);
-    expected[c] = state->ChunkDigest(c);
-    largest = std::max(largest, planes.ChunkBytes(layout.chunks()[static_cast<size_t>(c)]));
+class SnapshotCapture : public testing::Test {
+ protected:
+  void SetUp() override {
+    ASSERT_TRUE(state_.ok()) << state_.status();
+    state_->Initialize(1);
+    chunks_.resize(layout_.chunks().size());
+    std::iota(chunks_.begin(), chunks_.end(), 0);
+    for (const Chunk& chunk : layout_.chunks()) largest_ = std::max(largest_, planes_.ChunkBytes(chunk));
   }
-  Snapshot snapshot({.state = &*state,
-                     .reading = reading.get(),
-                     .updating = updating.get(),
-                     .memory = CpuBlocks::Create(*device, largest)},
-                    chunks, size_t{1} << 30);
-  const auto first = snapshot.Next();  // one is read before
+  /// Of everything, with copies in the memory of `device`.
+  std::unique_ptr<Snapshot> Take(Device& device) {
+    return std::make_unique<Snapshot>(Snapshot::Dependencies{.state = &*state_,
+                                                             .reading = reading_.get(),
+                                                             .updating = updating_.get(),
+                                                             .memory = CpuBlocks::Create(device, largest_)},
+                                      chunks_, size_t{1} << 30);
+  }
+
+  const ParameterLayout layout_ = LayoutOfThreeUnits();
+  const std::unique_ptr<Device> device_ = MakeCpuDevice(1);
+  const std::unique_ptr<Stream> updating_ = device_->CreateStream().value(), reading_ = device_->CreateStream().value();
+  const Placement placement_{{"a"}, {}};
+  const ShardMap map_{layout_, DType::kBF16, placement_};
+  const StateLayout planes_ = LayoutOf(*MakeOptimizer({}), layout_);
+  absl::StatusOr<ShardedState> state_ =
+      ShardedState::Create(map_, planes_, {.rank = 0, .whole_units = true, .cpu = {}}, *device_, *updating_);
+  std::vector<int> chunks_;
+  size_t largest_ = 0;
+};
+
+TEST_F(SnapshotCapture, EverythingIsCopiedOfEveryUnit) {
+  std::map<int, uint64_t> expected, read;
+  for (const int c : chunks_) expected[c] = state_->ChunkDigest(c);
+  const auto snapshot = Take(*device_);
+  const auto first = snapshot->Next();  // one is read before
   ASSERT_TRUE(first.has_value());
   read[first->chunk] = first->digest;
-  snapshot.CaptureAll();
-  const std::vector<std::byte> other(largest, std::byte{0x55});
-  for (const int c : chunks) state->WriteChunk(c, other.data());
-  while (const auto chunk = snapshot.Next()) {
+  snapshot->CaptureAll();
+  const std::vector<std::byte> other(largest_, std::byte{0x55});
+  for (const int c : chunks_) state_->WriteChunk(c, other.data());
+  while (const auto chunk = snapshot->Next()) {
     EXPECT_FALSE(read.contains(chunk->chunk));
     read[chunk->chunk] = chunk->digest;
   }
@@ -84,35 +95,18 @@ class WithoutCpuMemory final : public DeferredDevice {
   std::atomic<int> blocks_left{1};
 };
 
-TEST(SnapshotCapture, WithoutMemoryForACopyItIsAbandonedAndNobodyWaits) {
-  const ParameterLayout layout = LayoutOfThreeUnits();
-  const auto device = MakeCpuDevice(1);
-  const auto updating = device->CreateStream().value(), reading = device->CreateStream().value();
-  const Placement placement({"a"}, {});
-  const ShardMap map(layout, DType::kBF16, placement);
-  const StateLayout planes = LayoutOf(*MakeOptimizer({}), layout);
-  auto state = ShardedState::Create(map, planes, {.rank = 0, .whole_units = true, .cpu = {}}, *device, *updating);
-  ASSERT_TRUE(state.ok()) << state.status();
-  state->Initialize(1);
-  std::vector<int> chunks(layout.chunks().size());
-  std::iota(chunks.begin(), chunks.end(), 0);
-  size_t largest = 0;
-  for (const Chunk& chunk : layout.chunks()) largest = std::max(largest, planes.ChunkBytes(chunk));
+TEST_F(SnapshotCapture, WithoutMemoryForACopyItIsAbandonedAndNobodyWaits) {
   for (const bool by_update : {false, true}) {
     WithoutCpuMemory memory;
-    Snapshot snapshot({.state = &*state,
-                       .reading = reading.get(),
-                       .updating = updating.get(),
-                       .memory = CpuBlocks::Create(memory, largest)},
-                      chunks, size_t{1} << 30);
-    const auto first = snapshot.Next();
+    const auto snapshot = Take(memory);
+    const auto first = snapshot->Next();
     ASSERT_TRUE(first.has_value());
-    if (by_update) snapshot.CaptureAll();
-    EXPECT_FALSE(snapshot.Next().has_value());
-    EXPECT_TRUE(snapshot.lacked_memory());
-    EXPECT_TRUE(snapshot.abandoned());
-    snapshot.CaptureAll();
-    snapshot.Abandon();  // returns
+    if (by_update) snapshot->CaptureAll();
+    EXPECT_FALSE(snapshot->Next().has_value());
+    EXPECT_TRUE(snapshot->lacked_memory());
+    EXPECT_TRUE(snapshot->abandoned());
+    snapshot->CaptureAll();
+    snapshot->Abandon();  // returns
   }
 }
 

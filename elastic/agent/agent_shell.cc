@@ -189,10 +189,10 @@ void AgentShell::Leave() {
     leaving_ = true;
   }
   link_.Send(LeaveMessage{stop_signal_});
-  std::pair<int64_t, uint64_t> seen;  // step and generation
+  RunPosition seen;
   for (auto since = Clock::now(); Clock::now() - since < progress_timeout_;) {
     const auto run = look_();
-    if (run.ok() && seen != std::pair(run->committed_step, run->generation)) {
+    if (run.ok() && HasGotOn(*run, seen)) {
       seen = {run->committed_step, run->generation};
       since = Clock::now();
     }
@@ -202,13 +202,20 @@ void AgentShell::Leave() {
   agent_->Stop(SIGKILL, milliseconds(0));
 }
 
+bool HasGotOn(const RunStatus& run, const RunPosition& before) {
+  return run.state == RunState::kFinishing || run.committed_step != before.committed_step ||
+         run.generation != before.generation;
+}
+
 Departure DecideDeparture(const absl::StatusOr<RunStatus>& run, const std::string& node, milliseconds since_signal) {
   const bool patient = since_signal < kNotice;
   if (!run.ok()) return patient ? Departure::kWait : Departure::kLeave;
   if (run->state == RunState::kFinishing || run->state == RunState::kEnded) return Departure::kStay;
   if (patient) return Departure::kWait;
-  const bool others = std::any_of(run->workers.begin(), run->workers.end(),
-                                  [&](const WorkerStatus& worker) { return worker.node != node; });
+  const bool others =
+      std::any_of(run->workers.begin(), run->workers.end(),
+                  [&](const WorkerStatus& worker) { return worker.node != node; }) ||
+      std::any_of(run->nodes.begin(), run->nodes.end(), [&](const std::string& other) { return other != node; });
   if (!others) {
     // A new coordinator may not have heard of the others yet.
     const bool are_known = run->state != RunState::kRecovering || run->world_size > 0;

@@ -31,6 +31,14 @@ enum class Departure {
 Departure DecideDeparture(const absl::StatusOr<RunStatus>& run, const std::string& node,
                           std::chrono::milliseconds since_signal);
 
+/// Whether a run that is being left has got on since it was at `before`, or saves its end, which takes as long as it
+/// takes.
+struct RunPosition {
+  int64_t committed_step = 0;
+  uint64_t generation = 0;
+};
+bool HasGotOn(const RunStatus& run, const RunPosition& before);
+
 class AgentShell final : public ControlLinkHandler {
  public:
   using LookFn = std::function<absl::StatusOr<RunStatus>()>;

@@ -62,6 +62,7 @@ void CheckpointControl::OnValidation(const ValidationResult& result) {
 void CheckpointControl::GoBack() {
   doubt_.reset();
   saves_.Clear();
+  whole_.clear();
 }
 
 }  // namespace holdfast

@@ -80,7 +80,7 @@ class CheckpointControl {
   // --- what is known of a step that is saved
   void OnValidation(const ValidationResult& result);
   void OnDigest(int64_t step, uint64_t state_digest) { digest_ = {step, state_digest}; }
-  /// The run goes back to an earlier step: what was begun is given up.
+  /// The run goes back to an earlier step: what was begun is given up, and what was whole may be so no more.
   void GoBack();
 
   // --- the one that a worker could not load

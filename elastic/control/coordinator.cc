@@ -45,6 +45,7 @@ void Coordinator::ForgiveOwnAbsence() {
     worker.progressed += gap;
   }
   formation_.Forgive(gap);
+  if (nobody_stays_since_.has_value()) *nobody_stays_since_ += gap;
   if (RunEnd::Stop* stop = end_.stop(); stop != nullptr) stop->since += gap;
 }
 

@@ -241,6 +241,7 @@ class Coordinator {
   void Handle(Connection from, const LeaveMessage& leave);
   bool IsLeaving(const std::string& node) const { return leaving_.count(node) > 0; }
   bool LeaversCanGo() const;
+  bool SomebodyStays() const;
   bool CanSpare(const std::function<bool(const Member&)>& some) const;
   bool IsInWorld(const std::string& node) const;
   void SayGoodbye();
@@ -337,7 +338,7 @@ class Coordinator {
   void LeaveOut(const std::set<Link>& cut);
   template <class Event>
   void ReportLinks(const std::set<Link>& links, const std::string& without);
-  void TakeBack(const ProbeRound& round);
+  void TakeBack(const LinkWatch::Probe& probe);
   void ReportSlowLink(const ProbeRound& round);
 
   // coordinator_watch.cc: what nobody reports.
@@ -371,6 +372,7 @@ class Coordinator {
   std::map<std::string, Leaving> leaving_;     // by node
   std::set<std::string> left_;                 // nodes that have, and of which no agent has come since
   std::optional<Instant> nobody_stays_since_;  // all who are connected are to leave
+  bool save_for_leavers_ = false;              // once: nobody who stays holds state, should they go before somebody does
   uint64_t data_digest_ = 0;                   // of the run's workers; 0 = not chosen yet
   uint64_t kernels_ = 0;                       // likewise, RunDigests::kernels, or the coordinator's own
   WorldFormation formation_;

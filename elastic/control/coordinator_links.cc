@@ -25,14 +25,17 @@ constexpr size_t kMaxTried = 512;  // in one round, by each other
 /// False if there is nobody to be tried, or there are too many. Where many are, one of each node stands for all of it.
 bool Coordinator::BeginProbe(LinkWatch::Purpose purpose) {
   const bool returns = purpose == LinkWatch::Purpose::kReturn;
-  const bool one_of_each = !returns && open_->size() > static_cast<int>(kMaxTried);
-  std::set<std::string> nodes;
-  std::vector<std::pair<std::string, std::string>> targets;
+  std::vector<const Member*> all;
   for (const auto& [name, worker] : roster_.workers()) {
     const bool counts = returns ? links_.IsCutOff(name, roster_) : worker.rank >= 0;
-    if (!counts || worker.member.probe_address.empty()) continue;
-    if (one_of_each && !nodes.insert(worker.member.node).second) continue;
-    targets.emplace_back(name, worker.member.probe_address);
+    if (counts && !worker.member.probe_address.empty()) all.push_back(&worker.member);
+  }
+  const bool one_of_each = all.size() > kMaxTried;
+  std::set<std::string> nodes;
+  std::vector<std::pair<std::string, std::string>> targets;
+  for (const Member* member : all) {
+    if (one_of_each && !nodes.insert(member->node).second) continue;
+    targets.emplace_back(member->id.name, member->probe_address);
   }
   if (targets.size() < 2 || targets.size() > kMaxTried) return false;
   const LinkWatch::Probe& probe =
@@ -74,14 +77,14 @@ void Coordinator::WatchLinks() {
     if (BeginProbe(LinkWatch::Purpose::kWorld)) return;
   }
   if (links_.cut().empty() || now_ - links_.last_end() < kLookForReturn) return;
-  if (!BeginProbe(LinkWatch::Purpose::kReturn)) TakeBack({0, now_, {}, {}});
+  if (!BeginProbe(LinkWatch::Purpose::kReturn)) TakeBack({.round = {0, now_, {}, {}}});
 }
 
 void Coordinator::JudgeLinks() {
   const LinkWatch::Probe probe = links_.End(now_);
   const std::set<Link>& cut = probe.round.cut();
   if (probe.purpose == LinkWatch::Purpose::kReturn) {
-    TakeBack(probe.round);
+    TakeBack(probe);
   } else if (open_.has_value() && open_->world.generation == probe.generation) {
     open_->links_are_known = true;
     if (!cut.empty()) {
@@ -159,8 +162,8 @@ void Coordinator::ReportLinks(const std::set<Link>& links, const std::string& wi
   }
 }
 
-void Coordinator::TakeBack(const ProbeRound& round) {
-  ReportLinks<event::LinkBack>(links_.TakeBack(round, roster_), "");
+void Coordinator::TakeBack(const LinkWatch::Probe& probe) {
+  ReportLinks<event::LinkBack>(links_.TakeBack(probe, roster_), "");
   for (auto& [name, worker] : roster_.workers()) {
     if (!worker.left_out || links_.IsCutOff(name, roster_)) continue;
     worker.left_out = false;

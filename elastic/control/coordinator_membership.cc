@@ -46,8 +46,12 @@ void Coordinator::Handle(Connection from, const JoinMessage& join) {
     return;
   }
   if (const auto left = leaving_.find(join.member.node); left != leaving_.end() && left->second.gone) {
-    Send(from, Goodbye(left->first, left->second.signal));
-    return;
+    // Another agent of the node, which has not come yet, may have started it.
+    const AgentHelloMessage* agent = roster_.AgentOf(left->first);
+    if (agent != nullptr && agent->instance == left->second.agent) {
+      Send(from, Goodbye(left->first, left->second.signal));
+      return;
+    }
   }
   const bool may_join = MayJoin(from, join);
   if (may_join) {
@@ -346,6 +350,7 @@ void Coordinator::Handle(Connection from, const LeaveMessage& leave) {
   const std::string& node = agent->second.node;
   if (!leaving_.emplace(node, Leaving{leave.signal, agent->second.instance}).second) return;
   Report(event::NodeLeaving{node, agent->second.host, committed_});
+  save_for_leavers_ = !SomebodyStays();
   Advance();
 }
 
@@ -355,12 +360,17 @@ bool Coordinator::LeaversCanGo() const {
   const MemberList& members = open_->world.members;
   std::vector<bool> stays;
   stays.reserve(members.size());
-  for (const Member& member : members) stays.push_back(!IsLeaving(member.node));
+  for (const Member& member : members) stays.push_back(!IsLeaving(member.node) && !member.leaves);
   const bool some = std::find(stays.begin(), stays.end(), false) != stays.end();
   const bool all = std::find(stays.begin(), stays.end(), true) == stays.end();
   const bool drained = open_->world.num_leaving() == std::count(stays.begin(), stays.end(), false);
   return some && !all && !Ending() &&
          (!drained || HoldersOfLostState(open_->world, stays, options_.parallel, options_.used_cells).empty());
+}
+
+bool Coordinator::SomebodyStays() const {
+  return std::any_of(roster_.workers().begin(), roster_.workers().end(),
+                     [&](const auto& worker) { return !IsLeaving(worker.second.member.node); });
 }
 
 // The others hold everything.
@@ -385,12 +395,9 @@ EndMessage Coordinator::Goodbye(const std::string& node, int signal) {
 // Nodes that are told to leave one by one leave the run to each other, until there is nobody to leave it to. Not at
 // once: another may be about to come, or to come back.
 void Coordinator::StopIfNobodyStays() {
-  const auto stays = [&](const std::string& node) { return !IsLeaving(node); };
-  const bool nobody = open_.has_value() && !Ending() &&
-                      std::none_of(roster_.workers().begin(), roster_.workers().end(),
-                                   [&](const auto& worker) { return stays(worker.second.member.node); }) &&
-                      std::none_of(roster_.agents().begin(), roster_.agents().end(),
-                                   [&](const auto& agent) { return stays(agent.second.node); });
+  const bool nobody = open_.has_value() && !Ending() && !SomebodyStays() &&
+                      std::all_of(roster_.agents().begin(), roster_.agents().end(),
+                                  [&](const auto& agent) { return IsLeaving(agent.second.node); });
   if (!nobody) {
     nobody_stays_since_.reset();
     return;

@@ -57,6 +57,9 @@ RunStatus Coordinator::Status(Instant now) const {
          .relative_compute_time = stragglers_.FactorOf(name),
          .microbatches = worker.rank < 0 ? 0 : open_->microbatches[static_cast<size_t>(worker.rank)]});
   }
+  for (const auto& [connection, agent] : roster_.agents()) {
+    if (!IsLeaving(agent.node)) status.nodes.push_back(agent.node);
+  }
   const auto place = [](const WorkerStatus& w) { return std::pair(w.rank < 0, w.rank); };
   std::stable_sort(status.workers.begin(), status.workers.end(),
                    [&](const WorkerStatus& a, const WorkerStatus& b) { return place(a) < place(b); });

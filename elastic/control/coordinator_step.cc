@@ -142,11 +142,12 @@ void Coordinator::CommitStep() {
   open_->last_commit = now_;
   open_->reported_no_progress = false;
   ReportRecovered();
-  CommitMessage commit{
-      open_->world.generation,
-      committed_,
-      {},
-      checkpoints_.MaySave(now_, committed_, /*wanted=*/MayBeBest(), committed_ == options_.total_steps)};
+  CommitMessage commit{open_->world.generation,
+                       committed_,
+                       {},
+                       checkpoints_.MaySave(now_, committed_, /*wanted=*/MayBeBest() || save_for_leavers_,
+                                            committed_ == options_.total_steps)};
+  save_for_leavers_ = save_for_leavers_ && !commit.save;
   if (MeasureSpeeds()) commit.microbatches = open_->microbatches;
   if (commit.save) {
     checkpoints_.Begin(now_, committed_, open_->world, /*at_end=*/Ending(), LossNow());
@@ -160,7 +161,9 @@ void Coordinator::CommitStep() {
   SayGoodbye();
   if (LeaversCanGo()) {
     const auto leaves = std::find_if(leaving_.begin(), leaving_.end(), [](const auto& l) { return !l.second.gone; });
-    CloseWorld(absl::StrCat("node ", leaves->first, " leaves"), 0);
+    CloseWorld(leaves == leaving_.end() ? "there are more workers than elastic.max_workers"
+                                        : absl::StrCat("node ", leaves->first, " leaves"),
+               0);
   } else if (WantsNewcomers()) {
     CloseWorld("workers have joined", 0);
   }

@@ -44,7 +44,8 @@ void Coordinator::RemoveSilent() {
   const milliseconds limit(options_.elastic.heartbeat_timeout_ms);
   std::vector<std::string> silent;
   for (const auto& [name, worker] : roster_.workers()) {
-    if ((worker.rank >= 0 || worker.has_beaten) && now_ - worker.heard > limit) silent.push_back(name);
+    const bool is_awaited = worker.rank >= 0 || worker.has_beaten || !IsEmpty(worker.claim);
+    if (is_awaited && now_ - worker.heard > limit) silent.push_back(name);
   }
   // Closed, not refused: if it was the line that was silent, the worker comes back and claims its state.
   for (const std::string& name : silent) RemoveHung(name, roster_.Find(name)->heard, "no heartbeat", Leave::kClosed);

@@ -204,6 +204,14 @@ void Coordinator::AwaitState(const WorldDecision& decision) {
   if (formation_.OnStateMissing(now_)) {
     Report(event::StateMissing{{committed_, HoldersText(decision.missing)}});
   }
+  // Nobody is there to go on from a checkpoint, so nothing is gained by going back; and it may be this coordinator that
+  // is cut off from all of them.
+  const auto least = std::max<int64_t>(1, options_.elastic.min_workers);
+  if (const auto here = static_cast<int64_t>(roster_.workers().size()); end_.stop() == nullptr && here < least) {
+    formation_.MissFrom(now_);
+    ReportTooFew(absl::StrCat(here, " of at least ", least, " workers are connected, and ", decision.detail));
+    return;
+  }
   if (now_ - std::max(*formation_.missing_since(), formation_.last_holder()) >=
       milliseconds(options_.elastic.lost_state_timeout_ms)) {
     RewindOrFail(decision.missing);

@@ -1,6 +1,7 @@
 #include "elastic/control/link_watch.h"
 
 #include <algorithm>
+#include <map>
 
 namespace holdfast {
 
@@ -38,12 +39,23 @@ bool LinkWatch::IsCutOffFromMembers(const std::string& name, const Roster& roste
   });
 }
 
-std::set<Link> LinkWatch::TakeBack(const ProbeRound& round, const Roster& roster) {
+std::set<Link> LinkWatch::TakeBack(const Probe& probe, const Roster& roster) {
+  const ProbeRound& round = probe.round;
+  std::map<std::string, std::string> tried;  // by node: who did, for all of it
+  for (const std::string& name : round.asked()) {
+    const auto worker = roster.workers().find(name);
+    if (probe.one_of_each_node && worker != roster.workers().end()) tried[worker->second.member.node] = name;
+  }
+  const auto who_tried = [&](const std::string& name) {
+    const auto found = tried.find(roster.workers().at(name).member.node);
+    return found == tried.end() ? name : found->second;
+  };
   std::set<Link> back;
   std::erase_if(cut_, [&](const Link& link) {
-    const auto& [a, b] = link;
-    if (roster.workers().count(a) == 0 || roster.workers().count(b) == 0) return true;
-    const bool reached = round.cut().count(link) == 0 && (round.Reached(a, b) || round.Reached(b, a));
+    if (roster.workers().count(link.first) == 0 || roster.workers().count(link.second) == 0) return true;
+    const std::string a = who_tried(link.first), b = who_tried(link.second);
+    const bool reached =
+        a == b || (round.cut().count(LinkBetween(a, b)) == 0 && (round.Reached(a, b) || round.Reached(b, a)));
     if (reached) back.insert(link);
     return reached;
   });

@@ -52,7 +52,7 @@ class LinkWatch {
   /// From somebody who is not left out for that.
   bool IsCutOffFromMembers(const std::string& name, const Roster& roster) const;
   /// Forgets those of which one end is gone, and those whose ends reach each other, which are returned.
-  std::set<Link> TakeBack(const ProbeRound& round, const Roster& roster);
+  std::set<Link> TakeBack(const Probe& probe, const Roster& roster);
 
  private:
   std::optional<Probe> probe_;  // under way

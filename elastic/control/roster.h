@@ -50,6 +50,7 @@ class Roster {
   std::map<std::string, JoinedWorker>& workers() { return workers_; }
   const std::map<std::string, JoinedWorker>& workers() const { return workers_; }
   std::map<uint64_t, AgentHelloMessage>& agents() { return agents_; }  // by connection
+  const std::map<uint64_t, AgentHelloMessage>& agents() const { return agents_; }
   /// Of a node; nullptr if none is connected.
   const AgentHelloMessage* AgentOf(const std::string& node) const;
   bool full() const;

@@ -63,6 +63,7 @@ struct RunStatus {
   int world_size = 0;
   int64_t committed_step = 0, total_steps = 0;
   std::vector<WorkerStatus> workers;    // by rank, then those that wait
+  std::vector<std::string> nodes{};     // that stay, as far as their agents are connected
   std::optional<LoadProgress> loading;  // while there is one, and they have said; told in `detail` to other processes
   RunFigures figures{};
 };

@@ -35,7 +35,12 @@ std::vector<Candidate> Choose(const ElasticConfig& elastic, const WorldQuestion&
   }
   std::sort(chosen.begin(), chosen.end(), ComesBefore);
   const auto most = static_cast<size_t>(std::max<int64_t>(1, elastic.most_workers()));
-  if (chosen.size() > most) chosen.resize(most);
+  if (chosen.size() <= most) return chosen;
+  // The run may have been larger before its coordinator was started anew. What only they hold, they hand on and go.
+  const auto holders = static_cast<size_t>(
+      std::count_if(chosen.begin(), chosen.end(), [](const Candidate& c) { return c.holds_state; }));
+  chosen.resize(with_unwanted ? std::max(most, holders) : most);
+  for (size_t i = most; i < chosen.size(); ++i) chosen[i].leaves = true;
   return chosen;
 }
 

@@ -48,6 +48,8 @@ class WorldFormation {
   /// No holder of some part of the state is there. True the first time.
   bool OnStateMissing(Instant now);
   void OnStateFound() { missing_since_.reset(); }
+  /// It counts as missing only from now on.
+  void MissFrom(Instant now) { missing_since_ = now; }
   std::optional<Instant> missing_since() const { return missing_since_; }
   /// Too few workers are there. For how long they have been, once, when that is `limit` or more.
   std::optional<Instant> OnTooFew(Instant now, Instant limit);

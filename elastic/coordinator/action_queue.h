@@ -28,7 +28,8 @@ class ActionQueue {
   /// Until all is done, or one fails, which then is the next to be tried, or the run is no longer ours (`replaced`).
   absl::Status CarryOut();
   bool replaced() const { return replaced_; }
-  void Clear() { actions_.clear(); }
+  /// What has not been carried out, which is not going to be.
+  std::deque<CoordinatorAction> Take() { return std::exchange(actions_, {}); }
   bool empty() const { return actions_.empty(); }
   /// As CarryOut asks.
   absl::Status Look();

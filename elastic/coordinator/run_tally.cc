@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "framework/base/limits.h"
 
 namespace holdfast {
 
@@ -26,6 +27,10 @@ void RunTally::OnStep(RecentRate::Time now, const StepMetrics& step) {
 void RunTally::On(double time, const event::WorkerLost& e) {
   const std::string where = e.host.empty() ? "" : absl::StrCat(" on ", e.host);
   missing_[e.worker] = {time, absl::StrCat(where, ": ", e.cause)};
+  if (missing_.size() > kMaxWorkers) {  // hosts may have a new name each time
+    const auto is_earlier = [](const auto& a, const auto& b) { return a.second.since < b.second.since; };
+    missing_.erase(std::min_element(missing_.begin(), missing_.end(), is_earlier));
+  }
   if (leaving_.count(e.node) > 0) return;  // it was told to go
   ++workers_lost_;
   TroubleBegins(time);

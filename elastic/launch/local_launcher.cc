@@ -6,6 +6,7 @@
 #include <stop_token>
 #include <thread>
 
+#include "absl/strings/str_cat.h"
 #include "elastic/agent/agent_shell.h"
 #include "elastic/coordinator/coordinator_server.h"
 #include "elastic/wire/grpc_link.h"
@@ -15,16 +16,19 @@
 namespace holdfast {
 namespace {
 
-/// Ends a run that waits for workers when no worker process is left: nobody else would. Every other wait has its own
-/// limit, after which the run may wait for workers (holders of lost state are given up, say).
+/// Ends a run that waits for workers, or for the state they held, when no worker process is left: nobody else would.
+/// Every other wait has its own limit.
 class WorkerWatch {
  public:
   WorkerWatch(AgentShell& agent, CoordinatorShell& shell)
       : agent_(agent), thread_([this, &shell](const std::stop_token& over) {
           const EndMessage end = agent_.Wait();
-          while (!over.stop_requested() && shell.StatusNow().state != RunState::kWaitingForWorkers) {
-            std::this_thread::sleep_for(std::chrono::milliseconds(50));
-          }
+          const auto waits = [&shell] {
+            const RunStatus run = shell.StatusNow();
+            return run.state == RunState::kWaitingForWorkers ||
+                   (run.state == RunState::kRecovering && run.workers.empty());
+          };
+          while (!over.stop_requested() && !waits()) std::this_thread::sleep_for(std::chrono::milliseconds(50));
           if (over.stop_requested()) return;
           failure_ = end.reason;
           shell.RequestStop(SIGTERM);
@@ -35,9 +39,9 @@ class WorkerWatch {
     agent_.OnMessage(EndMessage{outcome.exit_code, outcome.reason});  // it may not have come to hear it before
     thread_.request_stop();
     thread_.join();
-    if (!failure_.has_value() || outcome.exit_code <= 128) return outcome;
+    if (!failure_.has_value() || outcome.exit_code == EXIT_SUCCESS) return outcome;
+    outcome.reason = outcome.exit_code > 128 ? *failure_ : absl::StrCat(*failure_, "; ", outcome.reason);
     outcome.exit_code = EXIT_FAILURE;
-    outcome.reason = *failure_;
     return outcome;
   }
 

@@ -245,6 +245,7 @@ void ToWire(const RunStatus& status, v1::StatusReply* wire) {
   wire->set_committed_step(status.committed_step);
   wire->set_total_steps(status.total_steps);
   for (const WorkerStatus& worker : status.workers) Fill(worker, wire->add_workers());
+  for (const std::string& node : status.nodes) wire->add_nodes(node);
   Fill(status.figures, wire->mutable_figures());
 }
 
@@ -261,6 +262,9 @@ absl::StatusOr<RunStatus> FromWire(const v1::StatusReply& wire) {
   status.total_steps = check.Count(wire.total_steps(), "total_steps");
   if (check.Length(wire.workers(), kMaxWorkers, "workers")) {
     for (const v1::WorkerStatus& worker : wire.workers()) status.workers.push_back(Read(worker, &check));
+  }
+  if (check.Length(wire.nodes(), kMaxAgents, "nodes")) {
+    for (const std::string& node : wire.nodes()) status.nodes.push_back(check.Text(node, kMaxNameBytes, "nodes"));
   }
   status.figures = Read(wire.figures(), &check);
   return check.Done(std::move(status));

@@ -267,13 +267,26 @@ void Worker::BeginSave(int64_t step, uint64_t generation) const {
                             deps_.trainer->StartSnapshot(deps_.checkpointer->staging_bytes()));
 }
 
+// Where it goes may not answer now, and answer later: it is waited for, as room is. Other ranks are not, from whom the
+// weights come.
+absl::Status Worker::SaveModel() const {
+  return deps_.trainer->WithWeights([&](const ReadWeightsFn& read) -> absl::Status {
+    absl::Status gathered;
+    const absl::Status saved = deps_.save_model([&](int64_t first, absl::Span<float> out) {
+      gathered = read(first, out);
+      return gathered;
+    });
+    return gathered.ok() && absl::IsUnavailable(saved) ? absl::ResourceExhaustedError(saved.message()) : saved;
+  });
+}
+
 absl::Status Worker::End(const EndingTask& task, const std::stop_token& stop) {
   loader_.reset();
   RETURN_IF_ERROR(AwaitMirrors(task.step));
   if (task.save) BeginSave(task.step, task.generation);
   if (task.purpose == Purpose::kTrain) RETURN_IF_ERROR(Validate(task.generation, task.step, stop));
   deps_.shell->SetPhase(Phase::kSave, task.step);
-  RETURN_IF_ERROR(deps_.trainer->WithWeights(deps_.save_model));
+  RETURN_IF_ERROR(SaveModel());
   if (deps_.checkpointer != nullptr) deps_.checkpointer->Finish(stop);
   deps_.shell->SetPhase(Phase::kIdle, task.step);
   return absl::OkStatus();

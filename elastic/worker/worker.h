@@ -74,6 +74,7 @@ class Worker {
   void Update(const UpdateTask& task);
   absl::Status End(const EndingTask& task, const std::stop_token& stop);
   void BeginSave(int64_t step, uint64_t generation) const;
+  absl::Status SaveModel() const;
   absl::Status Validate(uint64_t generation, int64_t step, const std::stop_token& stop) const;
   void PointLoaderAt(const StepTask& task);
   bool IsDigestStep(int64_t step) const;

@@ -43,12 +43,32 @@ TEST(DecideDeparture, StopsARunThatHasNobodyElse) {
   EXPECT_EQ(DecideDeparture(RunOf(RunState::kTraining, {"a", "a"}), "a", 2s), Departure::kStopRun);
 }
 
+TEST(DecideDeparture, LeavesARunToANodeWhoseWorkersAreStarting) {
+  RunStatus run = RunOf(RunState::kTraining, {"a", "a"});
+  run.nodes = {"a", "b"};
+  EXPECT_EQ(DecideDeparture(run, "a", 2s), Departure::kLeave);
+  run.nodes = {"a"};
+  EXPECT_EQ(DecideDeparture(run, "a", 2s), Departure::kStopRun);
+}
+
 TEST(DecideDeparture, GivesTheOthersTimeToComeToANewCoordinator) {
   RunStatus run = RunOf(RunState::kRecovering, {"a"});
   EXPECT_EQ(DecideDeparture(run, "a", 2s), Departure::kWait);
   EXPECT_EQ(DecideDeparture(run, "a", 30s), Departure::kStopRun);
   run.world_size = 1;
   EXPECT_EQ(DecideDeparture(run, "a", 2s), Departure::kStopRun) << "it has made its world without others";
+}
+
+// All others have left, too, so that it is being stopped: the workers of this node hold what is saved.
+TEST(HasGotOn, ARunThatSavesItsEndDoes) {
+  RunStatus run = RunOf(RunState::kTraining, {"a"});
+  run.committed_step = 7;
+  run.generation = 3;
+  EXPECT_FALSE(HasGotOn(run, {7, 3}));
+  EXPECT_TRUE(HasGotOn(run, {6, 3}));
+  EXPECT_TRUE(HasGotOn(run, {7, 2}));
+  run.state = RunState::kFinishing;
+  EXPECT_TRUE(HasGotOn(run, {7, 3}));
 }
 
 TEST(DecideDeparture, StaysForTheEnd) {

@@ -669,6 +669,22 @@ TEST_F(BadCheckpointTest, AHostThatLacksWhatOthersHaveIsRemovedNotTheCheckpoint)
   EXPECT_THAT(rewinds_, ElementsAre(5));
 }
 
+// Rot, or a rule of the bucket that deletes.
+TEST_F(BadCheckpointTest, WhatWasWholeOnceMayBeDamagedWhenItIsGoneBackToAgain) {
+  StartLoading();
+  CannotLoad(1, "/mnt/ck: there is no checkpoint");
+  Event(CheckpointVerifiedEvent{"five", "", false});
+  ASSERT_EQ(WorldSize(), 2);
+  for (const int w : {0, 2}) Say(w, RecoveredMessage{.generation = Generation()});
+  Commit({0, 2});
+  for (const int w : {0, 2}) Event(DisconnectEvent{Connection(w), "killed"});
+  for (const int w : {0, 2}) Join(w, {}, First(w) + (uint64_t{1} << 40));
+  Pass(seconds(11), {0, 2});
+  ASSERT_EQ(worlds_[Connection(0)].checkpoint, "five");
+  CannotLoad(0, "shard-0-of-3.h5: wrong digest");
+  EXPECT_THAT(Verified(), ElementsAre("five"));
+}
+
 TEST_F(BadCheckpointTest, WhatCannotBeVerifiedIsNotRejected) {
   StartLoading();
   CannotLoad(1, "wrong digest");

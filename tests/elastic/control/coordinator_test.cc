@@ -96,6 +96,22 @@ TEST_F(CoordinatorTest, OneOfThoseWhoClaimAWorldSaysWhoIsInIt) {
   EXPECT_EQ(worlds_[Connection(0)].committed_step, 5);
 }
 
+TEST_F(CoordinatorTest, IfThatOneIsFrozenBeforeItsFirstHeartbeatAnotherIsAsked) {
+  CoordinatorOptions options = DefaultOptions();
+  options.recorded_step = 5;
+  options.last_generation = 3;
+  Start(options);
+  const StateClaim claim{{3, {}}, 5, 0, {}};
+  Join(0, claim);
+  ASSERT_NE(LastSent<AskWorldMessage>(0), nullptr);
+  for (const int w : {1, 2}) Join(w, claim);
+  Pass(milliseconds(options.elastic.heartbeat_timeout_ms + 200), {1, 2});
+  ASSERT_NE(LastSent<AskWorldMessage>(1), nullptr);
+  Say(1, KnownWorldMessage{{3, {MemberOf(0), MemberOf(1), MemberOf(2)}}});
+  Pass(milliseconds(500), {1, 2});
+  EXPECT_EQ(WorldSize(), 2);
+}
+
 TEST_F(CoordinatorTest, ThoseWhoHoldTheStateKnowWhichDataItIs) {
   const World old{7, {MemberOf(0), MemberOf(1)}};
   CoordinatorOptions options = DefaultOptions();
@@ -973,6 +989,42 @@ TEST_F(CoordinatorTest, NodesThatAllLeaveGoWhenAnotherComesInTime) {
   EXPECT_EQ(Count<event::StopRequested>(), 0) << "its workers are being started";
 }
 
+TEST_F(CoordinatorTest, NodesThatAllLeaveAreNotTakenForAloneByACoordinatorThatWasFrozen) {
+  Start();
+  for (const int w : {0, 1}) Join(w);
+  Event(MessageEvent{8, AgentHelloMessage{"n0", "h0", 1, 2}});
+  Pass(milliseconds(DefaultOptions().elastic.join_timeout_ms), {0, 1});
+  Commit({0, 1});
+  Event(MessageEvent{8, LeaveMessage{15}});
+  Event(TickEvent{});
+  now_ += milliseconds(60'000);
+  Commit({0, 1});  // what it finds in its queue first
+  Event(MessageEvent{9, AgentHelloMessage{"n1", "h1", 1, 1}});
+  Pass(milliseconds(1'000), {0, 1});
+  EXPECT_EQ(Count<event::StopRequested>(), 0);
+}
+
+TEST_F(CoordinatorTest, BeforeTheLastHoldersOfStateLeaveItIsSaved) {
+  CoordinatorOptions options = DefaultOptions();
+  options.checkpoint.every_steps = 50;
+  Start(options);
+  for (const int w : {0, 1, 2}) Join(w);
+  Event(MessageEvent{8, AgentHelloMessage{"n0", "h0", 1, 2}});
+  Event(MessageEvent{9, AgentHelloMessage{"n1", "h1", 1, 1}});
+  Event(MessageEvent{10, AgentHelloMessage{"n2", "h2", 1, 1}});  // whose workers are being started
+  Commit({0, 1, 2});
+  const auto is_saved = [&] { return LastSent<CommitMessage>(0) != nullptr && LastSent<CommitMessage>(0)->save; };
+  Event(MessageEvent{9, LeaveMessage{15}});
+  Say(2, Vote(Generation(), Committed() + 1));
+  Commit({0, 1});
+  EXPECT_FALSE(is_saved()) << "n0 stays";
+  Event(MessageEvent{8, LeaveMessage{15}});
+  Commit({0, 1, 2});
+  EXPECT_TRUE(is_saved());
+  Commit({0, 1, 2});
+  EXPECT_FALSE(is_saved()) << "once";
+}
+
 // It was being started when its node left, and has heard nothing.
 TEST_F(CoordinatorTest, AWorkerOfANodeThatHasLeftIsToldToGo) {
   Start();
@@ -997,6 +1049,23 @@ TEST_F(CoordinatorTest, AWorkerOfANodeThatHasLeftIsToldToGo) {
   Event(DisconnectEvent{9, "gone"});
   Event(MessageEvent{10, AgentHelloMessage{"n1", "h1", 1, 1, /*instance=*/7}});
   EXPECT_EQ(Count<event::NodeReturned>(), 1);
+}
+
+// Its agent was killed before it was let go, and the new one has not found the coordinator yet.
+TEST_F(CoordinatorTest, AWorkerThatComesBackToANodeBeforeItsAgentIsTakenIn) {
+  Start();
+  for (const int w : {0, 1, 2}) Join(w);
+  Event(MessageEvent{8, AgentHelloMessage{"n1", "h1", 1, 1, /*instance=*/5}});
+  Commit({0, 1, 2});
+  Event(MessageEvent{8, LeaveMessage{15}});
+  Event(DisconnectEvent{8, "killed"});
+  Commit({0, 1, 2});
+  Commit({0, 1});
+  ASSERT_EQ(Count<event::NodeLeft>(), 1);
+  const int joined = Count<event::WorkerJoined>();
+  Join(2, {}, First(2) + (uint64_t{1} << 40));
+  EXPECT_EQ(LastSent<EndMessage>(2), nullptr);
+  EXPECT_EQ(Count<event::WorkerJoined>(), joined + 1);
 }
 
 TEST_F(CoordinatorTest, ANodeIsLetGoAlsoWhileTheOthersAreTooFewForAWorld) {

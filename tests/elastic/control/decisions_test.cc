@@ -101,6 +101,17 @@ TEST(DecideWorld, QuarantinedAreLeftOutUnlessTheyHoldWhatNobodyElseHas) {
   EXPECT_EQ(DecideWorld(Elastic(3, 1, 3), parallel, question).members.size(), 2u);
 }
 
+// A coordinator was started anew with a smaller elastic.max_workers.
+TEST(DecideWorld, HoldersBeyondTheMostAreTakenInToHandOnWhatTheyHold) {
+  ParallelConfig parallel;
+  parallel.mirrors = 0;
+  const WorldQuestion question = QuestionOf({0, 1, 2, 3}, WorldOf(3, {0, 1, 2, 3}));
+  const WorldDecision decision = DecideWorld(Elastic(2, 1, 2), parallel, question);
+  ASSERT_EQ(decision.verdict, Verdict::kPublish) << decision.detail;
+  ASSERT_EQ(decision.members.size(), 4u);
+  for (size_t i = 0; i < 4; ++i) EXPECT_EQ(decision.members[i].leaves, i >= 2) << i;
+}
+
 TEST(DecideWorld, NamesTheHoldersOfWhatIsMissing) {
   ParallelConfig parallel;
   parallel.mirrors = 0;

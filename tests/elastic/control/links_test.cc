@@ -255,6 +255,46 @@ TEST_F(LinksTest, OfManyOnePerNodeTriesForAllOfIt) {
   EXPECT_EQ(WorldSize(), kWorkers - 2);
 }
 
+// All links of a node are, so that everybody else is at the end of one.
+TEST_F(LinksTest, OfManyOnePerNodeTriesWhetherANodeIsBack) {
+  constexpr int kWorkers = 600;
+  CoordinatorOptions options = DefaultOptions();
+  options.elastic.workers = options.elastic.max_workers = kWorkers;
+  options.microbatches = kWorkers;
+  Start(options);
+  std::vector<int> all(kWorkers), others;
+  std::iota(all.begin(), all.end(), 0);
+  for (const int w : all) {
+    Join(w);
+    if (w / 2 != 7) others.push_back(w);
+  }
+  Pass(milliseconds(500), all);
+  Commit(all);
+  const auto answer = [&](bool cut) {
+    for (int w = 0; w < kWorkers; w += 2) {
+      const auto* probe = LastSent<ProbeMessage>(w);
+      ASSERT_NE(probe, nullptr) << w;
+      ReachMessage reach{probe->round, {}};
+      for (const std::string& address : probe->addresses) {
+        reach.seconds.push_back(cut && (w == 14 || address == "at n7/14") ? -1 : 0.001);
+      }
+      Say(w, reach);
+    }
+  };
+  Wait(milliseconds(3500), all);
+  answer(/*cut=*/true);
+  Pass(milliseconds(500), all);
+  ASSERT_EQ(WorldSize(), kWorkers - 2);
+  Commit(others);
+  sent_.clear();
+  Pass(milliseconds(2'500), all);
+  answer(/*cut=*/false);
+  Commit(others);
+  Pass(milliseconds(500), all);
+  Commit(others);
+  EXPECT_EQ(WorldSize(), kWorkers);
+}
+
 TEST_F(LinksTest, WhoComputesIsNotProbed) {
   StartFour();
   Pass(seconds(20), {0, 1, 2, 3});

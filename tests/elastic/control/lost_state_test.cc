@@ -112,6 +112,32 @@ TEST_F(LostStateTest, WhoJoinsWithoutStateDoesNotProlongTheWaitForIt) {
   EXPECT_TRUE(ended_.has_value());
 }
 
+// It may be the coordinator that is cut off. Those who come without state may still be too few.
+TEST_F(LostStateTest, IsNotGivenUpWhileThereIsNobodyToGoOnWithoutIt) {
+  CoordinatorOptions options = DefaultOptions();
+  options.elastic.min_workers = 2;
+  options.checkpoint.every_steps = 1;
+  options.checkpoints = {{"one", 1, 0, 1}};
+  options.workers_are_new = true;
+  Start(options);
+  for (const int w : {0, 1, 2}) Join(w);
+  for (const int w : {0, 1, 2}) Say(w, RecoveredMessage{.generation = Generation()});
+  Commit({0, 1, 2});
+  const World world = worlds_[Connection(0)].world;
+  const int64_t step = Committed();
+  Pass(seconds(60), {});
+  EXPECT_EQ(Count<event::StateMissing>(), 1);
+  JoinNew(7);
+  Pass(seconds(60), {7});
+  ASSERT_EQ(WorldSize(), 0);
+  EXPECT_THAT(rewinds_, SizeIs(0));
+  EXPECT_THAT(Last<event::TooFewWorkers>().detail, testing::HasSubstr("1 of at least 2 workers are connected"));
+  for (const int w : {0, 1, 2}) Join(w, {world, step, 0, {}});
+  Pass(milliseconds(500), {0, 1, 2, 7});
+  EXPECT_EQ(worlds_[Connection(0)].source, world);
+  EXPECT_EQ(worlds_[Connection(0)].committed_step, step);
+}
+
 TEST_F(LostStateTest, NorAfterTheCoordinatorWasStartedAgain) {
   CoordinatorOptions options = DefaultOptions();
   options.elastic.max_workers = 20;

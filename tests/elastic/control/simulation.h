@@ -54,6 +54,7 @@ struct Scenario {
   double goes_back = 0.1;         // probability that who starts the coordinator again says --resume STEP; or, half as
                                   // probable, --overwrite
   bool cut_for_good = false;      // between two nodes nothing arrives from some moment on, until the end
+  bool cut_from_all = false;      // for a while nothing reaches the coordinator, nor comes from it
   double strikes_at_mirrors = 0;  // probability that somebody is killed while the mirrors of a world are filled
   bool stops = false;             // the run is stopped at some moment, often just after its coordinator was killed
   double replaces = 0.1;          // probability that a fault is a second coordinator
@@ -171,6 +172,7 @@ class Simulation {
     if (scenario_.one_at_a_time) StrikeOneByOne(scenario_.faults);
     if (scenario_.stops) StopAtSomeMoment();
     if (scenario_.cut_for_good) clock_.After(clock_.Between(Instant(0), seconds(4)), [this] { CutNodes(); });
+    if (scenario_.cut_from_all) clock_.After(clock_.Between(seconds(2), seconds(6)), [this] { CutFromAll(); });
     const Instant healed = std::max<Instant>(scenario_.fault_time, seconds(1));
     if (!scenario_.one_at_a_time) clock_.After(healed, [this] { HealAll(); });
     const Instant limit = healed + seconds(240 + scenario_.steps);
@@ -450,6 +452,18 @@ class Simulation {
         collectives_.CutLink(workers_[i]->member().id.name, workers_[j]->member().id.name);
       }
     }
+  }
+  // Its machine loses its network, and nobody else anything, for longer than lost state is waited for.
+  void CutFromAll() {
+    const int workers = static_cast<int>(std::ssize(workers_));
+    for (int client = 0; client < workers + scenario_.nodes; ++client) {
+      network_.CutOff(client, true, true);
+      if (client < workers) workers_[static_cast<size_t>(client)]->NoticeCutLater();
+    }
+    clock_.After(clock_.Between(seconds(15), seconds(40)), [this, workers] {
+      for (int node = 0; node < scenario_.nodes; ++node) network_.Heal(workers + node);
+      for (int i = 0; i < workers; ++i) HealOne(i);
+    });
   }
   void AskForStop() {  // of whatever coordinator is there, as soon as there is one
     if (coordinator_.ended()) return;

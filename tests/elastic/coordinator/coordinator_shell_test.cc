@@ -69,7 +69,7 @@ class ShellTest : public testing::Test, public CoordinatorPort {
     auto lock = RunLock::Take(directory_);
     ASSERT_TRUE(lock.ok()) << lock.status();
     lock_.emplace(*std::move(lock));
-    const RunStart start{.history = {}, .is_ours = [this] { return lock_->Check(); }, .usable = {}};
+    const RunStart start{.history = {}, .is_ours = is_ours_, .usable = {}};
     auto shell = CoordinatorShell::Create(config_, directory_, start, *this, Observers());
     ASSERT_TRUE(shell.ok()) << shell.status();
     shell_ = std::move(*shell);
@@ -139,6 +139,7 @@ class ShellTest : public testing::Test, public CoordinatorPort {
   std::atomic<int> events_lost_ = 0;
   std::unique_ptr<EventLog> log_;
   std::optional<RunLock> lock_;
+  std::function<absl::Status()> is_ours_ = [this] { return lock_->Check(); };
   std::unique_ptr<CoordinatorShell> shell_;
 };
 
@@ -249,6 +250,23 @@ TEST_F(ShellTest, AStopEndsARunThatStaysPaused) {
   EXPECT_EQ(outcome.exit_code, 1);
   EXPECT_NE(outcome.reason.find("stopped by signal 15 while the run was paused"), std::string::npos) << outcome.reason;
   EXPECT_EQ(outcome.steps, 1);
+}
+
+// How it ends is decided, and whether the run is still this coordinator's to end cannot be found out.
+TEST_F(ShellTest, AStopEndsARunWhoseEndCannotBeTold) {
+  config_.elastic.lost_state_timeout_ms = 50;
+  std::atomic<bool> answers = true;
+  is_ours_ = [&answers] { return answers ? absl::OkStatus() : absl::UnavailableError("the store does not answer"); };
+  StartShell();
+  VoteFor(1);
+  const uint64_t trained_in = generation_;
+  shell_->RequestStop(15);
+  ASSERT_TRUE(WaitFor([&] { return generation_ > trained_in; }));
+  answers = false;
+  shell_->OnMessage(kWorker, FinishedMessage{generation_});
+  const CoordinatorShell::Outcome outcome = shell_->Wait();
+  EXPECT_EQ(outcome.exit_code, 128 + 15) << outcome.reason;
+  EXPECT_TRUE(ended_);
 }
 
 TEST_F(ShellTest, AStopOfARunThatIsPausedSavesWhenThereIsRoomAgain) {

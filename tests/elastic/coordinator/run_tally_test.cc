@@ -4,6 +4,8 @@
 
 #include <string>
 
+#include "absl/strings/str_cat.h"
+#include "framework/base/limits.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -59,6 +61,14 @@ TEST_F(RunTallyTest, MissingAreThoseOfTheLastPlacesThatAreFree) {
   EXPECT_THAT(At(9, 9).missing, IsEmpty());
   tally_.OnEvent(3, event::WorkerJoined{"b", 2, "of-h2", "h2", 9});
   EXPECT_THAT(At(9, 7).missing, ElementsAre("a on h1: connection lost"));
+}
+
+// Of hosts that have a new name each time.
+TEST_F(RunTallyTest, OfMoreThanARunCanHaveTheLastAreRemembered) {
+  for (int i = 0; i <= kMaxWorkers; ++i) tally_.OnEvent(i, LostAt(absl::StrCat("w", i), "h"));
+  const RunFigures figures = tally_.Figures(kMaxWorkers, {}, 0, 2 * kMaxWorkers);
+  EXPECT_THAT(figures.missing, ::testing::SizeIs(kMaxWorkers));
+  EXPECT_THAT(figures.missing.back(), ::testing::StartsWith("w1 "));
 }
 
 TEST_F(RunTallyTest, WhatALifeLostStaysAndWhoIsMissingDoesNot) {

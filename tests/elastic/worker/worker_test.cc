@@ -189,6 +189,18 @@ TEST_F(WorkerTest, AfterTheLastStepTheModelIsSavedAndTheRunEnds) {
   EXPECT_EQ(saved, alone.runtime->trainer->Digest());
 }
 
+TEST_F(WorkerTest, AStorageThatDoesNotAnswerWhenTheModelIsSavedIsWaitedForAsRoomIs) {
+  dependencies_.save_model = [](const ReadWeightsFn&) { return absl::UnavailableError("Stale file handle"); };
+  Start(ConfigOf({"train.steps=1"}));
+  link_.Tell(WorldOf(1));
+  Commit(1);
+  const auto failure = link_.Await<FailureMessage>();
+  EXPECT_TRUE(failure.no_room);
+  EXPECT_THAT(failure.cause, HasSubstr("Stale file handle"));
+  link_.Tell(EndMessage{1, "given up"});
+  Finish();
+}
+
 TEST_F(WorkerTest, ValidatesBetweenSteps) {
   Start(ConfigOf({"data.validation=[" + (root_ / "train.bin") + "]", "train.validate_every_steps=1",
                   "train.validation_microbatches=3"}));

@@ -21,9 +21,7 @@ ControlServerOptions ServerOptions(const ServerLauncher::Options& options) {
 
 absl::StatusOr<std::unique_ptr<ServerLauncher>> ServerLauncher::Open(const Config& config,
                                                                      const RunDirectory& directory, Options options) {
-  Config checked = config;
-  checked.train.device = DeviceKind::kCpu;
-  ASSIGN_OR_RETURN(TrainingOutline outline, CheckTraining(checked, /*workers_here=*/0));
+  ASSIGN_OR_RETURN(TrainingOutline outline, CheckTraining(config, /*workers_here=*/0));
   ControlServerOptions server = ServerOptions(options);
   server.token = "to be made";
   if (!options.token_file.empty()) {

@@ -63,7 +63,8 @@ void ThreadPool::Run(int64_t num_tasks, TaskFn fn, void* context) {
     state_.store((JobOf(state_.load(std::memory_order_relaxed)) + 1) * kNextJob | kOpen, std::memory_order_release);
   }
   wake_.notify_all();
-  WorkOn(0);
+  // An exception (no memory) that left this would take away what the others work on; of theirs, too, none is caught.
+  [this]() noexcept { WorkOn(0); }();
   state_.fetch_and(~kOpen, std::memory_order_relaxed);
   // A worker that takes long has been descheduled: give it this processor.
   for (int spins = 0; (state_.load(std::memory_order_acquire) & kWorkers) != 0; ++spins) {

@@ -22,6 +22,7 @@ using Violations = std::vector<Violation>;
 // Bounds the products inside one microbatch: with the ranges in config_table.cc, attention scores (tokens * length *
 // heads = 2^28 * 2^20 * 2^10) and bytes of logits (2^28 * 2^24 * 4) stay below 2^63.
 constexpr int64_t kMaxMicrobatchTokens = int64_t{1} << 28;
+constexpr int64_t kMaxExpertsInAll = int64_t{1} << 20;  // keeps the bytes of all parameters in int64_t
 
 void CheckHeads(const ModelConfig& model, Violations* violations) {
   if (model.num_kv_heads != 0 && model.num_heads % model.num_kv_heads != 0) {
@@ -72,6 +73,11 @@ void CheckExperts(const ModelConfig& model, Violations* violations) {
     violations->push_back({{"model.num_experts", "model.activation", "model.bias"},
                            "experts are SwiGLU layers without bias; set model.activation to swiglu and model.bias to "
                            "false, or leave num_experts out"});
+  }
+  if (model.num_layers * model.num_experts > kMaxExpertsInAll) {
+    violations->push_back({{"model.num_layers", "model.num_experts"},
+                           absl::StrCat(model.num_layers, " layers of ", model.num_experts, " experts; at most ",
+                                        kMaxExpertsInAll, " experts in all")});
   }
   if (model.experts_per_token > model.num_experts) {
     violations->push_back(
@@ -162,6 +168,13 @@ void CheckBatch(const Config& config, Violations* violations) {
     violations->push_back({{"batch.microbatch_size", "batch.sequence_length"},
                            absl::StrCat("a microbatch of ", microbatch_tokens, " tokens; at most ",
                                         kMaxMicrobatchTokens, " (use more microbatches of fewer sequences)")});
+  }
+  const ModelConfig& model = config.model;
+  if (model.num_experts > 0 && microbatch_tokens <= kMaxMicrobatchTokens &&
+      microbatch_tokens * model.experts_per_token > INT32_MAX) {
+    violations->push_back({{"batch.microbatch_size", "batch.sequence_length", "model.experts_per_token"},
+                           absl::StrCat("a microbatch in which ", microbatch_tokens, " tokens choose ",
+                                        model.experts_per_token, " experts each; at most 2^31 - 1 choices in all")});
   }
   int64_t run_tokens = 0;
   if (__builtin_mul_overflow(microbatch_tokens * batch.microbatches, config.train.steps, &run_tokens)) {

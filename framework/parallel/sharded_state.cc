@@ -9,7 +9,8 @@
 namespace holdfast {
 namespace {
 
-constexpr int64_t kBlock = 1 << 20;  // elements of a gradient or update that come to the CPU at a time
+constexpr int64_t kBlock = 1 << 20;                // elements of a gradient or update that come to the CPU at a time
+constexpr size_t kDigestBytes = size_t{16} << 20;  // of chunks that are digested together
 
 size_t FloatBytes(int64_t elements) { return static_cast<size_t>(elements) * sizeof(float); }
 
@@ -20,6 +21,11 @@ absl::StatusOr<ShardedState> ShardedState::Create(const ShardMap& map, const Sta
   HOLDFAST_CHECK(&layout.parameters() == &map.layout());
   ShardedState state(map, layout, options, device, stream);
   state.block_memory_ = CpuBlocks::Create(device, FloatBytes(kBlock));
+  const size_t largest = layout.LargestChunkBytes();
+  state.digest_memory_ = CpuBlocks::Create(device, std::max(kDigestBytes, largest));
+  if (!device.is_cpu()) {
+    ASSIGN_OR_RETURN(state.chunk_after_, Buffer::Allocate(device, largest, "digests"));
+  }
   for (std::vector<PlaneMemory>& memory : state.memory_) memory.resize(layout.names().size());
   state.places_.resize(map.layout().chunks().size());
   for (int u = 0; u < map.layout().num_units(); ++u) state.PlaceUnit(u);
@@ -260,21 +266,50 @@ uint64_t ShardedState::ChunkDigest(int chunk) const {
   return XXH3_64bits(bytes.data(), bytes.size());
 }
 
-uint64_t ShardedState::ChunkDigestAfter(int index, const float* gradient, const UpdateArguments& arguments) const {
-  const Chunk& chunk = ChunkAt(index);
-  std::vector<float> values(layout_->ChunkBytes(chunk) / sizeof(float));
-  ReadChunk(index, reinterpret_cast<std::byte*>(values.data()));
-  PlaneRange range{.parameter = &ParameterOf(index), .n = chunk.elements, .planes = {}, .gradient = gradient};
-  for (size_t plane = 0; plane < layout_->NumPlanes(chunk); ++plane) {
-    range.planes.push_back(values.data() + plane * static_cast<size_t>(chunk.elements));
+void ShardedState::QueueReadChunkAfter(const ChunkGradient& of, const UpdateArguments& arguments,
+                                       std::byte* out) const {
+  const Chunk& chunk = ChunkAt(of.chunk);
+  const Role role = PlaceOf(of.chunk).role;
+  std::byte* const after = DeviceOf(role).is_cpu() ? out : chunk_after_.as<std::byte>();
+  PlaneRange range = RangeOf(of.chunk, chunk.elements);
+  range.gradient = of.gradient;
+  if (!arguments.updates.empty()) range.update = arguments.updates[static_cast<size_t>(of.chunk)];
+  for (size_t plane = 0; plane < range.planes.size(); ++plane) {
+    float* const copy = reinterpret_cast<float*>(after) + plane * static_cast<size_t>(chunk.elements);
+    OpsOf(role).Copy(copy, range.planes[plane], FloatBytes(chunk.elements));
+    range.planes[plane] = copy;
   }
-  if (!arguments.updates.empty()) range.update = arguments.updates[static_cast<size_t>(index)];
-  if (device_->is_cpu()) {
-    arguments.optimizer->Apply(stream_->ops(), range, arguments.scalars, nullptr);
-  } else {
-    UpdateOnCpu(range, arguments);  // the same bits
+  if (OnCpu(role)) return UpdateOnCpu(range, arguments);
+  arguments.optimizer->Apply(stream_->ops(), range, arguments.scalars, nullptr);
+  if (after != out) stream_->CopyToCpu(out, after, layout_->ChunkBytes(chunk));
+}
+
+// A chunk is hashed on the CPU's threads while the next ones are copied from the device.
+std::map<int, uint64_t> ShardedState::DigestsAfter(absl::Span<const ChunkGradient> chunks,
+                                                   const UpdateArguments& arguments) const {
+  std::map<int, uint64_t> digests;
+  if (chunks.empty()) return digests;
+  const size_t largest = layout_->LargestChunkBytes();
+  const size_t together = std::min(std::max<size_t>(kDigestBytes / largest, 1), chunks.size());
+  const CpuBytes planes = digest_memory_->Take(together * largest);
+  std::vector<std::shared_ptr<Event>> read(together);
+  Stream& cpu = device_->is_cpu() ? *stream_ : *options_.cpu.stream;
+  for (size_t first = 0; first < chunks.size(); first += together) {
+    const absl::Span<const ChunkGradient> batch = chunks.subspan(first, together);
+    for (size_t i = 0; i < batch.size(); ++i) {
+      digests[batch[i].chunk] = 0;
+      QueueReadChunkAfter(batch[i], arguments, planes.data() + i * largest);
+      read[i] = stream_->Record();
+    }
+    cpu.RunOnCpu(std::ssize(batch), [&](int64_t task) {
+      const auto i = static_cast<size_t>(task);
+      WaitFor(read[i]);
+      digests.find(batch[i].chunk)->second =
+          XXH3_64bits(planes.data() + i * largest, layout_->ChunkBytes(ChunkAt(batch[i].chunk)));
+    });
   }
-  return XXH3_64bits(values.data(), values.size() * sizeof(float));
+  HOLDFAST_CHECK(stream_->Synchronize().ok());  // else as Device::CopyToCpu: the process is lost with its GPU
+  return digests;
 }
 
 uint64_t StateDigest(absl::Span<const uint64_t> chunk_digests) {

@@ -6,6 +6,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <vector>
 
@@ -29,13 +30,18 @@ struct UpdateArguments {
   absl::Span<const float* const> updates = {};
 };
 
+struct ChunkGradient {
+  int chunk = 0;
+  const float* gradient = nullptr;  // of the chunk
+};
+
 /// The CPU beside a device that is not one.
 struct CpuSide {
   Device* device = nullptr;
   Stream* stream = nullptr;
 };
 
-/// Thread-safety: const methods may run together, but for ChunkDigestAfter; an update excludes everything else.
+/// Thread-safety: const methods may run together, but for DigestsAfter; an update excludes everything else.
 class ShardedState {
  public:
   struct Options {
@@ -81,9 +87,9 @@ class ShardedState {
   using Places = absl::InlinedVector<absl::Span<std::byte>, kMaxPlanes>;
   Places ChunkMemory(int index);
 
-  /// XXH3 of ReadChunk's bytes: now, and as they will be after an update with `gradient` (of the chunk).
+  /// XXH3 of ReadChunk's bytes: now, and as they will be after an update, by chunk.
   uint64_t ChunkDigest(int chunk) const;
-  uint64_t ChunkDigestAfter(int index, const float* gradient, const UpdateArguments& arguments) const;
+  std::map<int, uint64_t> DigestsAfter(absl::Span<const ChunkGradient> chunks, const UpdateArguments& arguments) const;
 
   /// Where the compute weights of a unit are kept: whole, or the ranges of it that are served here, one after the
   /// other.
@@ -128,6 +134,8 @@ class ShardedState {
   kernels::Ops& OpsOf(Role role) const { return OnCpu(role) ? options_.cpu.stream->ops() : stream_->ops(); }
   void UpdateRange(int first, int end, const float* gradient, const UpdateArguments& arguments);
   void UpdateOnCpu(const PlaneRange& whole, const UpdateArguments& arguments) const;
+  /// As QueueReadChunk on stream_, of the planes after the update.
+  void QueueReadChunkAfter(const ChunkGradient& of, const UpdateArguments& arguments, std::byte* out) const;
   bool ComputeWeightsAreMaster(Role role) const { return role == kServed && map_->compute_dtype() == DType::kF32; }
   std::byte* ComputeWeightsOf(const Place& place) const {
     return static_cast<std::byte*>(compute_weights_.data()) + place.compute_weights;
@@ -148,7 +156,8 @@ class ShardedState {
   Stream* stream_;
   std::vector<Place> places_;                       // by chunk
   std::array<std::vector<PlaneMemory>, 2> memory_;  // by role and name
-  std::shared_ptr<CpuBlocks> block_memory_;
+  std::shared_ptr<CpuBlocks> block_memory_, digest_memory_;
+  Buffer chunk_after_;  // planes of one chunk, on a device that is no CPU
   Buffer compute_weights_;
   std::vector<int64_t> compute_weight_offset_;  // by unit
 };

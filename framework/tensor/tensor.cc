@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <limits>
 #include <numeric>
 
 #include "absl/strings/str_join.h"
@@ -74,7 +75,9 @@ absl::StatusOr<Arena> Arena::Create(Device& device, size_t capacity) {
 Tensor Arena::Allocate(DType dtype, Shape shape) {
   Tensor tensor{nullptr, dtype, shape};
   if (!counting_) tensor.data = block_.as<char>() + used_;
-  used_ += (tensor.bytes() + kAlignment - 1) / kAlignment * kAlignment;
+  if (__builtin_add_overflow(used_, (tensor.bytes() + kAlignment - 1) / kAlignment * kAlignment, &used_)) {
+    used_ = std::numeric_limits<size_t>::max() / 2;  // more than there is of memory
+  }
   peak_ = std::max(peak_, used_);
   HOLDFAST_CHECK(counting_ || used_ <= block_.bytes());
   return tensor;

@@ -63,8 +63,8 @@ absl::Status Trainer::LoadFrozenWeights() {
       *schedule = trained_.Of(*schedule);
     }
   }
-  ASSIGN_OR_RETURN(frozen_, FrozenWeights::Create(trained_, model_.compute_dtype(), device_, runner_->stream(),
-                                                  options_.initial_weights));
+  ASSIGN_OR_RETURN(frozen_, ReadOnlyWeights::Load(trained_.model(), ReadOnlyWeights::Frozen, model_.compute_dtype(),
+                                                  device_, runner_->stream(), options_.initial_weights));
   return absl::OkStatus();
 }
 
@@ -91,7 +91,7 @@ absl::StatusOr<int64_t> Trainer::EnterWorld(const TrainerWorld& world, WorldComm
                                           : HeldStates::NextSource::kLastCommitted);
   const bool in_parts = InParts(world.placement);
   const bool two_at_a_time = TwoAtATime(world.placement);
-  HOLDFAST_CHECK(!two_at_a_time || frozen_ == nullptr);  // each has a store of its own
+  HOLDFAST_CHECK(!two_at_a_time || !frozen_.has_value());  // each has a store of its own
   RETURN_IF_ERROR(runner_->SetArenas(in_parts ? options_.in_parts->arena_bytes : options_.arena_bytes,
                                      two_at_a_time ? options_.in_parts->second_arena_bytes : 0));
   communicators.world = ServeDevice(std::move(communicators.world), device_);
@@ -111,7 +111,9 @@ absl::StatusOr<int64_t> Trainer::EnterWorld(const TrainerWorld& world, WorldComm
                    PlacedState::Create(state_layout_, model_.compute_dtype(), options, std::move(communicators),
                                        device_, runner_->stream(), progress_));
   states_.Enter(std::move(placed));
-  if (frozen_ != nullptr) frozen_store_ = std::make_unique<PartlyFrozenStore>(*frozen_, current().store().lane());
+  if (frozen_.has_value()) {
+    frozen_store_ = std::make_unique<PartlyFrozenStore>(trained_, frozen_->tensors(), current().store().lane());
+  }
   const std::stop_callback on_stop(stop, [this] { Abort("the world has changed"); });
   int64_t bytes = 0;
   RETURN_IF_ERROR(FillState(world, current(), std::move(for_mirrors), &bytes, std::move(stop)));
@@ -307,17 +309,15 @@ std::map<int, uint64_t> Trainer::DigestsOfCopiesAfter(const StepResult& result, 
 
 std::map<int, uint64_t> Trainer::DigestsAfter(const StepResult& result,
                                               absl::FunctionRef<bool(int chunk, bool summed_here)> wanted) {
-  const UpdateArguments arguments = ArgumentsOf(result);
   const ShardMap& map = current().map();
-  std::map<int, uint64_t> digests;
+  std::vector<ChunkGradient> chunks;
   for (const GradientPiece& piece : current().store().Gradients()) {
     for (auto c = static_cast<int>(piece.chunks.begin); c < piece.chunks.end; ++c) {
       if (!wanted(c, piece.primary == current().rank())) continue;
-      const float* gradient = piece.gradient + map.Elements(piece.unit, {piece.chunks.begin, c}).size();
-      digests[c] = current().state().ChunkDigestAfter(c, gradient, arguments);
+      chunks.push_back({c, piece.gradient + map.Elements(piece.unit, {piece.chunks.begin, c}).size()});
     }
   }
-  return digests;
+  return current().state().DigestsAfter(chunks, ArgumentsOf(result));
 }
 
 void Trainer::Commit(const StepResult& result) {

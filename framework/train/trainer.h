@@ -29,9 +29,10 @@
 #include "framework/parallel/placed_state.h"
 #include "framework/parallel/snapshot.h"
 #include "framework/train/balance_updates.h"
-#include "framework/train/frozen_weights.h"
 #include "framework/train/held_states.h"
+#include "framework/train/partly_frozen_store.h"
 #include "framework/train/pass_runner.h"
+#include "framework/train/read_only_weights.h"
 #include "framework/train/weight_exchange.h"
 
 namespace holdfast {
@@ -211,7 +212,7 @@ class Trainer {
   TrainedPart trained_;
   StateLayout state_layout_;
   std::unique_ptr<PassRunner> runner_;
-  std::unique_ptr<FrozenWeights> frozen_;  // null: all is trained
+  std::optional<ReadOnlyWeights> frozen_;  // nothing: all is trained
   std::optional<BalanceUpdates> balance_updates_;
   absl::Span<const float* const> updates_;  // of the step prepared last, by chunk
   std::unique_ptr<Device> cpu_device_;      // none where device_ is a CPU
@@ -221,7 +222,7 @@ class Trainer {
   // Shared with whoever reads it, for as long as either of us needs it.
   std::shared_ptr<CpuBlocks> snapshot_memory_;
   HeldStates states_;                                // uses all of the above
-  std::unique_ptr<PartlyFrozenStore> frozen_store_;  // over the store of the world; null where frozen_ is
+  std::unique_ptr<PartlyFrozenStore> frozen_store_;  // over the store of the world; null where there is no frozen_
 };
 
 }  // namespace holdfast

@@ -17,7 +17,7 @@ namespace holdfast {
 /// The name of a matrix in adapter_model.safetensors is kAdapterPrefix, the layer's, and one of these.
 inline constexpr char kAdapterPrefix[] = "base_model.model.", kAdapterA[] = ".lora_A.weight",
                       kAdapterB[] = ".lora_B.weight";
-/// In its metadata: of the weights that the adapters are for (WeightsDigest).
+/// In its metadata: of the weights that the adapters are for (InitialWeightsDigest).
 inline constexpr char kBaseDigestKey[] = "base_digest";
 
 /// Writes the adapters of a config with lora, whose model has `layout`; `read` gives their values. The files get their

@@ -82,10 +82,6 @@ absl::Status CheckDigest(const Config& config, const SavedWeights& saved) {
 
 }  // namespace
 
-std::string WeightsDigest(absl::Span<const float> values) {
-  return DigestText(XXH3_64bits(values.data(), values.size() * sizeof(float)));
-}
-
 absl::StatusOr<ReadWeightsFn> OpenInitialWeights(const Config& config, const ParameterLayout& layout) {
   ASSIGN_OR_RETURN(const std::shared_ptr<const SavedWeights> saved, SavedWeights::Open(config));
   RETURN_IF_ERROR(CheckDigest(config, *saved));

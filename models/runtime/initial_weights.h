@@ -1,6 +1,6 @@
 #pragma once
-// The weights of train.init_from, read in pieces where they are needed: what a run begins with, and what it keeps of
-// them.
+// The weights of a saved model (train.init_from), read in pieces where they are needed: what a run begins with and what
+// it keeps of them, and those of a model that is evaluated.
 
 #include <string>
 
@@ -18,10 +18,7 @@ namespace holdfast {
 /// Thread-safe. FailedPrecondition if train.init_digest is not that of the weights.
 absl::StatusOr<ReadWeightsFn> OpenInitialWeights(const Config& config, const ParameterLayout& layout);
 
-/// Of all values of a model in canonical order.
-std::string WeightsDigest(absl::Span<const float> values);
-
-/// Of the weights in train.init_from, by reading all of them.
+/// Of all values in train.init_from in canonical order, by reading all of them.
 absl::StatusOr<std::string> InitialWeightsDigest(const Config& config);
 
 /// Where some of train.init_from stays as it is: fills in train.init_digest, or checks what it says, by reading all of

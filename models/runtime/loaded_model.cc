@@ -14,9 +14,9 @@
 #include "models/runtime/initial_model.h"
 #include "models/runtime/initial_weights.h"
 #include "models/runtime/make_model.h"
+#include "models/runtime/memory_estimate.h"
 #include "models/runtime/pass_plans.h"
 #include "models/runtime/run_device.h"
-#include "models/runtime/saved_weights.h"
 
 namespace holdfast {
 namespace {
@@ -28,14 +28,19 @@ bool Exists(const std::string& path) {
   return stat(path.c_str(), &info) == 0;
 }
 
-absl::Status AddAdapter(const std::string& directory, const ModelConfig& model, const ParameterLayout& layout,
-                        std::vector<float>* values) {
-  ASSIGN_OR_RETURN(const AdapterDeltas deltas, AdapterDeltas::Read(directory, model, WeightsDigest(*values)));
-  for (const ParameterSpec& spec : layout.parameters()) {
-    const auto first = static_cast<size_t>(spec.offset), n = static_cast<size_t>(spec.shape.elements());
-    deltas.AddTo(layout, spec.offset, absl::MakeSpan(*values).subspan(first, n));
-  }
-  return absl::OkStatus();
+/// The values in train.init_from with what the adapters, if there are any, add to them.
+absl::StatusOr<ReadWeightsFn> OpenWeights(const Config& config, const std::string& adapter,
+                                          const ParameterLayout& layout) {
+  ASSIGN_OR_RETURN(ReadWeightsFn read, OpenInitialWeights(config, layout));
+  if (adapter.empty()) return read;
+  ASSIGN_OR_RETURN(const std::string digest, InitialWeightsDigest(config));
+  ASSIGN_OR_RETURN(AdapterDeltas of_all, AdapterDeltas::Read(adapter, config.model, digest));
+  return [read, deltas = std::make_shared<const AdapterDeltas>(std::move(of_all)), &layout](
+             int64_t first, absl::Span<float> out) -> absl::Status {
+    RETURN_IF_ERROR(read(first, out));
+    deltas->AddTo(layout, first, out);
+    return absl::OkStatus();
+  };
 }
 
 }  // namespace
@@ -99,6 +104,7 @@ absl::StatusOr<std::unique_ptr<LoadedModel>> LoadWeightsOf(SavedModel saved, con
   Config config;
   config.model = loaded->config;
   config.batch.sequence_length = sequence;
+  config.train.init_from = loaded->directory;
   config.train.compute_dtype = options.compute_dtype;
   config.train.threads = options.threads;
   ASSIGN_OR_RETURN(loaded->device, MakeDevice(config.train));
@@ -106,18 +112,15 @@ absl::StatusOr<std::unique_ptr<LoadedModel>> LoadWeightsOf(SavedModel saved, con
   LanguageModel& model = *loaded->model;
   const size_t arena_bytes =
       options.whole_batches ? EvaluationArenaBytes(model, config.model.vocab_size, options.batch, sequence) : 0;
+  if (loaded->device->is_cpu())
+    RETURN_IF_ERROR(CheckHostMemory(loaded->directory, model.layout(), model.compute_dtype(), arena_bytes));
   ASSIGN_OR_RETURN(
       loaded->runner,
       PassRunner::Create(model, *loaded->device, {.max_rows = options.batch * sequence, .arena_bytes = arena_bytes}));
-  kernels::Ops& ops = loaded->runner->stream().ops();
-  ASSIGN_OR_RETURN(Weights weights, Weights::Create(model.layout(), model.compute_dtype(), *loaded->device, ops));
-  loaded->weights = std::make_unique<Weights>(std::move(weights));
-  ASSIGN_OR_RETURN(std::vector<float> values, LoadSavedWeights(loaded->directory, loaded->config, model.layout()));
-  if (!loaded->adapter.empty()) {
-    RETURN_IF_ERROR(AddAdapter(loaded->adapter, loaded->config, model.layout(), &values));
-  }
-  loaded->weights->Set(values);
-  loaded->store = std::make_unique<ResidentStore>(model.layout(), loaded->weights->compute());
+  ASSIGN_OR_RETURN(const ReadWeightsFn read, OpenWeights(config, loaded->adapter, model.layout()));
+  ASSIGN_OR_RETURN(loaded->weights, ReadOnlyWeights::Load(model.layout(), ReadOnlyWeights::All, model.compute_dtype(),
+                                                          *loaded->device, loaded->runner->stream(), read));
+  loaded->store = std::make_unique<ResidentStore>(model.layout(), loaded->weights->tensors());
   return loaded;
 }
 

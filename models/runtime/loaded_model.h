@@ -2,15 +2,16 @@
 // A saved model directory as a model ready to run, for evaluation and sampling.
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "framework/config/config.h"
 #include "framework/data/tokenizer.h"
-#include "framework/nn/weights.h"
 #include "framework/parallel/resident_store.h"
 #include "framework/train/pass_runner.h"
+#include "framework/train/read_only_weights.h"
 #include "models/cached_decoder.h"
 #include "models/language_model.h"
 
@@ -28,7 +29,7 @@ struct LoadedModel : SavedModel {
   std::unique_ptr<Device> device;
   std::unique_ptr<LanguageModel> model;
   std::unique_ptr<PassRunner> runner;
-  std::unique_ptr<Weights> weights;
+  std::optional<ReadOnlyWeights> weights;
   std::unique_ptr<ResidentStore> store;
 
   /// Logits (V) of the token that follows `tokens`.

@@ -14,7 +14,7 @@
 #include "framework/parallel/reduction_memory.h"
 #include "framework/parallel/sharded_store.h"
 #include "framework/parallel/whole_updates.h"
-#include "framework/train/frozen_weights.h"
+#include "framework/train/read_only_weights.h"
 
 namespace holdfast {
 namespace {
@@ -111,7 +111,7 @@ MemoryEstimate EstimateMemory(const Config& config, const ParameterLayout& model
   const ReductionMemory gradients =
       PlanReductionMemory(map, holding.rank, order, plan, schedule, in_parts, two_at_a_time);
   return {.weights = holding.compute_weights + slots + (bf16 ? holding.held : holding.held - holding.served) * 4,
-          .frozen = static_cast<double>(FrozenWeights::Bytes(model, compute_dtype)),
+          .frozen = static_cast<double>(ReadOnlyWeights::Bytes(model, ReadOnlyWeights::Frozen, compute_dtype)),
           .gradients = static_cast<double>(gradients.total()) * 4,
           .optimizer = holding.held * (static_cast<double>(state.elements()) / n - 1) * 4 +
                        WholeUpdateBytes(layout, *optimizer, static_cast<int>(workers), holding.held / n),
@@ -128,6 +128,18 @@ absl::Status CheckHostMemory(const MemoryEstimate& e, int64_t workers_here) {
       FormatBytes(available), workers_here == 1 ? " are" : " for each are",
       " available; lower batch.microbatch_size, set batch.gradient_sum: chains or train.recompute: block, or use a "
       "smaller model"));
+}
+
+absl::Status CheckHostMemory(const std::string& directory, const ParameterLayout& model, DType compute_dtype,
+                             size_t activation_bytes) {
+  const auto weights = static_cast<double>(ReadOnlyWeights::Bytes(model, ReadOnlyWeights::All, compute_dtype));
+  const auto activations = static_cast<double>(activation_bytes);
+  const double available = AvailableHostBytes();
+  if (available == 0 || weights + activations <= available) return absl::OkStatus();
+  return absl::ResourceExhaustedError(
+      absl::StrCat(directory, " needs ", FormatBytes(weights + activations), " of memory (weights ",
+                   FormatBytes(weights), ", activations ", FormatBytes(activations), "), but only ",
+                   FormatBytes(available), " are available; --dtype bf16 and shorter or fewer sequences take less"));
 }
 
 }  // namespace holdfast

@@ -2,6 +2,7 @@
 // What a run will need of memory, before it is started.
 
 #include <cstddef>
+#include <string>
 
 #include "absl/status/status.h"
 #include "framework/config/config.h"
@@ -33,5 +34,8 @@ MemoryEstimate EstimateMemory(const Config& config, const ParameterLayout& model
 /// ResourceExhausted, naming the largest parts and what to change, if the host has less than that left for each of
 /// `workers_here`.
 absl::Status CheckHostMemory(const MemoryEstimate& estimate, int64_t workers_here);
+/// The same of a saved model that is only evaluated.
+absl::Status CheckHostMemory(const std::string& directory, const ParameterLayout& model, DType compute_dtype,
+                             size_t activation_bytes);
 
 }  // namespace holdfast

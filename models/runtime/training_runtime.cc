@@ -4,6 +4,7 @@
 
 #include "framework/base/status.h"
 #include "framework/nn/trained_part.h"
+#include "framework/tensor/cuda_device.h"
 #include "models/runtime/make_model.h"
 #include "models/runtime/memory_estimate.h"
 #include "models/runtime/trainer_options.h"
@@ -49,10 +50,19 @@ TrainingOutline OutlineOf(const TrainingRuntime& runtime) {
 
 absl::StatusOr<TrainingOutline> CheckTraining(const Config& config, int64_t workers_here) {
   ASSIGN_OR_RETURN(const DatasetSize data, MeasureTrainingData(config));
+  // Without a GPU, of which nothing would be given back until this process ends.
+  const bool on_gpu = config.train.device == DeviceKind::kCuda;
+  Config on_cpu = config;
+  on_cpu.train.device = DeviceKind::kCpu;
   TrainingRuntime checked;
-  checked.slot.workers_here = workers_here;
-  RETURN_IF_ERROR(PrepareTrainer(config, checked).status());
-  return TrainingOutline{.device = checked.device->name(),
+  checked.slot.workers_here = on_gpu ? 0 : workers_here;
+  RETURN_IF_ERROR(PrepareTrainer(on_cpu, checked).status());
+  std::string device = checked.device->name();
+  if (on_gpu && workers_here > 0) {
+    RETURN_IF_ERROR(CheckGpus(config, workers_here));
+    ASSIGN_OR_RETURN(device, NameOfCudaDevice(GpuOf(0)));
+  }
+  return TrainingOutline{.device = device,
                          .parameters = checked.model->layout().elements(),
                          .layout = TrainedLayout(checked.model->layout()),
                          .data = data};

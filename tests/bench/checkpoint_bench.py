@@ -7,13 +7,13 @@
 save         a whole checkpoint, from memory to durable and committed (read back and compared, too), against dd of the
              same bytes with conv=fsync
 load         the same checkpoint by 1, 2 and 3 workers into memory, digests checked, against dd of the same files to
-             /dev/null; files in the page cache
+             /dev/null; files in the page cache; --cores shared out as threads of the workers
 compression  ratio and speed of zstd on the values of the source
 torch        dcp.save, the call of dcp.async_save and its end, dcp.load on the same tensors as DTensors over --workers
-             processes of gloo, and the load by one process more
+             processes of gloo, and the load by one process more; each of as many threads as a worker of save or load
 
 CHECKPOINTS is a directory of checkpoints or the one of a run (RUN_DIR/checkpoints): its newest one is the state that is
-written. All measurements of a round follow each other; figures are medians with minimum and maximum over the rounds.
+written. All measurements of a round follow each other; figures are medians with minimum and maximum over n rounds.
 Needs Python; `torch` needs a Python with PyTorch (--torch).
 """
 
@@ -37,8 +37,8 @@ import torch, torch.distributed as dist, torch.distributed.checkpoint as dcp
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor, Shard, distribute_tensor
 
-dump, shapes, out, action = sys.argv[1:]
-torch.set_num_threads(1)
+dump, shapes, out, action, threads = sys.argv[1:]
+torch.set_num_threads(int(threads))
 dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=300))
 mesh = init_device_mesh("cpu", (dist.get_world_size(),))
 total = os.path.getsize(dump) // 4
@@ -83,7 +83,8 @@ dist.destroy_process_group()
 
 
 def spread(values, unit="s", digits=2):
-    return f"{statistics.median(values):.{digits}f} {unit} [{min(values):.{digits}f}-{max(values):.{digits}f}]"
+    return (f"{statistics.median(values):.{digits}f} {unit} [{min(values):.{digits}f}-{max(values):.{digits}f}], "
+            f"n={len(values)}")
 
 
 class Bench:
@@ -108,6 +109,10 @@ class Bench:
         os.sync()  # what others have written is not part of the next measurement
         return path
 
+    def threads(self, action, workers):
+        """Of a worker."""
+        return max(1, self.arguments.cores // workers) if action == "load" else 1
+
     def files(self, path):
         return sorted(p for p in path.rglob("*") if p.is_file())
 
@@ -121,7 +126,8 @@ class Bench:
 
     def save(self, compression, key):
         out = self.fresh("holdfast")
-        result = self.drive("save", self.arguments.source, out, compression, self.arguments.workers, 1)
+        workers = self.arguments.workers
+        result = self.drive("save", self.arguments.source, out, compression, workers, self.threads("save", workers))
         self.add(key, result["seconds"], result["raw_bytes"])
         return out, result
 
@@ -144,7 +150,7 @@ class Bench:
         for workers in (1, 2, 3):
             disk = self.dd(files, None)
             self.add("dd to /dev/null, MB/s", disk, size)
-            result = self.drive("load", out, workers, max(1, self.arguments.cores // workers))
+            result = self.drive("load", out, workers, self.threads("load", workers))
             self.add(f"load by {workers}, MB/s", result["seconds"], result["raw_bytes"])
             self.add(f"load by {workers} / dd", disk / result["seconds"])
 
@@ -152,7 +158,8 @@ class Bench:
         out, result = self.save("zstd", "save with zstd, MB/s of values")
         self.add("zstd: stored / raw bytes", result["stored_bytes"] / result["raw_bytes"])
         self.add("zstd: MB/s of values per thread", result["compress_seconds"], result["raw_bytes"])
-        loaded = self.drive("load", out, self.arguments.workers, max(1, self.arguments.cores // self.arguments.workers))
+        workers = self.arguments.workers
+        loaded = self.drive("load", out, workers, self.threads("load", workers))
         self.add("load with zstd, MB/s of values", loaded["seconds"], loaded["raw_bytes"])
 
     def torch(self, world, out, action):
@@ -165,7 +172,8 @@ class Bench:
                            "MASTER_PORT": str(port)}
             workers.append(subprocess.Popen(
                 [self.arguments.torch, "-W", "ignore", "-c", TORCH_WORKER, self.directory / "dump", self.directory / "shapes",
-                 out, action], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
+                 out, action, str(self.threads(action, world))], env=environment, stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE, text=True))
         outputs = [worker.communicate() for worker in workers]
         if any(worker.returncode for worker in workers):
             raise SystemExit("torch: " + outputs[0][1][-2000:])

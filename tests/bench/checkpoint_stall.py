@@ -5,11 +5,12 @@
 
 stall      how long an update was held up by the snapshot of the step before (metrics.jsonl), as a share of the step, and
            against one copy of as many bytes as a worker's part has
-step       seconds of a step with a checkpoint at every step against the same run without, in turn
+step       seconds of a step with a checkpoint at every step against the same run without, in turn, every other round in
+           the opposite order
 skipped    checkpoints that were due while the one before was still being written
 
-Every figure is a median with its minimum and maximum. The first two steps of a run are not counted. Needs Python alone
-and 12 GiB of memory.
+Every figure is a median with its minimum and maximum over n samples. The first two steps of a run are not counted. Needs
+Python alone and 12 GiB of memory.
 """
 
 import argparse
@@ -25,7 +26,7 @@ WARM_UP = 2
 
 
 def spread(values, digits=3):
-    return f"{statistics.median(values):.{digits}f} [{min(values):.{digits}f}-{max(values):.{digits}f}]"
+    return f"{statistics.median(values):.{digits}f} [{min(values):.{digits}f}-{max(values):.{digits}f}], n={len(values)}"
 
 
 def lines(path):
@@ -53,7 +54,7 @@ def copy_seconds(count):
         start = time.perf_counter()
         target[:] = source
         times.append(time.perf_counter() - start)
-    return statistics.median(times)
+    return times
 
 
 def main():
@@ -68,27 +69,25 @@ def main():
         (directory / "text.txt").write_text("\n".join(f"line {i * i % 1009} of the story" for i in range(20000)))
         subprocess.run([arguments.binary, "data", "pack", directory / "text.txt", "--out", directory / "train.bin"],
                        check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        stalls, with_it, without, saved, skipped, persist, part = [], [], [], 0, 0, [], 0
+        ways = {"with": "checkpoint.every_steps=1", "without": "checkpoint.every=never"}
+        steps, stalls, done = {way: [] for way in ways}, [], []
         for r in range(arguments.rounds):
-            metrics, events = run(arguments, directory, f"with{r}", ["checkpoint.every_steps=1"])
-            stalls += [m["checkpoint_stall_seconds"] for m in metrics]
-            with_it += [m["step_seconds"] for m in metrics]
-            done = [e for e in events if e["event"] == "checkpoint"]
-            saved += len(done)
-            skipped += sum(e["skipped"] for e in done)
-            persist += [e["seconds"] for e in done]
-            part = max(part, max(e["bytes"] for e in done) // 2)
-            metrics, _ = run(arguments, directory, f"without{r}", ["checkpoint.every=never"])
-            without += [m["step_seconds"] for m in metrics]
-        step = statistics.median(with_it)
-        print(f"step with a checkpoint at every step  {spread(with_it)} s")
-        print(f"step without                          {spread(without)} s")
-        print(f"ratio of medians                      {step / statistics.median(without):.3f}")
-        print(f"stall of a step                       {spread(stalls, 6)} s")
-        print(f"stall, share of a step                {100 * max(stalls) / step:.3f} % at most")
-        print(f"one copy of a worker's part           {copy_seconds(part):.3f} s, {part / 2**20:.0f} MiB")
-        print(f"checkpoints                           {saved}, {skipped} skipped; {spread(persist, 2)} s each in the "
-              "background")
+            for way in list(ways)[::1 if r % 2 == 0 else -1]:
+                metrics, events = run(arguments, directory, f"{way}{r}", [ways[way]])
+                steps[way] += [m["step_seconds"] for m in metrics]
+                if way == "with":
+                    stalls += [m["checkpoint_stall_seconds"] for m in metrics]
+                    done += [e for e in events if e["event"] == "checkpoint"]
+        part = max(e["bytes"] for e in done) // 2
+        step = statistics.median(steps["with"])
+        print(f"step with a checkpoint at every step, s  {spread(steps['with'])}")
+        print(f"step without, s                          {spread(steps['without'])}")
+        print(f"ratio of medians                         {step / statistics.median(steps['without']):.3f}")
+        print(f"stall of a step, s                       {spread(stalls, 6)}")
+        print(f"stall, share of a step                   {100 * max(stalls) / step:.3f} % at most")
+        print(f"one copy of a worker's part, s           {spread(copy_seconds(part))}; {part / 2**20:.0f} MiB")
+        print(f"a checkpoint in the background, s        {spread([e['seconds'] for e in done], 2)}; "
+              f"{sum(e['skipped'] for e in done)} skipped")
 
 
 if __name__ == "__main__":

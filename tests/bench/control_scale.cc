@@ -1,16 +1,18 @@
 // What the control plane costs by the number of workers: messages, bytes (as they travel) and the coordinator's CPU
 // time (decisions; making and reading bytes, once for a message to all) of forming a world, of a step, of going on
 // without a node of eight, and of a coordinator that is started again. Sockets, and the copies of the kernel, are not
-// in it.
+// in it. Times are medians, with the least and the most, of five runs of twenty steps.
 //
 //   control_scale [workers ...]
 
 #include <google/protobuf/arena.h>
 #include <time.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <map>
+#include <memory>
 #include <string>
 #include <utility>
 #include <variant>
@@ -28,7 +30,7 @@ namespace holdfast {
 namespace {
 
 constexpr int kPerNode = 8;
-constexpr int kSteps = 20;
+constexpr int kRuns = 5, kSteps = 20;
 
 double CpuSeconds() {
   timespec now{};
@@ -188,32 +190,47 @@ class Cluster {
   Cost cost_;
 };
 
-void Print(int workers, const char* what, const Cost& cost, int times) {
-  const double n = workers;
-  std::printf("| %5d | %-19s | %7lld | %7lld | %10.0f | %10.0f | %9zu | %8.2f | %10.3f | %8.3f |\n", workers, what,
-              static_cast<long long>(cost.messages_up / times), static_cast<long long>(cost.messages_down / times),
-              static_cast<double>(cost.bytes_up) / times / n, static_cast<double>(cost.bytes_down) / times / n,
-              cost.largest, static_cast<double>(cost.bytes_up + cost.bytes_down) / times / (1 << 20),
-              1e3 * cost.decisions / times, 1e3 * cost.bytes / times);
+/// "median [least-most]" in milliseconds.
+std::string Milliseconds(const std::vector<Cost>& costs, double Cost::*seconds) {
+  std::vector<double> values;
+  for (const Cost& cost : costs) values.push_back(1e3 * cost.*seconds);
+  std::sort(values.begin(), values.end());
+  return absl::StrFormat("%.3f [%.3f-%.3f]", values[values.size() / 2], values.front(), values.back());
+}
+
+void Print(int workers, const char* what, const std::vector<Cost>& costs) {
+  Cost sum;
+  for (const Cost& cost : costs) {
+    sum.messages_up += cost.messages_up, sum.messages_down += cost.messages_down;
+    sum.bytes_up += cost.bytes_up, sum.bytes_down += cost.bytes_down;
+    sum.largest = std::max(sum.largest, cost.largest);
+  }
+  const auto times = static_cast<int64_t>(costs.size());
+  const double n = static_cast<double>(times) * workers;
+  std::printf("| %5d | %-19s | %7lld | %7lld | %10.0f | %10.0f | %9zu | %8.2f | %3lld | %28s | %28s |\n", workers, what,
+              static_cast<long long>(sum.messages_up / times), static_cast<long long>(sum.messages_down / times),
+              static_cast<double>(sum.bytes_up) / n, static_cast<double>(sum.bytes_down) / n, sum.largest,
+              static_cast<double>(sum.bytes_up + sum.bytes_down) / static_cast<double>(times) / (1 << 20),
+              static_cast<long long>(times), Milliseconds(costs, &Cost::decisions).c_str(),
+              Milliseconds(costs, &Cost::bytes).c_str());
 }
 
 void Measure(int workers) {
-  Cluster cluster(workers);
-  Print(workers, "form a world", cluster.Form(), 1);
-  Cost steps;
-  for (int i = 0; i < kSteps; ++i) {
-    const Cost step = cluster.Step();
-    steps.messages_up += step.messages_up, steps.messages_down += step.messages_down;
-    steps.bytes_up += step.bytes_up, steps.bytes_down += step.bytes_down;
-    steps.largest = std::max(steps.largest, step.largest);
-    steps.decisions += step.decisions, steps.bytes += step.bytes;
+  std::vector<Cost> formed, steps, lost, restarted;
+  for (int run = 0; run < kRuns; ++run) {
+    Cluster cluster(workers);
+    formed.push_back(cluster.Form());
+    for (int i = 0; i < kSteps; ++i) steps.push_back(cluster.Step());
+    if (workers > 2 * kPerNode) {
+      lost.push_back(cluster.LoseNode());
+      cluster.Step();
+    }
+    restarted.push_back(cluster.RestartCoordinator());
   }
-  Print(workers, "a step", steps, kSteps);
-  if (workers > 2 * kPerNode) {
-    Print(workers, "a node is lost", cluster.LoseNode(), 1);
-    cluster.Step();
-  }
-  Print(workers, "coordinator restart", cluster.RestartCoordinator(), 1);
+  Print(workers, "form a world", formed);
+  Print(workers, "a step", steps);
+  if (!lost.empty()) Print(workers, "a node is lost", lost);
+  Print(workers, "coordinator restart", restarted);
 }
 
 }  // namespace
@@ -224,9 +241,9 @@ int main(int argc, char** argv) {
   for (int i = 1; i < argc; ++i) sizes.push_back(std::atoi(argv[i]));
   if (sizes.empty()) sizes = {8, 64, 512, 1024, 4096};
   std::printf(
-      "| workers | what | messages up | down | bytes up a worker | down | largest | MiB in all | decisions, ms | "
-      "bytes, ms |\n");
-  std::printf("|---|---|---|---|---|---|---|---|---|---|\n");
+      "| workers | what | messages up | down | bytes up a worker | down | largest | MiB in all | samples | "
+      "decisions, ms | bytes, ms |\n");
+  std::printf("|---|---|---|---|---|---|---|---|---|---|---|\n");
   for (const int size : sizes) holdfast::Measure(size);
   return 0;
 }

@@ -15,12 +15,13 @@ experts    a mixture of 16 experts, 4 a token, and a shared one, on two hosts of
            and where the experts' weights go to the tokens; and with two microbatches a worker, one after the other and
            in turns (parallel.overlap_microbatches). With OTHER, another binary, both take turns
 detect     from kill -9, kill -STOP and a slowdown to the event that names the worker
-overhead   steady-state tokens/s with votes, heartbeats and mirrors against the same run with mirrors off and heartbeats
-           ten times rarer; and the share of a step that is spent in vote and commit
-scaling    2 workers of 1 thread against 1 worker of 2 threads, same global batch, full_shard, in turn
-memory     peak resident bytes of each worker for 1, 2, 4 and 8 workers
+overhead   steady-state seconds of a step with heartbeats and mirrors, and how much longer that is than with mirrors off
+           and heartbeats ten times rarer (votes are in both)
+scaling    tokens/s of 2 workers of 1 thread against 1 worker of 2 threads, same global batch, full_shard
+memory     peak resident bytes of each of 2, 4 and 8 workers, once: mean, minimum and maximum over the workers
 
-Every figure is a median with its minimum and maximum over the rounds. Needs Python alone.
+Every other figure is a median with its minimum and maximum over n samples; a sample of overhead and scaling is the
+median step of a run of 12 s. What is compared takes turns, every other round in the opposite order. Needs Python alone.
 """
 
 import argparse
@@ -39,7 +40,13 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
 def spread(values, unit="s", digits=3):
-    return f"{statistics.median(values):.{digits}f} {unit} [{min(values):.{digits}f}-{max(values):.{digits}f}]"
+    return (f"{statistics.median(values):.{digits}f} {unit} [{min(values):.{digits}f}-{max(values):.{digits}f}, "
+            f"n={len(values)}]")
+
+
+def in_turn(rounds, ways):
+    for number in range(rounds):
+        yield from ways if number % 2 == 0 else ways[::-1]
 
 
 class Bench:
@@ -173,11 +180,11 @@ def moved(bench, rounds):
         bench.stop(process)
         for name, pairs in found.items():
             mirrors = [m for _, m in pairs if m]
-            print(f"  {size} workers, {name}: {spread([e['bytes'] / 2**20 for e, _ in pairs], 'MiB', 0)}, of it beside "
-                  f"the step {spread([m['bytes'] / 2**20 for m in mirrors] or [0], 'MiB', 0)}; step begins after a "
-                  f"transfer of {spread([e['transfer_seconds'] for e, _ in pairs], digits=2)}, mirrors are there "
-                  f"{spread([m['seconds'] for m in mirrors] or [0], digits=2)} later"
-                  + (f", {spread([m['bytes'] / m['seconds'] / 1e9 for m in mirrors], 'GB/s', 2)}" if mirrors else ""))
+            print(f"  {size} workers, {name}: {spread([e['bytes'] / 2**20 for e, _ in pairs], 'MiB', 0)}; step begins after "
+                  f"a transfer of {spread([e['transfer_seconds'] for e, _ in pairs], digits=2)}"
+                  + (f"; of it {spread([m['bytes'] / 2**20 for m in mirrors], 'MiB', 0)} beside the step, mirrors are there "
+                     f"{spread([m['seconds'] for m in mirrors], digits=2)} later, "
+                     f"{spread([m['bytes'] / m['seconds'] / 1e9 for m in mirrors], 'GB/s', 2)}" if mirrors else ""))
         print(f"  one TCP connection before each kill: {spread(links, 'GB/s', 2)}")
 
 
@@ -341,23 +348,22 @@ def experts(bench, rounds, workers=2, steps=6):
         "batch: {sequence_length: 256, microbatch_size: 4, microbatches: 4}\n"
         "train: {steps: 1000000, threads: 1}\ncheckpoint: {every: never}\nelastic: {heartbeat_timeout_ms: 30000}\n"
         "log: {digest_every_steps: 0, sample_bytes: 0, every_steps: 1000000}\n")
-    print(f"16 experts, 4 a token, and a shared one, two hosts of {workers} workers, links of {megabits:.0f} Mbit/s; of {rounds} runs each:")
+    print(f"16 experts, 4 a token, and a shared one, two hosts of {workers} workers, links of {megabits:.0f} Mbit/s:")
     found = {}
     binaries = {"": bench.binary} | ({", OTHER": os.environ["OTHER"]} if "OTHER" in os.environ else {})
-    for _ in range(rounds):
-        for title, by_host, *settings in (
+    ways = [(title + which, binary, by_host, settings) for title, by_host, *settings in (
                 ("move, a node is a host", True, "parallel.experts=move"),
                 ("move, a node is a worker", False, "parallel.experts=move"),
                 ("gather", True, "parallel.experts=gather"),
                 ("move, two microbatches", True, "parallel.experts=move", "batch.microbatches=8"),
-                ("move, two in turns", True, "parallel.experts=move", "batch.microbatches=8", "parallel.overlap_microbatches=true")):
-            for which, bench.binary in binaries.items():
-                hosts = Hosts(["lead", "one", "two"])
-                try:
-                    found.setdefault(title + which, []).append(
-                        experts_of(bench, hosts, config, by_host, workers, steps, megabits, settings))
-                finally:
-                    hosts.remove()
+                ("move, two in turns", True, "parallel.experts=move", "batch.microbatches=8", "parallel.overlap_microbatches=true"))
+            for which, binary in binaries.items()]
+    for title, bench.binary, by_host, settings in in_turn(rounds, ways):
+        hosts = Hosts(["lead", "one", "two"])
+        try:
+            found.setdefault(title, []).append(experts_of(bench, hosts, config, by_host, workers, steps, megabits, settings))
+        finally:
+            hosts.remove()
     bench.binary = binaries[""]
     for title, rows in found.items():
         print(f"  {title:31s} {spread([through / 2**20 for through, _, _ in rows], 'MiB', 1)} and "
@@ -447,41 +453,36 @@ def detect(bench, rounds):
 
 def overhead(bench, rounds):
     config = bench.config()
-    ratios, votes = [], []
-    for _ in range(rounds):
-        run, process = bench.start(config, 2, "train.threads=1", "parallel.mirrors=1")
-        with_all = bench.speed(run, process, 12)
-        run, process = bench.start(config, 2, "train.threads=1", "parallel.mirrors=0",
-                                   "elastic.heartbeat_interval_ms=2000")
-        without = bench.speed(run, process, 12)
-        ratios.append(100 * (with_all / without - 1))
-        votes.append(with_all)
-    print("steady state, 2 workers of 1 thread, full_shard: mirrors and heartbeats against none")
-    print(f"  cost         {spread(ratios, '%', 2)} of a step of {spread(votes)}")
+    with_all, without = [], []
+    ways = [(with_all, ["parallel.mirrors=1"]),
+            (without, ["parallel.mirrors=0", "elastic.heartbeat_interval_ms=2000"])]
+    for steps, settings in in_turn(rounds, ways):
+        run, process = bench.start(config, 2, "train.threads=1", *settings)
+        steps.append(bench.speed(run, process, 12))
+    ratios = [100 * (ours / least - 1) for ours, least in zip(with_all, without)]
+    print("steady state, 2 workers of 1 thread, full_shard: mirrors and heartbeats against no mirrors and a tenth of the heartbeats")
+    print(f"  cost         {spread(ratios, '%', 2)}, in a step of {spread(with_all)}")
 
 
 def scaling(bench, rounds):
     config = bench.config()
-    ratios, two_speeds, one_speeds = [], [], []
+    two_speeds, one_speeds = [], []
     tokens = 256 * 4 * 4
-    for _ in range(rounds):
-        run, process = bench.start(config, 2, "train.threads=1")
-        two = bench.speed(run, process, 12)
-        run, process = bench.start(config, 1, "train.threads=2")
-        one = bench.speed(run, process, 12)
-        two_speeds.append(tokens / two)
-        one_speeds.append(tokens / one)
-        ratios.append(one / two)
+    for speeds, workers, threads in in_turn(rounds, [(two_speeds, 2, 1), (one_speeds, 1, 2)]):
+        run, process = bench.start(config, workers, f"train.threads={threads}")
+        speeds.append(tokens / bench.speed(run, process, 12))
+    ratios = [two / one for two, one in zip(two_speeds, one_speeds)]
     print("2 workers of 1 thread against 1 worker of 2 threads, full_shard, 2.7 M parameters")
     print(f"  2 x 1        {spread(two_speeds, 'tokens/s', 0)}")
     print(f"  1 x 2        {spread(one_speeds, 'tokens/s', 0)}")
     print(f"  ratio        {spread(ratios, '', 2)}")
 
 
-def memory(bench, rounds):
+def memory(bench, _):
     # Much state and little else: what falls as 1/N is seen.
     config = bench.config(hidden=512, layers=16, sequence=32, microbatch=1, microbatches=8)
-    print("peak resident MiB of a worker, 50 M parameters (state: 14 bytes a parameter, twice with a mirror)")
+    print("peak resident MiB of a worker, mean [min-max] over the workers, 50 M parameters (state: 14 bytes a parameter, twice "
+          "with a mirror)")
     for strategy, mirrors in (("full_shard", 0), ("full_shard", 1)):
         row = []
         for workers in (2, 4, 8):

@@ -2,18 +2,24 @@
 //
 //   kernels_elementwise_bench                   one thread per processor; HOLDFAST_BENCH_THREADS=n changes it
 //
-// `GB/s` is what the operation moves, `of_memcpy` the same as a fraction of Ops::Copy's rate measured beside it.
+// Counters: what the operation moves, `GB/s` of the median call and `min_`, `max_` of the slowest and the fastest;
+// `memcpy_*` the same of ten calls of Ops::Copy, half of them before and half of them after; `of_memcpy` is the ratio
+// of the medians.
 
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <string>
+#include <utility>
 #include <vector>
 
+#include "framework/base/aligned_memory.h"
 #include "framework/base/processors.h"
 #include "framework/base/thread_pool.h"
 #include "kernels/ops.h"
@@ -32,53 +38,86 @@ int NumThreads() {
   return wanted != nullptr ? std::atoi(wanted) : AvailableProcessors();
 }
 
+using Memory = std::unique_ptr<void, decltype(&std::free)>;  // as a device has it
+
+Memory Allocate(size_t bytes) { return {AllocateAligned(bytes), &std::free}; }
+
+template <typename Call>
+double Seconds(Call&& call) {
+  const auto start = std::chrono::steady_clock::now();
+  call();
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+double Median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values[values.size() / 2];
+}
+
 /// Operations, and memory that stands for a matrix or vector of any type.
 class Bench {
  public:
   Bench() : pool_(NumThreads()), ops_(MakeCpuOps(pool_)) {}
   Ops* operator->() { return ops_.get(); }
 
-  Matrix New(DType dtype, int64_t rows, int64_t cols, uint32_t site = 1) {
-    const int64_t n = rows * cols;
-    buffers_.emplace_back(static_cast<size_t>(n));
-    float* data = buffers_.back().data();
-    ops_->FillNormal(data, n, 0, 1.0f, {.seed = 1, .site = site});
-    if (dtype == DType::kBF16) ops_->CastToBf16(reinterpret_cast<uint16_t*>(data), data, n);
-    return {data, dtype, rows, cols, cols};
+  /// Of normal values.
+  Matrix New(DType dtype, int64_t rows, int64_t cols) {
+    Memory values = Allocate(static_cast<size_t>(rows * cols) * sizeof(float));
+    ops_->FillNormal(static_cast<float*>(values.get()), rows * cols, 0, 1.0f, {.seed = 1, .site = 1});
+    return Keep(std::move(values), dtype, rows, cols);
   }
   float* NewVector(int64_t n) { return static_cast<float*>(New(DType::kF32, 1, n).data); }
+
+  Matrix Constant(DType dtype, int64_t rows, int64_t cols, float value) {
+    Memory values = Allocate(static_cast<size_t>(rows * cols) * sizeof(float));
+    std::fill_n(static_cast<float*>(values.get()), rows * cols, value);
+    return Keep(std::move(values), dtype, rows, cols);
+  }
 
   /// Runs `call` until the benchmark is content, and sets the counters for `bytes` read and written by one call.
   template <typename Call>
   void Measure(benchmark::State& state, double bytes, Call&& call) {
-    const double memcpy_rate = CopyRate(static_cast<size_t>(bytes / 2));
+    const auto copied = static_cast<size_t>(bytes / 2);
+    const Memory from = Allocate(copied), to = Allocate(copied);
+    std::memset(from.get(), 1, copied);
+    const auto copy = [&] { ops_->Copy(to.get(), from.get(), copied); };
+    std::vector<double> copies, calls;
+    copy();
+    for (int i = 0; i < 5; ++i) copies.push_back(Seconds(copy));
     call();
     for (auto unused : state) {
       (void)unused;
-      call();
+      calls.push_back(Seconds(call));
+      state.SetIterationTime(calls.back());
     }
-    using benchmark::Counter;
-    state.counters["GB/s"] = Counter(bytes * 1e-9, Counter::kIsIterationInvariantRate);
-    state.counters["of_memcpy"] = Counter(bytes / memcpy_rate, Counter::kIsIterationInvariantRate);
+    for (int i = 0; i < 5; ++i) copies.push_back(Seconds(copy));
+    SetRates(state, "", bytes, calls);
+    SetRates(state, "memcpy_", bytes, copies);
+    state.counters["of_memcpy"] = Median(copies) / Median(calls);
   }
 
  private:
-  /// Bytes per second, read and written, of copying `bytes`: the best of ten.
-  double CopyRate(size_t bytes) {
-    std::vector<char> from(bytes, 1), to(bytes, 2);
-    double best = 0;
-    for (int i = 0; i < 10; ++i) {
-      const auto start = std::chrono::steady_clock::now();
-      ops_->Copy(to.data(), from.data(), bytes);
-      const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
-      best = std::max(best, 2.0 * static_cast<double>(bytes) / seconds.count());
+  Matrix Keep(Memory values, DType dtype, int64_t rows, int64_t cols) {
+    if (dtype == DType::kBF16) {
+      Memory rounded = Allocate(static_cast<size_t>(rows * cols) * SizeOf(dtype));
+      ops_->CastToBf16(static_cast<uint16_t*>(rounded.get()), static_cast<const float*>(values.get()), rows * cols);
+      values = std::move(rounded);
     }
-    return best;
+    buffers_.push_back(std::move(values));
+    return {buffers_.back().get(), dtype, rows, cols, cols};
+  }
+
+  static void SetRates(benchmark::State& state, const std::string& prefix, double bytes,
+                       const std::vector<double>& seconds) {
+    const auto [least, most] = std::minmax_element(seconds.begin(), seconds.end());
+    state.counters[prefix + "GB/s"] = bytes / Median(seconds) / 1e9;
+    state.counters[prefix + "min_GB/s"] = bytes / *most / 1e9;
+    state.counters[prefix + "max_GB/s"] = bytes / *least / 1e9;
   }
 
   ThreadPool pool_;
   std::unique_ptr<Ops> ops_;
-  std::vector<std::vector<float>> buffers_;
+  std::vector<Memory> buffers_;
 };
 
 double MatrixBytes(DType dtype, int64_t rows, int64_t cols) {
@@ -116,13 +155,14 @@ void LayerNormBackward(benchmark::State& state) {
 
 void ApplyDropout(benchmark::State& state) {
   Bench ops;
-  const Matrix x = ops.New(Type(state), kRows, kCols);
-  ops.Measure(state, 2 * MatrixBytes(x.dtype, kRows, kCols), [&] { ops->ApplyDropout(x, x, {0.1f, {.seed = 2}}); });
+  const Matrix x = ops.New(Type(state), kRows, kCols), out = ops.New(Type(state), kRows, kCols);
+  ops.Measure(state, 2 * MatrixBytes(x.dtype, kRows, kCols), [&] { ops->ApplyDropout(out, x, {0.1f, {.seed = 2}}); });
 }
 
+/// In place, as products call it. GELU's derivative is 1 at 8, so values stay as they are.
 void GeluBackward(benchmark::State& state) {
   Bench ops;
-  const Matrix d = ops.New(Type(state), kRows, kHidden), x = ops.New(Type(state), kRows, kHidden);
+  const Matrix d = ops.New(Type(state), kRows, kHidden), x = ops.Constant(Type(state), kRows, kHidden, 8.0f);
   ops.Measure(state, 3 * MatrixBytes(d.dtype, kRows, kHidden), [&] { ops->GeluBackward(d, d, x); });
 }
 
@@ -140,10 +180,16 @@ void SwigluBackward(benchmark::State& state) {
               [&] { ops->SwigluBackward(d_gate_up, d_out, gate_up); });
 }
 
+/// In place, by real rotations: others would make values grow or shrink from call to call.
 void Rope(benchmark::State& state) {
   Bench ops;
   const Matrix x = ops.New(Type(state), kRows, 24 * 64);
-  const float* cos_sin = ops.NewVector(1024 * 64);
+  float* cos_sin = ops.NewVector(1024 * 64);
+  for (int64_t i = 0; i < 1024 * 32; ++i) {
+    const auto angle = static_cast<float>(i);
+    cos_sin[i / 32 * 64 + i % 32] = std::cos(angle);
+    cos_sin[i / 32 * 64 + 32 + i % 32] = std::sin(angle);
+  }
   ops.Measure(state, 2 * MatrixBytes(x.dtype, kRows, x.cols), [&] { ops->Rope(x, cos_sin, 24, 64, 1024, false); });
 }
 
@@ -252,7 +298,7 @@ void FillNormal(benchmark::State& state) {
   ops.Measure(state, 4.0 * kVector, [&] { ops->FillNormal(a, kVector, 0, 0.02f, {.seed = 1}); });
 }
 
-#define HOLDFAST_BENCH(name) BENCHMARK(name)->Arg(16)->Arg(32)->UseRealTime()->Unit(benchmark::kMillisecond)
+#define HOLDFAST_BENCH(name) BENCHMARK(name)->Arg(16)->Arg(32)->UseManualTime()->Unit(benchmark::kMillisecond)
 HOLDFAST_BENCH(LayerNormForward);
 HOLDFAST_BENCH(LayerNormDropoutForward);
 HOLDFAST_BENCH(RmsNormForward);
@@ -267,12 +313,12 @@ HOLDFAST_BENCH(EmbeddingForward);
 HOLDFAST_BENCH(EmbeddingBackward);
 HOLDFAST_BENCH(SoftmaxCrossEntropy);
 HOLDFAST_BENCH(AdamW);
-BENCHMARK(ChunkSumSquares)->UseRealTime()->Unit(benchmark::kMillisecond);
-BENCHMARK(Add)->UseRealTime()->Unit(benchmark::kMillisecond);
-BENCHMARK(Zero)->UseRealTime()->Unit(benchmark::kMillisecond);
-BENCHMARK(Copy)->UseRealTime()->Unit(benchmark::kMillisecond);
-BENCHMARK(CastToBf16)->UseRealTime()->Unit(benchmark::kMillisecond);
-BENCHMARK(FillNormal)->UseRealTime()->Unit(benchmark::kMillisecond);
+BENCHMARK(ChunkSumSquares)->UseManualTime()->Unit(benchmark::kMillisecond);
+BENCHMARK(Add)->UseManualTime()->Unit(benchmark::kMillisecond);
+BENCHMARK(Zero)->UseManualTime()->Unit(benchmark::kMillisecond);
+BENCHMARK(Copy)->UseManualTime()->Unit(benchmark::kMillisecond);
+BENCHMARK(CastToBf16)->UseManualTime()->Unit(benchmark::kMillisecond);
+BENCHMARK(FillNormal)->UseManualTime()->Unit(benchmark::kMillisecond);
 
 }  // namespace
 }  // namespace holdfast::kernels

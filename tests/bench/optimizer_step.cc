@@ -1,6 +1,6 @@
 // The update of a step through Optimizer and ShardedState, for every optimizer, on a model of GPT-2's matrices; AdamW
-// in turn with the kernel alone on the same memory, in one call for each parameter, which is the least that it can
-// take.
+// in turn, every other round in the opposite order, with the kernel alone on the same memory, in one call for each
+// parameter, which is the least that it can take.
 //
 //   optimizer_step LAYERS HIDDEN ROUNDS [THREADS]      e.g. optimizer_step 12 768 15
 
@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_format.h"
 #include "framework/config/enums.h"
 #include "framework/parallel/placement.h"
 #include "framework/parallel/whole_updates.h"
@@ -44,9 +45,11 @@ ParameterLayout LayoutLikeGpt2(int64_t layers, int64_t hidden) {
   return {std::move(parameters), std::move(units)};
 }
 
-double Median(std::vector<double> values) {
-  std::nth_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2), values.end());
-  return values[values.size() / 2];
+/// "median [least-most]".
+std::string Spread(std::vector<double> values, int digits) {
+  std::sort(values.begin(), values.end());
+  return absl::StrFormat("%.*f [%.*f-%.*f]", digits, values[values.size() / 2], digits, values.front(), digits,
+                         values.back());
 }
 
 template <typename Work>
@@ -140,20 +143,23 @@ void KernelAlone(Bench& bench) {
 
 void Run(int64_t layers, int64_t hidden, int rounds, int threads) {
   const ParameterLayout layout = LayoutLikeGpt2(layers, hidden);
-  std::printf("%lld parameters, %d rounds, medians in ms\n", static_cast<long long>(layout.elements()), rounds);
+  std::printf("%lld parameters, %d rounds, median [least-most] in ms\n", static_cast<long long>(layout.elements()),
+              rounds);
   {
     Bench adamw(layout, {}, threads);
     std::vector<double> alone, whole, ratio;
     for (int i = 0; i < rounds + 1; ++i) {
-      const double kernel = Milliseconds([&] { KernelAlone(adamw); });
-      const double update = Milliseconds([&] { adamw.Update(); });
+      double kernel = 0, update = 0;
+      for (const bool is_alone : {i % 2 == 0, i % 2 != 0}) {
+        (is_alone ? kernel : update) = Milliseconds([&] { is_alone ? KernelAlone(adamw) : adamw.Update(); });
+      }
       if (i == 0) continue;  // memory is touched first
       alone.push_back(kernel);
       whole.push_back(update);
       ratio.push_back(update / kernel);
     }
-    std::printf("adamw        kernel alone %.1f, update %.1f, ratio %.3f\n", Median(alone), Median(whole),
-                Median(ratio));
+    std::printf("adamw        kernel alone %s, update %s, ratio %s\n", Spread(alone, 1).c_str(),
+                Spread(whole, 1).c_str(), Spread(ratio, 3).c_str());
   }
   for (const OptimizerConfig& config :
        {OptimizerConfig{.ema_decay = 0.999}, OptimizerConfig{.name = OptimizerKind::kLion},
@@ -167,9 +173,9 @@ void Run(int64_t layers, int64_t hidden, int rounds, int threads) {
       prepare.push_back(prepared);
       update.push_back(updated);
     }
-    std::printf("%-12s prepare %.1f, update %.1f\n",
-                (std::string(Name(config.name)) + (config.ema_decay > 0 ? " + ema" : "")).c_str(), Median(prepare),
-                Median(update));
+    std::printf("%-12s prepare %s, update %s\n",
+                (std::string(Name(config.name)) + (config.ema_decay > 0 ? " + ema" : "")).c_str(),
+                Spread(prepare, 1).c_str(), Spread(update, 1).c_str());
   }
 }
 

@@ -165,7 +165,8 @@ def main():
     args = parser.parse_args()
     if args.serve:
         return serve(args.serve, args.dtypes[0], args.threads)
-    print("| model | dtype | batch | prompt | Holdfast, tokens/s | transformers, tokens/s | ratio | floor, tokens/s | same |\n"
+    print(f"Medians of {args.rounds} rounds:\n\n"
+          "| model | dtype | batch | prompt | Holdfast, tokens/s | transformers, tokens/s | ratio | floor, tokens/s | same |\n"
           "|---|---|---|---|---|---|---|---|---|", flush=True)
     for name in args.models:
         with tempfile.TemporaryDirectory() as directory:

@@ -9,11 +9,13 @@ budgets, over 20 seeds. CARBS is not in the Python registry and is not compared.
 
 Regret: true value at the point whose measured value is lowest, minus the lowest there is. Samplers of Optuna have their
 default options; failures are told as TrialState.FAIL. A trial that the rest of the budget does not cover ends a search.
+Seconds are those of a whole search by one thread, --jobs searches at a time.
 """
 import argparse
 import json
 import math
 import multiprocessing
+import os
 import random
 import statistics
 import subprocess
@@ -168,6 +170,9 @@ def main():
     jobs = [(arguments.program, name, search, seed) for name in arguments.functions.split(",")
             for search in arguments.searches.split(",") for seed in seeds]
     found = {}
+    os.environ["OMP_NUM_THREADS"] = "1"  # of each job: also of PyTorch and NumPy, which only jobs import
+    print(f"| function | search | regret, median of {arguments.seeds} seeds | quartiles | trials | seconds |\n"
+          "|---|---|---|---|---|---|", flush=True)
     with multiprocessing.Pool(arguments.jobs) as pool:
         for name, search, value, trials, seconds in pool.imap(regret, jobs):
             group = found.setdefault((name, search), [])

@@ -14,15 +14,17 @@ threads, the same --recompute (none, or blocks whose activations are computed ag
 torch.utils.checkpoint in PyTorch); a step is forward, backward, clipping the gradient's norm and AdamW, with the loss
 read at its end. The PyTorch model is the plain one below (of a mixture of experts transformers' own, whose experts are computed one by one, eager, or
 as grouped products), in every variant of --variants (bf16 = autocast; +compile = torch.compile; AdamW is fused,
-attention is scaled_dot_product_attention); a variant that fails is listed as failed. First every variant of both sides
-runs once (screening), then the fastest of each side take turns for --rounds rounds; the table shows those two, and below
-it the screening of all. --out receives every measurement as JSON as soon as it is made. The exit code is 1 if a side has
-no figure.
+attention is scaled_dot_product_attention); a variant that fails is listed as failed, one whose warm-up (which compiles)
+takes longer than --warmup-limit as not warm, and neither has a figure. First every variant of both sides runs once
+(screening), then the fastest of each side take turns for --rounds rounds, every other round in the opposite order; the
+table shows those two, and below it the screening of all. --out receives every measurement as JSON as soon as it is made.
+The exit code is 1 if a side has no figure.
 
 Each measurement is a process of its own. Step times are taken after --warmup steps: by a clock around the step for
 PyTorch, from metrics.jsonl for Holdfast. Peak memory on a CPU is the resident high-water mark: for PyTorch of the
 measured steps alone, so that compilation is not held against it; for Holdfast of the whole process. On a GPU it is what
-nvidia-smi shows of the process, for both. MFU is Holdfast's own (metrics.jsonl); PyTorch's follows from the ratio.
+nvidia-smi shows of the process, for both after the last step, for Holdfast also until the warm-up is over. MFU is
+Holdfast's own (metrics.jsonl); PyTorch's follows from the ratio.
 """
 
 import argparse
@@ -32,6 +34,7 @@ import json
 import os
 import platform
 import random
+import shutil
 import statistics
 import subprocess
 import sys
@@ -223,12 +226,13 @@ def run_torch_child(variant, batch, length, args):
     forward = torch.compile(model) if "compile" in modes else model
 
     seconds, losses = [], []
-    deadline = time.perf_counter() + args.limit
+    deadline = time.perf_counter() + args.warmup_limit
     for step in range(args.warmup + args.steps):
         if step and time.perf_counter() > deadline:
             break
         if step == args.warmup:
             reset_peak_memory()
+            deadline = time.perf_counter() + args.limit
         start = time.perf_counter()
         at = (step * batch * (length + 1)) % (len(tokens) - batch * (length + 1))
         window = torch.from_numpy(tokens[at:at + batch * (length + 1)].astype(np.int64)).view(batch, length + 1)
@@ -241,8 +245,7 @@ def run_torch_child(variant, batch, length, args):
         optimizer.zero_grad(set_to_none=True)
         losses.append(loss.item())
         seconds.append(time.perf_counter() - start)
-    warm = len(seconds) > args.warmup
-    print(json.dumps({"seconds": seconds[args.warmup:] if warm else seconds[-1:], "warm": warm, "losses": losses,
+    print(json.dumps({"seconds": seconds[args.warmup:], "warm": len(seconds) > args.warmup, "losses": losses,
                       "peak_mib": peak_memory_mib() if args.device == "cpu" else gpu_memory_mib(os.getpid()),
                       "version": torch.__version__}))
 
@@ -250,8 +253,8 @@ def run_torch_child(variant, batch, length, args):
 def measure_torch(variant, batch, length, args):
     command = [sys.executable, os.path.abspath(__file__), "--child", variant, "--shapes", f"{batch}x{length}",
                "--threads", str(args.threads), "--steps", str(args.steps), "--warmup", str(args.warmup),
-               "--tokens", args.tokens, "--limit", str(args.limit), "--model", args.model, "--device", args.device,
-               "--recompute", args.recompute]
+               "--tokens", args.tokens, "--limit", str(args.limit), "--warmup-limit", str(args.warmup_limit),
+               "--model", args.model, "--device", args.device, "--recompute", args.recompute]
     environment = dict(os.environ, OMP_NUM_THREADS=str(args.threads))
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=args.timeout)
     if done.returncode != 0:
@@ -261,8 +264,31 @@ def measure_torch(variant, batch, length, args):
 
 # --------------------------------------------------------------------------------------------- the Holdfast side
 
+def gpu_memory_of_run(process, metrics, args):
+    """The most that nvidia-smi shows, which is not asked beside measured steps."""
+    most, total = 0, args.warmup + args.steps
+    while os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
+        done = count_lines(metrics)
+        if done < args.warmup or done >= total:
+            most = max(most, gpu_memory_mib(process.pid))
+        if done >= total:
+            break
+        time.sleep(0.1)
+    return most
+
+
+def count_lines(path):
+    try:
+        with open(path) as f:
+            return sum(1 for _ in f)
+    except FileNotFoundError:
+        return 0
+
+
 def measure_holdfast(variant, batch, length, args):
     run_dir = os.path.join(args.work, "run")
+    metrics = os.path.join(run_dir, "metrics.jsonl")
+    shutil.rmtree(run_dir, ignore_errors=True)
     settings = {
         "batch.sequence_length": length, "batch.microbatch_size": batch, "batch.microbatches": 1,
         "train.steps": args.warmup + args.steps, "train.threads": args.threads, "train.compute_dtype": variant,
@@ -284,21 +310,18 @@ def measure_holdfast(variant, batch, length, args):
             "model.router_balance_loss": 0, "model.router_z_loss": 0,
         })
     config = os.path.join(args.configs, f"{shape.get('config', args.model)}.yaml")
-    command = [args.binary, "train", config, "--run-dir", run_dir, "--overwrite"]
+    command = [args.binary, "train", config, "--run-dir", run_dir]
     for key, value in settings.items():
         command += ["--set", f"{key}={value}"]
     with open(os.path.join(args.work, "holdfast.log"), "w+") as log:
         process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
-        gpu_mib = 0
-        while args.device == "cuda" and os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
-            gpu_mib = max(gpu_mib, gpu_memory_mib(process.pid))
-            time.sleep(0.5)
+        gpu_mib = gpu_memory_of_run(process, metrics, args) if args.device == "cuda" else 0
         _, status, usage = os.wait4(process.pid, 0)
         process.returncode = os.waitstatus_to_exitcode(status)
         if process.returncode != 0:
             log.seek(0)
             raise RuntimeError((log.read().strip().splitlines() or [f"exit code {process.returncode}"])[-1])
-    with open(os.path.join(run_dir, "metrics.jsonl")) as f:
+    with open(metrics) as f:
         steps = [json.loads(line) for line in f]
     version = subprocess.run([args.binary, "--version"], capture_output=True, text=True).stdout.strip()
     return {"seconds": [s["step_seconds"] for s in steps[args.warmup:]], "losses": [s["loss"] for s in steps],
@@ -338,7 +361,7 @@ def write_tokens(path, count, vocab):
 
 
 def measure(side, variant, shape, turn, args, results):
-    """One process of one side; None if it fails."""
+    """One process of one side; None if it has no figure."""
     start = time.perf_counter()
     found = {"side": side, "variant": variant, "batch": shape[0], "length": shape[1], "turn": turn}
     try:
@@ -347,7 +370,7 @@ def measure(side, variant, shape, turn, args, results):
         found["error"] = str(error)
     results.add(found)
     print(f"  {side} {variant}: {summary(found)} ({time.perf_counter() - start:.0f} s)", file=sys.stderr, flush=True)
-    return found if "error" not in found else None
+    return found if has_figure(found) else None
 
 
 def measure_shape(shape, variants, args, results):
@@ -359,11 +382,15 @@ def measure_shape(shape, variants, args, results):
         if any(found):
             best[side] = min(filter(None, found), key=median)["variant"]
     for turn in range(1, args.rounds + 1 if len(best) == 2 else 1):
-        for side, name in best.items():
-            measure(side, name, shape, turn, args, results)
+        for side in SIDES if turn % 2 else SIDES[::-1]:
+            measure(side, best[side], shape, turn, args, results)
 
 
 # ------------------------------------------------------------------------------------------------------ reporting
+
+def has_figure(measurement):
+    return "error" not in measurement and measurement.get("warm", True)
+
 
 def median(measurement):
     return statistics.median(measurement["seconds"])
@@ -377,28 +404,36 @@ def rate(tokens, seconds):
 def summary(m):
     if "error" in m:
         return f"failed: {m['error']}"
+    if not has_figure(m):
+        return f"not warm: ended after {len(m['losses'])} steps of its warm-up"
     return (f"{rate(m['batch'] * m['length'], m['seconds'])} tokens/s, peak {m['peak_mib']:,.0f} MiB, "
-            f"loss {m['losses'][0]:.3f} -> {m['losses'][-1]:.3f}, {len(m['seconds'])} steps"
-            f"{'' if m.get('warm', True) else ', NOT WARM: --limit ended it within the warm-up'}")
+            f"loss {m['losses'][0]:.3f} -> {m['losses'][-1]:.3f}, {len(m['seconds'])} steps")
 
 
 def best_of(side, measurements):
     """The fastest variant of a side by its screening, with the steps of all of its turns; None if it has no figure."""
-    good = [m for m in measurements if m["side"] == side and "error" not in m]
+    good = [m for m in measurements if m["side"] == side and has_figure(m)]
     screened = [m for m in good if m["turn"] == 0]
     if not screened:
         return None
     best = min(screened, key=median)
     turns = [m for m in good if m["turn"] > 0 and m["variant"] == best["variant"]] or [best]
-    return dict(best, seconds=[s for m in turns for s in m["seconds"]], peak_mib=max(m["peak_mib"] for m in turns))
+    return dict(best, seconds=[s for m in turns for s in m["seconds"]], peak_mib=max(m["peak_mib"] for m in turns),
+                mfu=[share for m in turns for share in m.get("mfu", [])])
 
 
-def table_row(shape, results):
-    """`results`: of each side the best, or None."""
-    ours, theirs = (results[side] for side in SIDES)
-    tokens = shape[0] * shape[1]
+def speed_cell(side, best, measurements):
+    if best:
+        return (f"{rate(best['batch'] * best['length'], best['seconds'])} ({best['variant']}, "
+                f"{len(best['seconds'])} steps)")
+    return "not warm" if any(m["side"] == side and not m.get("warm", True) for m in measurements) else "-"
+
+
+def table_row(shape, measurements):
+    best = {side: best_of(side, measurements) for side in SIDES}
+    ours, theirs = (best[side] for side in SIDES)
     cells = [f"({shape[0]}, {shape[1]})"]
-    cells += [f"{rate(tokens, r['seconds'])} ({r['variant']})" if r else "-" for r in (ours, theirs)]
+    cells += [speed_cell(side, best[side], measurements) for side in SIDES]
     cells.append(f"{median(theirs) / median(ours):.2f}" if ours and theirs else "-")
     cells += [f"{r['peak_mib']:,.0f}" if r else "-" for r in (ours, theirs)]
     mfu = statistics.median(ours["mfu"]) if ours and ours["mfu"] else None
@@ -414,8 +449,7 @@ def table(all_results):
     lines = ["| (batch, length) | Holdfast tokens/s | PyTorch tokens/s | ratio | Holdfast peak MiB | PyTorch peak MiB | "
              "Holdfast MFU | PyTorch MFU |", "|---|---|---|---|---|---|---|---|"]
     for shape in shapes:
-        of_shape = [m for m in measurements if (m["batch"], m["length"]) == shape]
-        lines.append(table_row(shape, {side: best_of(side, of_shape) for side in SIDES}))
+        lines.append(table_row(shape, [m for m in measurements if (m["batch"], m["length"]) == shape]))
     versions = {m["side"]: m["version"] for m in measurements if "version" in m}
     first, turns = all_results[0], max((m["turn"] for m in measurements), default=0)
     lines += ["", f"{first['model']}, {first['machine']}, recomputation: {first['recompute']}, matrix products "
@@ -423,7 +457,8 @@ def table(all_results):
               f"{', '.join(f'{side} {version}' for side, version in versions.items())}, {first['date']}, load average "
               f"{max(r['load'] for r in all_results):.1f} before the start. tokens/s: median [min-max] over "
               + (f"the steps of {turns} rounds in turn" if turns else "the steps of the screening alone")
-              + "; in brackets the fastest variant of each side.", "", "Screening of all variants:", ""]
+              + "; in brackets the fastest variant of each side and the number of steps.", "",
+              "Screening of all variants:", ""]
     lines += [f"- ({m['batch']}, {m['length']}) {m['side']} {m['variant']}: {summary(m)}" for m in measurements
               if m["turn"] == 0]
     return "\n".join(lines) + "\n"
@@ -476,7 +511,9 @@ def parse_arguments():
     parser.add_argument("--binary", help="default: that of build/release, or build/cuda")
     parser.add_argument("--configs", default=os.path.join(ROOT, "configs"))
     parser.add_argument("--limit", type=float, default=180,
-                        help="seconds after which a slow PyTorch variant is not given another step")
+                        help="seconds after its warm-up after which a slow PyTorch variant is not given another step")
+    parser.add_argument("--warmup-limit", type=float, default=600,
+                        help="seconds of warm-up after which a PyTorch variant is given up")
     parser.add_argument("--timeout", type=float, default=1800, help="seconds after which a process is given up")
     parser.add_argument("--tokens", help="token file to train on; default: a synthetic one")
     parser.add_argument("--out", help="JSON file of all measurements, written as they are made")

@@ -104,16 +104,7 @@ class CudaDevice final : public Device {
   kernels::GemmChoice gemms_;
 };
 
-}  // namespace
-
-int NumCudaDevices() {
-  int count = 0;
-  return cudaGetDeviceCount(&count) == cudaSuccess ? count : 0;
-}
-
-size_t GemmLibraryVersion() { return kernels::CublasLtVersion(); }
-
-absl::StatusOr<std::unique_ptr<Device>> MakeCudaDevice(int index, const CudaDeviceOptions& options) {
+absl::StatusOr<cudaDeviceProp> PropertiesOf(int index) {
   int count = 0;
   const cudaError_t error = cudaGetDeviceCount(&count);
   if (error != cudaSuccess) {
@@ -126,21 +117,43 @@ absl::StatusOr<std::unique_ptr<Device>> MakeCudaDevice(int index, const CudaDevi
   }
   cudaDeviceProp properties{};
   RETURN_IF_ERROR(CudaStatus(cudaGetDeviceProperties(&properties, index), "cannot ask the GPU"));
+  return properties;
+}
+
+std::string NameOf(int index, const cudaDeviceProp& properties) {
+  return absl::StrFormat("cuda:%d (%s, %.0f GiB)", index, properties.name,
+                         static_cast<double>(properties.totalGlobalMem) / kGiB);
+}
+
+}  // namespace
+
+int NumCudaDevices() {
+  int count = 0;
+  return cudaGetDeviceCount(&count) == cudaSuccess ? count : 0;
+}
+
+size_t GemmLibraryVersion() { return kernels::CublasLtVersion(); }
+
+absl::StatusOr<std::string> NameOfCudaDevice(int index) {
+  ASSIGN_OR_RETURN(const cudaDeviceProp properties, PropertiesOf(index));
+  return NameOf(index, properties);
+}
+
+absl::StatusOr<std::unique_ptr<Device>> MakeCudaDevice(int index, const CudaDeviceOptions& options) {
+  ASSIGN_OR_RETURN(const cudaDeviceProp properties, PropertiesOf(index));
   RETURN_IF_ERROR(CudaStatus(cudaSetDevice(index), "cannot use the GPU"));
   if (properties.major < 8 || !kernels::HasKernelsForThisGpu()) {
     return absl::FailedPreconditionError(
         absl::StrCat("there are no kernels for ", properties.name, ", of compute capability ", properties.major, ".",
                      properties.minor, ", in this build: build with -DCMAKE_CUDA_ARCHITECTURES for it (8.0 or newer)"));
   }
-  const std::string name = absl::StrFormat("cuda:%d (%s, %.0f GiB)", index, properties.name,
-                                           static_cast<double>(properties.totalGlobalMem) / kGiB);
   kernels::GemmTable table;
   const std::string problem = options.gemm_table.empty() ? "" : table.Parse(options.gemm_table, GemmLibraryVersion());
   if (!problem.empty()) {
     return absl::InvalidArgumentError(
         absl::StrCat("train.gemm_table: ", problem, "; make it anew with `holdfast tune`"));
   }
-  return std::make_unique<CudaDevice>(index, name, properties.name, std::move(table), options.on_tuned);
+  return std::make_unique<CudaDevice>(index, NameOf(index, properties), properties.name, std::move(table), options.on_tuned);
 }
 
 }  // namespace holdfast

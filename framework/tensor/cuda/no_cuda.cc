@@ -6,9 +6,17 @@ int NumCudaDevices() { return 0; }
 
 size_t GemmLibraryVersion() { return 0; }
 
-absl::StatusOr<std::unique_ptr<Device>> MakeCudaDevice(int, const CudaDeviceOptions&) {
+namespace {
+
+absl::Status NotInThisBuild() {
   return absl::UnimplementedError(
       "train.device: cuda needs a build with CUDA (cmake --preset cuda); this one has only train.device: cpu");
 }
+
+}  // namespace
+
+absl::StatusOr<std::string> NameOfCudaDevice(int) { return NotInThisBuild(); }
+
+absl::StatusOr<std::unique_ptr<Device>> MakeCudaDevice(int, const CudaDeviceOptions&) { return NotInThisBuild(); }
 
 }  // namespace holdfast

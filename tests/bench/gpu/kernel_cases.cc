@@ -304,6 +304,26 @@ void AddExperts(std::vector<KernelCase>& cases, const ExpertsCase& c) {
   cases.push_back(WeightGradient(dense, Extra::kNone));
 }
 
+/// Of a layer of configs/moe_1b.yaml, whose microbatch has so many rows.
+void AddRouterReport(std::vector<KernelCase>& cases, int64_t rows, int64_t experts) {
+  cases.push_back({.name = "router_report/" + Times(rows, experts),
+                   .bytes = 8 * Product(rows, experts) + 4 * Product(rows, 1),
+                   .expected = std::nullopt,
+                   .prepare = [=](Operands& operands) -> Prepared {
+                     RouterReportArgs args;
+                     args.logits = operands.New(kF32, rows, experts);
+                     args.forward.scores = operands.NewVector(rows * experts);
+                     args.forward.lse = operands.NewVector(rows);
+                     args.counts = operands.Copy(std::vector<int32_t>(static_cast<size_t>(experts), 1));
+                     args.slope = operands.NewVector(experts);
+                     args.load = reinterpret_cast<int64_t*>(operands.NewVector(2 * experts));
+                     auto* const losses = reinterpret_cast<double*>(operands.NewVector(6));
+                     args.balance = losses, args.z = losses + 1, args.entropy = losses + 2;
+                     const RouterShape shape{.num_experts = experts, .chosen = 8};
+                     return {.call = [=](Ops& ops) { ops.RouterReport(args, shape); }};
+                   }});
+}
+
 // --- what memory bounds ----------------------------------------------------------------------------------------------
 
 void AddNorms(std::vector<KernelCase>& cases, NormKind kind, int64_t rows, int64_t cols) {
@@ -428,6 +448,7 @@ std::vector<KernelCase> KernelCases(int64_t shrink) {
   AddHead(cases, 128256, 2048, shrink);
   AddExperts(cases, {8, 2048 / shrink, 2048, 2048});
   AddExperts(cases, {64, 512 / shrink, 2048, 1024});
+  AddRouterReport(cases, 8 * 2048 / shrink, 64);
   AddNorms(cases, NormKind::kLayerNorm, 32 * 1024 / shrink, 768);
   AddNorms(cases, NormKind::kLayerNorm, 8 * 1024 / shrink, 1600);
   AddNorms(cases, NormKind::kRmsNorm, 8 * 1024 / shrink, 2048);

@@ -122,6 +122,7 @@ TEST(KernelCases, HaveTheFiguresOfTheirShapes) {
       {"adamw/124439808", 0.0, 3733194240.0},
       {"chunk_sum_squares/7087872", 0.0, 28351488.0},
       {"experts/forward/64x512/2048x1024", 137438953472.0, 469762048.0},
+      {"router_report/16384x64", 0.0, 8454144.0},
   };
   for (const auto& expected : by_hand) {
     SCOPED_TRACE(expected.name);

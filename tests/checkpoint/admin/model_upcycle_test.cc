@@ -14,7 +14,7 @@
 #include "checkpoint/saved_model.h"
 #include "models/families/huggingface.h"
 #include "models/runtime/loaded_model.h"
-#include "models/runtime/saved_weights.h"
+#include "models/runtime/initial_weights.h"
 #include "models/transformer.h"
 #include "tests/framework/base/temporary_directory.h"
 #include "tests/models/test_models.h"
@@ -56,7 +56,18 @@ class ModelUpcycleTest : public testing::Test {
 
   /// Of the model that was made.
   std::vector<float> Values(const ModelConfig& config, const std::string& directory) {
-    return LoadSavedWeights(directory, config, TransformerLayout(config)).value();
+    Config from;
+    from.model = config;
+    from.train.init_from = directory;
+    const ParameterLayout layout = TransformerLayout(config);
+    const ReadWeightsFn read = OpenInitialWeights(from, layout).value();
+    std::vector<float> values(static_cast<size_t>(layout.elements()));
+    for (const ParameterSpec& spec : layout.parameters()) {
+      const auto part = absl::MakeSpan(values).subspan(static_cast<size_t>(spec.offset),
+                                                       static_cast<size_t>(spec.shape.elements()));
+      EXPECT_TRUE(read(spec.offset, part).ok());
+    }
+    return values;
   }
 
   TemporaryDirectory root_;

@@ -21,6 +21,7 @@
 #include "framework/parallel/shard_map.h"
 #include "framework/parallel/sharded_state.h"
 #include "framework/parallel/transfer_plan.h"
+#include "tests/framework/base/slower.h"
 
 namespace holdfast {
 namespace {
@@ -223,6 +224,7 @@ double Fraction(int64_t cells, const Placement& p) { return static_cast<double>(
 // waits for nothing: what is served was held by who serves it.
 TEST(Placement, ALossMovesAtMostThreeNthsAndAJoinNoMore) {
   for (const int size : {3, 4, 5, 6, 7, 8, 12, 16, 24, 32, 64, 128, 200, 256, 512, 1024}) {
+    if (size > 1024 / kSlower) break;
     for (const int64_t mirrors : {1, 2}) {
       const ParallelConfig parallel{.mirrors = mirrors};
       const Placement before(OwnNodes(size), parallel);
@@ -301,7 +303,7 @@ TEST(Placement, ARingStaysARingWhenSomebodyGoesAndComesBack) {
 // Over many changes: the bound holds for each, whatever came before, and parts stay even.
 TEST(Placement, StaysEvenAndMovesLittleOverManyChanges) {
   std::mt19937 random(5);
-  for (int round = 0; round < 12; ++round) {
+  for (int round = 0; round < 12 / kSlower; ++round) {
     const ParallelConfig parallel{.mirrors = 1 + static_cast<int64_t>(random() % 2)};
     const auto start = 4 + static_cast<int>(random() % 20);
     std::vector<std::string> nodes = OwnNodes(start);

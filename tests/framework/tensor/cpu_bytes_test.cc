@@ -29,9 +29,20 @@ TEST(CpuBytes, ABlockIsUsedAgainWhenItsLastCopyIsGone) {
 }
 
 TEST(CpuBytes, BlocksOutliveWhoeverMadeThem) {
-  DeferredDevice device;
-  CpuBytes bytes = CpuBlocks::Create(device, 64)->Take(64);
-  bytes[63] = std::byte{1};
+  struct CountingDevice final : DeferredDevice {
+    void FreeCpu(void* data) override {
+      ++freed;
+      DeferredDevice::FreeCpu(data);
+    }
+    int freed = 0;
+  };
+  CountingDevice device;
+  {
+    const CpuBytes bytes = CpuBlocks::Create(device, 64)->Take(64);
+    EXPECT_EQ(device.freed, 0);
+    bytes[63] = std::byte{1};
+  }
+  EXPECT_EQ(device.freed, 1);
 }
 
 TEST(CpuBytes, OnACpuItIsOrdinaryMemory) {

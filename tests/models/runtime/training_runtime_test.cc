@@ -84,6 +84,13 @@ TEST_F(TrainingRuntimeTest, TooLittleMemoryIsToldWithItsLargestParts) {
   const absl::Status status = CheckHostMemory(estimate, 2);
   EXPECT_TRUE(absl::IsResourceExhausted(status)) << status;
   EXPECT_THAT(std::string(status.message()), HasSubstr("each worker of this run needs"));
+  const auto device = MakeDevice({});
+  ASSERT_TRUE(device.ok()) << device.status();
+  const auto model = MakeModel(ConfigOf({}), **device);
+  ASSERT_TRUE(model.ok()) << model.status();
+  const absl::Status evaluated = CheckHostMemory("my_model", (*model)->layout(), DType::kBF16, size_t{1} << 60);
+  EXPECT_TRUE(absl::IsResourceExhausted(evaluated)) << evaluated;
+  EXPECT_THAT(std::string(evaluated.message()), HasSubstr("my_model needs "));
 }
 
 // A tied embedding larger than all blocks: beside the sum, what a pass has open is no more than one gradient of the

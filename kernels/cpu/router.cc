@@ -20,7 +20,7 @@ namespace holdfast::kernels {
 namespace HWY_NAMESPACE {
 
 constexpr float kLowest = -std::numeric_limits<float>::infinity();
-constexpr float kSigmoidEpsilon = 1e-20f;  // of DeepSeek V3: only where all chosen scores are 0
+constexpr float kScoreEpsilon = 1e-20f;  // of DeepSeek V3: only where all chosen scores are 0
 
 HWY_INLINE float MaxOfRow(const float* x, int64_t n) {
   float largest = kLowest;
@@ -110,11 +110,12 @@ HWY_INLINE void ChooseExperts(int32_t* experts, const float* scores, const Route
   std::sort(experts, experts + shape.chosen);
 }
 
-/// Sum of the scores of the chosen experts, as weights are divided by it.
+/// Sum of the scores of the chosen experts, as weights are divided by it: never 0.
 HWY_INLINE float ChosenSum(const float* scores, const int32_t* experts, const RouterShape& shape) {
   float sum = 0;
   for (int64_t j = 0; j < shape.chosen; ++j) sum += scores[experts[j]];
-  return shape.score == RouterScore::kSigmoid ? sum + kSigmoidEpsilon : sum;
+  if (shape.score == RouterScore::kSigmoid) return sum + kScoreEpsilon;
+  return sum == 0 ? kScoreEpsilon : sum;  // a bias chooses experts whose softmax is 0, too
 }
 
 HWY_INLINE void RouteRow(const RouterOut& out, const float* logits, int64_t r, const RouterShape& shape) {
@@ -181,6 +182,7 @@ HWY_INLINE void RouterBackwardRow(const RouterBackwardArgs& args, int64_t r, con
   if (args.slope != nullptr) {
     float sum = 0, weighted = 0;
     for (int64_t i = 0; i < n; ++i) sum += scores[i];
+    if (sum == 0) sum = 1;  // the row has no part in the balance loss
     for (int64_t i = 0; i < n; ++i) weighted += args.slope[i] * (scores[i] / sum);
     for (int64_t i = 0; i < n; ++i) d[i] += (args.slope[i] - weighted) / sum;
   }

@@ -34,7 +34,8 @@ RowSums SumsOfRow(const RouterReportArgs& args, const double* loads, int64_t r, 
     loaded += load * score;
     logit += probability * logits[e];
   }
-  return {.balance = shape.score == RouterScore::kSoftmax ? loaded : loaded / all, .entropy = lse - logit};
+  const bool divides = shape.score == RouterScore::kSigmoid && all != 0;
+  return {.balance = divides ? loaded / all : loaded, .entropy = lse - logit};
 }
 
 }  // namespace

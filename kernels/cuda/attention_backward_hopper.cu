@@ -117,7 +117,7 @@ __global__ void __launch_bounds__(kThreads, 1)
     uint32_t kept[kN / 2][4], gradients[kN / 2][4];
     PackGradients<kDrops, kN>(kept, gradients, probabilities, dp, delta, s, s.first_element(b * s.heads + this_h),
                               lane_key, query0 + lane_query);
-    WarpgroupArrive();
+    WarpgroupArrive(d_values[0], d_keys[0], kept, gradients);
     BeginAdd<kDim, P::kQueries>(d_values[0], kept, d_o);
     BeginAdd<kDim, P::kQueries>(d_keys[0], gradients, q);
     WarpgroupWait(d_values[0], kept);
@@ -211,7 +211,7 @@ __global__ void __launch_bounds__(kThreads, QueriesPlan<kDim, kDrops>::kBlocks)
 #pragma unroll
       for (int i = 0; i < 4; ++i) gradients[k][i] = packed[0][i];
     }
-    WarpgroupArrive();
+    WarpgroupArrive(sums[0], gradients);
     BeginAdd<kDim, P::kKeys>(sums[0], gradients, stage);
     WarpgroupWait(sums[0], gradients);
   }

@@ -77,7 +77,7 @@ __global__ void __launch_bounds__(kThreads, Plan<kDim>::kBlocks)
     const Place stage = P::kStages + tile % 2 * P::kStageBytes;
 
     Fragments<1, kN> scores;
-    WarpgroupArrive();
+    WarpgroupArrive(q);
     BeginTransposed<kDim, kN>(scores[0], q, stage);
     WarpgroupWait(scores[0], q);
     if (key0 + kKeys > s.end_key(warp_query) || key0 < s.first_key(warp_query + kWarpRows - 1)) {
@@ -94,7 +94,7 @@ __global__ void __launch_bounds__(kThreads, Plan<kDim>::kBlocks)
 #pragma unroll
       for (int i = 0; i < 4; ++i) probabilities[k][i] = packed[0][i];
     }
-    WarpgroupArrive();
+    WarpgroupArrive(sums[0], probabilities);
     BeginAdd<kDim, kKeys>(sums[0], probabilities, stage + P::kKeyBytes);
     WarpgroupWait(sums[0], probabilities);
   }

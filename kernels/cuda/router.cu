@@ -13,7 +13,7 @@
 namespace holdfast::kernels {
 namespace {
 
-constexpr float kSigmoidEpsilon = 1e-20f;  // of DeepSeek V3: only where all chosen scores are 0
+constexpr float kScoreEpsilon = 1e-20f;  // of DeepSeek V3: only where all chosen scores are 0
 constexpr int kMaxWarps = 8;
 constexpr int kSharedWords = 12 << 10;  // 48 KiB: of any GPU without asking
 constexpr int kChosenPerLane = static_cast<int>(kMaxExpertsPerRow) / kWarpSize;
@@ -140,11 +140,12 @@ __device__ __forceinline__ void ChooseExperts(int32_t* experts, uint32_t* ranks,
   }
 }
 
-/// Sum of the scores of the chosen experts, as weights are divided by it.
+/// Sum of the scores of the chosen experts, as weights are divided by it: never 0.
 __device__ __forceinline__ float ChosenSum(const float* scores, const int32_t* experts, const Router& router) {
   float sum = 0;
   for (int j = 0; j < router.chosen; ++j) sum += scores[experts[j]];
-  return router.is_softmax ? sum : sum + kSigmoidEpsilon;
+  if (!router.is_softmax) return sum + kScoreEpsilon;
+  return sum == 0 ? kScoreEpsilon : sum;  // a bias chooses experts whose softmax is 0, too
 }
 
 // Shared memory of a warp: the ranks of experts and of groups.
@@ -219,6 +220,7 @@ __global__ void RouterBackwardKernel(BackwardArgs args, Router router) {
   float sum = 1, weighted = 0;
   if (args.slope != nullptr) {
     sum = SumOver(n, [&](int i) { return scores[i]; });
+    if (sum == 0) sum = 1;  // the row has no part in the balance loss
     weighted = SumOver(n, [&](int i) { return slope(i) * (scores[i] / sum); });
   }
   ForLane(n, [&](int i) {

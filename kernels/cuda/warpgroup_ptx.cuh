@@ -8,7 +8,7 @@
 // 64 columns of bf16: rows of 128 bytes, whose 16-byte chunks are permuted by the row's number (Tile<64>), from a
 // multiple of 1024 bytes on.
 //
-//   WarpgroupArrive();
+//   WarpgroupArrive(c, a);
 //   for (int k = 0; k < ...; ++k) WarpgroupMultiply<kBRows>(c, a[k], b + ..., k > 0);
 //   WarpgroupWait(c, a);    // until then nobody may touch c, a or what b describes
 
@@ -38,8 +38,25 @@ __device__ __forceinline__ uint64_t Further(uint64_t descriptor, uint32_t bytes)
 /// What this thread wrote to shared memory is seen by products that begin after a barrier.
 __device__ __forceinline__ void ShowToWarpgroups() { asm volatile("fence.proxy.async.shared::cta;\n" ::: "memory"); }
 
-/// Before the first product of a sum that other instructions have written to.
-__device__ __forceinline__ void WarpgroupArrive() { asm volatile("wgmma.fence.sync.aligned;\n" ::: "memory"); }
+/// The compiler computes x before here, and not where it is first used.
+__device__ __forceinline__ void Settle(float& x) { asm volatile("" : "+f"(x)::"memory"); }
+__device__ __forceinline__ void Settle(uint32_t& x) { asm volatile("" : "+r"(x)::"memory"); }
+template <typename T, int n>
+__device__ __forceinline__ void Settle(T (&x)[n][4]) {
+#pragma unroll
+  for (int j = 0; j < n; ++j) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) Settle(x[j][i]);
+  }
+}
+
+/// Before the first product of sums and operands that other instructions have written to: `registers` are those. Else
+/// the compiler may write them between fence and product, and ptxas adds a fence there (its message C7519).
+template <typename... Registers>
+__device__ __forceinline__ void WarpgroupArrive(Registers&... registers) {
+  (Settle(registers), ...);
+  asm volatile("wgmma.fence.sync.aligned;\n" ::: "memory");
+}
 
 #define HOLDFAST_COLUMNS(j) "+f"(c[j][0]), "+f"(c[j][1]), "+f"(c[j][2]), "+f"(c[j][3])
 #define HOLDFAST_32_COLUMNS(j) \

@@ -8,9 +8,11 @@
 # 4  PyTorch's speed, bf16 and compiled, in one shape of each model, beside that of part 3
 # 5  whole runs: 300 steps twice, several workers on the one GPU, kills, resuming
 # 6  memcheck, synccheck and racecheck over a selection of the kernels' tests
-# 7  NCCL in a world of one
+# 7  NCCL as far as one GPU goes: communicators of one rank, which sends to itself. Nothing is shown of data between
+#    GPUs, of ranks that wait for each other, nor of a run by NCCL: a worker that is alone connects to nobody.
 # DIR (default check_gpu_results) gets a folder for each part: summary.txt, and NAME.log and files of each check. What
-# fails, or is not done in time, does not keep the rest from being run; the exit code is then 1.
+# fails, or is not done in time, does not keep the rest from being run; the exit code is then 1. Where a profiler or
+# sanitizer does not work on the machine, what it was to check is NOT RUN, which fails nothing.
 # --device=cpu takes the same calls on a CPU, in small sizes, to try them. --seconds: of a part, default 470.
 set -uo pipefail
 
@@ -45,10 +47,11 @@ else
   export HOLDFAST_TEST_DEVICE=cpu
   gpt2=tiny_gpt2 gpt2_shape=4x64 tuned=(tiny_gpt2:4x64) shapes=(tiny_gpt2:4x64 tiny_llama:2x64) compared=(tiny_gpt2:4x64)
 fi
-# A row of a product may depend on a GPU on how many there are: cuBLASLt's algorithm follows the sizes. The other is run
-# by itself.
-broken='GemmTuning.ATableOfBrokenAlgorithmsIsAnError'
-left_out=GemmTest.ARowDoesNotDependOnTheNumberOfRows:$broken
+# What a GPU does not promise of a product (gemm.h): cuBLASLt's algorithm follows sizes, strides and alignment.
+left_out=GemmTest.ARowDoesNotDependOnTheNumberOfRows:GemmTest.AlignedWeightGradientsHaveTheBitsOfOthers
+left_out+=:GemmTest.BitsDoNotDependOnHowFarRowsAreApart
+broken='GemmTuning.ATableOfBrokenAlgorithmsIsAnError' # is run by itself
+tried='Axpby.*'                                       # one short test, to see whether a tool works
 # What is wide, unaligned or shared between the threads of a block; products are cuBLASLt's own.
 checked='Both/Shapes.*:Vectors.*:AttentionTest.MatchesTheDefinitionInWholeChunks:CachedAttention.Matches*:ExpertRowsTest.*'
 checked+=':Router.ChoosesAndWeighs*:RouterReport.*:NormForward.*:NormBackward.*:ColumnSum.*:Clip.*:Jitter.Equals*'
@@ -80,6 +83,24 @@ check() {
   return "$status"
 }
 
+# works NAME SIGN TOOL ARGUMENT...: whether TOOL runs a short test and SIGN is in what it says; else NAME is NOT RUN.
+works() {
+  local name=$1 sign=$2 status=0 log=$folder/$1.trial.log limit=$((deadline - SECONDS))
+  shift 2
+  ((limit <= 60)) || limit=60
+  if ! command -v "$1" >/dev/null; then
+    note "$name: NOT RUN, there is no $1 here" && not_run=1
+    return 1
+  fi
+  ((limit > 0)) || return 0 # check says that the time is over
+  timeout --kill-after=10 "$limit" "$@" "$here/tests/test_kernels_gpu" --gtest_filter="$tried" >"$log" 2>&1 </dev/null ||
+    status=$?
+  ((status != 0)) || ! grep -q "$sign" "$log" || return 0
+  note "$name: NOT RUN, $1 does not work here, exit code $status: $(grep -i -m 1 error "$log" || tail -n 1 "$log")"
+  not_run=1
+  return 1
+}
+
 # settings MODEL BATCHxLENGTH STEPS: the lines of --set of a run on the bundle's text, in $set.
 settings() {
   local batch=${2%x*} length=${2#*x}
@@ -93,13 +114,11 @@ settings() {
   done
 }
 
-# train LIMIT NAME MODEL BATCHxLENGTH STEPS [SETTING...]
+# train LIMIT NAME MODEL BATCHxLENGTH STEPS
 train() {
-  local limit=$1 name=$2 model=$3 more=() ended
+  local limit=$1 name=$2 model=$3 ended
   settings "$3" "$4" "$5"
-  for setting in "${@:6}"; do more+=(--set "$setting"); done
-  check "$limit" "$name" "$here/holdfast" train "$here/configs/$model.yaml" --run-dir "$work/$name" --overwrite "${set[@]}" \
-    "${more[@]}"
+  check "$limit" "$name" "$here/holdfast" train "$here/configs/$model.yaml" --run-dir "$work/$name" --overwrite "${set[@]}"
   ended=$?
   cp "$work/$name/metrics.jsonl" "$folder/$name.metrics.jsonl" 2>/dev/null
   return "$ended"
@@ -131,7 +150,7 @@ machine() {
 part_1() {
   machine
   check 60 adamw_bits "$here/tests/test_kernels_cuda"
-  kernels 200 kernels "-$left_out"
+  kernels 200 kernels "-$left_out:$broken"
   runs 90 losses LossesAreThoseOfTheCpu
   train 60 ten_steps "$gpt2" "$gpt2_shape" 10
   kernels 30 broken_algorithms "$broken"
@@ -164,21 +183,21 @@ part_3() {
     [[ ! -s $results/2/${shape%:*}.gemm ]] || table=(--gemm-table "$results/2/${shape%:*}.gemm")
     speed 75 "holdfast_$(name_of "$shape")" "$shape" --only holdfast "${table[@]}"
   done
-  if ! command -v ncu >/dev/null; then
-    note "profile: NOT RUN, there is no ncu here"
-    return
-  fi
+  works profile 'Speed Of Light' ncu --launch-count 1 --section SpeedOfLight || return
   settings "$gpt2" "$gpt2_shape" 2
-  check 90 profile ncu --target-processes all --clock-control none --kernel-name 'regex:(Forward|Queries|Keys)Kernel' \
-    --launch-count 16 --section SpeedOfLight --section MemoryWorkloadAnalysis --section Occupancy --section WarpStateStats \
-    "$here/holdfast" train "$here/configs/$gpt2.yaml" --run-dir "$work/profile" --overwrite "${set[@]}"
+  # Attention's kernels, of two layers in two steps.
+  check 90 profile ncu --target-processes all --clock-control none \
+    --kernel-name 'regex:^(Hopper)?(Forward|Queries|Keys)Kernel$' --launch-count 12 \
+    --section SpeedOfLight --section MemoryWorkloadAnalysis --section Occupancy --section WarpStateStats \
+    "$here/holdfast" train "$here/configs/$gpt2.yaml" --run-dir "$work/profile" --overwrite "${set[@]}" \
+    --set model.num_layers=2
 }
 
 part_4() {
   local shape name
   for shape in "${compared[@]}"; do
     name=$(name_of "$shape")
-    speed 300 "pytorch_$name" "$shape" --only pytorch --variants bf16+compile || continue
+    speed 300 "pytorch_$name" "$shape" --only pytorch --variants bf16+compile --warmup-limit 200 || continue
     [[ -s $results/3/holdfast_$name.json ]] || continue
     check 30 "table_$name" python3 "$here/tests/train_vs_pytorch.py" --table "$results/3/holdfast_$name.json" \
       "$folder/pytorch_$name.json"
@@ -194,29 +213,25 @@ part_5() {
 
 part_6() {
   local tool
+  [[ $device == cpu ]] || works sanitizers 'ERROR SUMMARY' compute-sanitizer --tool memcheck || return
   export HOLDFAST_TEST_MEMORY=exact
   for tool in memcheck synccheck racecheck; do
     if [[ $device == cpu ]]; then # which the tools do not know
       kernels 150 "$tool" "$checked"
-    elif command -v compute-sanitizer >/dev/null; then
-      kernels 150 "$tool" "$checked" compute-sanitizer --tool "$tool" --error-exitcode 1
     else
-      note "$tool: NOT RUN, there is no compute-sanitizer here" && failed=1
+      kernels 150 "$tool" "$checked" compute-sanitizer --tool "$tool" --error-exitcode 1
     fi
   done
   unset HOLDFAST_TEST_MEMORY
 }
 
 part_7() {
-  local transport=nccl
-  [[ $device == cuda ]] || transport=gloo
   check 150 nccl "$here/tests/test_framework_comm_cuda"
-  train 150 nccl_run "$gpt2" "$gpt2_shape" 10 "parallel.transport=$transport"
 }
 
 any_failed=0
 for part in "${parts[@]}"; do
-  folder=$results/$part failed=0 deadline=$((SECONDS + part_seconds))
+  folder=$results/$part failed=0 not_run=0 deadline=$((SECONDS + part_seconds))
   rm -rf "$folder"
   mkdir -p "$folder" || die "cannot make $folder"
   echo "== part $part"
@@ -229,7 +244,10 @@ for part in "${parts[@]}"; do
     6) part_6 ;;
     7) part_7 ;;
   esac
-  note "part $part: $( ((failed == 0)) && echo ok || echo FAILED)"
+  ended=ok
+  ((not_run == 0)) || ended='ok, but for what was NOT RUN'
+  ((failed == 0)) || ended=FAILED
+  note "part $part: $ended"
   ((failed == 0)) || any_failed=1
 done
 echo "== summary"

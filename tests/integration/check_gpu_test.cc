@@ -58,8 +58,9 @@ class CheckGpu : public ::testing::Test {
 
   CommandResult Run(const std::string& arguments, const std::string& failing = "", const std::string& hanging = "") {
     WriteAll(root_ / "run.sh",
-             absl::StrCat("export CALLS='", (root_ / "calls").string(), "' FAILING='", failing, "' HANGING='", hanging,
-                          "'\n'", (root_ / "bundle/tests/check_gpu.sh").string(), "' --device=cpu --results='",
+             absl::StrCat("export PATH='", (root_ / "tools").string(), "':\"$PATH\" CALLS='",
+                          (root_ / "calls").string(), "' FAILING='", failing, "' HANGING='", hanging, "'\n'",
+                          (root_ / "bundle/tests/check_gpu.sh").string(), "' --device=cpu --results='",
                           (root_ / "results").string(), "' ", arguments));
     return Command({(root_ / "run.sh").string()}, "/bin/bash").Wait();
   }
@@ -76,7 +77,7 @@ TEST_F(CheckGpu, ADryRunMakesTheCallsOfEveryPart) {
   for (const char* call : {
            "holdfast --version",
            "test_kernels_cuda ",
-           "test_kernels_gpu --gtest_filter=-GemmTest.ARowDoesNotDependOnTheNumberOfRows:GemmTuning.AT",
+           "test_kernels_gpu --gtest_filter=-GemmTest.ARowDoesNotDependOnTheNumberOfRows:GemmTest.Aligned",
            "test_kernels_gpu --gtest_filter=GemmTuning.ATableOfBrokenAlgorithmsIsAnError\n",
            "test_cuda --gtest_filter=CudaRun.LossesAreThoseOfTheCpu\n",
            "--set train.steps=10",
@@ -93,7 +94,6 @@ TEST_F(CheckGpu, ADryRunMakesTheCallsOfEveryPart) {
            "CudaRun.ARunThatWasKilledGoesOnFromItsCheckpointInAnotherWorld\n",
            "--gtest_filter=Both/Shapes.*",
            "test_framework_comm_cuda ",
-           "--set parallel.transport=gloo",
        }) {
     EXPECT_THAT(calls, HasSubstr(call));
   }
@@ -121,10 +121,22 @@ TEST_F(CheckGpu, WhatFailsIsToldAndTheRestIsRun) {
 }
 
 TEST_F(CheckGpu, WhatHangsIsEndedWithItsPart) {
-  const CommandResult result = Run("--seconds=3 7", "", "test_framework_comm_cuda");
+  const CommandResult result = Run("--seconds=3 5", "", "test_cuda");
   EXPECT_EQ(result.exit_code, 1) << result.output;
-  EXPECT_THAT(Summary(7), AllOf(HasSubstr("nccl: FAILED, not done after "), HasSubstr("\nnccl_run: NOT RUN"),
-                                HasSubstr("\npart 7: FAILED\n")));
+  EXPECT_THAT(Summary(5), AllOf(HasSubstr("steps_twice: FAILED, not done after "), HasSubstr("\nworlds: NOT RUN"),
+                                HasSubstr("\npart 5: FAILED\n")));
+}
+
+TEST_F(CheckGpu, AProfilerThatDoesNotWorkFailsNothing) {
+  for (const int exit_code : {0, 1}) {
+    WriteAll(root_ / "tools/ncu", absl::StrCat("#!/bin/bash\necho '==ERROR== no counters'\nexit ", exit_code, "\n"));
+    fs::permissions(root_ / "tools/ncu", fs::perms::owner_all);
+    const CommandResult result = Run("3");
+    EXPECT_EQ(result.exit_code, 0) << result.output;
+    EXPECT_THAT(Summary(3), AllOf(HasSubstr(absl::StrCat("profile: NOT RUN, ncu does not work here, exit code ",
+                                                         exit_code, ": ==ERROR== no counters\n")),
+                                  HasSubstr("part 3: ok, but for what was NOT RUN\n")));
+  }
 }
 
 TEST_F(CheckGpu, UnknownPartsAreRefused) {

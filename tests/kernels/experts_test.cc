@@ -280,6 +280,35 @@ TEST(Router, GradientIsThatOfTheReference) {
   }
 }
 
+// A bias chooses experts whose softmax underflowed, and all of a row's sigmoids do: nothing is divided by 0.
+TEST(Router, ScoresOfZeroGiveFiniteWeightsAndGradients) {
+  TestOps ops(2);
+  constexpr float kLow = -300;
+  const std::vector<float> bias{-2, 0, 0, 0}, slope{1, 2, 3, 4}, d_weights{1, -2, 3, 4};
+  for (const RouterScore score : {RouterScore::kSoftmax, RouterScore::kSigmoid}) {
+    const RouterShape shape{.num_experts = 4, .chosen = 2, .score = score, .bias = bias.data()};
+    TestMatrix logits(DType::kF32, 2, 4), d_logits(DType::kF32, 2, 4);
+    logits.Set(std::vector<float>{score == RouterScore::kSoftmax ? 0 : kLow, kLow, kLow, kLow, 1, 0, -1, 2});
+    Routed routed(2, shape);
+    ops->RouterForward(routed.out(), logits.view(), shape);
+    EXPECT_EQ(routed.weights[0], 0);
+    EXPECT_EQ(routed.weights[1], 0);
+    EXPECT_NEAR(routed.weights[2] + routed.weights[3], 1, 1e-6);
+    for (const bool auxiliary : {false, true}) {
+      ops->RouterBackward({.d_logits = d_logits.view(),
+                           .logits = logits.view(),
+                           .forward = routed.out(),
+                           .d_weights = d_weights.data(),
+                           .slope = auxiliary ? slope.data() : nullptr,
+                           .z_scale = auxiliary ? 0.3f : 0},
+                          shape);
+      for (const float x : d_logits.Values()) EXPECT_TRUE(std::isfinite(x)) << x;
+      for (int64_t e = 0; e < 4 && !auxiliary; ++e) EXPECT_EQ(d_logits.Get(0, e), 0);
+      EXPECT_NE(d_logits.Get(1, 3), 0);
+    }
+  }
+}
+
 /// Rows whose choices are given.
 class ExpertRowsTest : public testing::Test {
  protected:

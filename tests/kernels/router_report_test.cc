@@ -144,6 +144,67 @@ TEST(RouterReport, PooledLossesGoByTheMeanOfAllLayers) {
   }
 }
 
+// More rows than any kernel sums up at once: each has its part.
+TEST(RouterReport, ManyRowsAreAllCounted) {
+  constexpr int64_t kMany = 8237;
+  TestOps ops(2);
+  const RouterShape shape{.num_experts = 2, .chosen = 1};
+  TestMatrix logits(DType::kF32, kMany, 2);
+  std::vector<float> scores, lse, weights(kMany);
+  double expected_balance = 0, expected_z = 0, expected_entropy = 0;
+  for (int64_t r = 0; r < kMany; ++r) {
+    const float p = static_cast<float>(r) / kMany, z = static_cast<float>(r % 90);
+    scores.push_back(p);
+    scores.push_back(1 - p);
+    lse.push_back(z);
+    logits.Set(r, 0, 1);
+    logits.Set(r, 1, 0);
+    expected_balance += 2 * (3 * static_cast<double>(p) + 5 * (1 - static_cast<double>(p))) / (kMany * kMany);
+    expected_z += static_cast<double>(z * z) / kMany;
+    expected_entropy += static_cast<double>(z - p) / kMany;
+  }
+  std::vector<int32_t> experts(kMany), counts{3, 5};
+  std::vector<int64_t> load(2);
+  std::vector<double> balance{NAN}, z{NAN}, entropy{NAN};
+  ops->RouterReport({.logits = logits.view(),
+                     .forward = {scores.data(), experts.data(), weights.data(), lse.data()},
+                     .counts = counts.data(),
+                     .load = load.data(),
+                     .balance = balance.data(),
+                     .z = z.data(),
+                     .entropy = entropy.data()},
+                    shape);
+  EXPECT_NEAR(balance[0], expected_balance, 1e-6 * expected_balance);
+  EXPECT_NEAR(z[0], expected_z, 1e-9 * expected_z);
+  EXPECT_NEAR(entropy[0], expected_entropy, 1e-6 * expected_entropy);
+}
+
+// A row whose sigmoids have all underflowed has no part in the balance loss.
+TEST(RouterReport, ARowOfScoresOfZeroHasNoPart) {
+  Rng rng(NewSeed());
+  Case c(rng, RouterScore::kSigmoid);
+  const auto balance = [&] {
+    std::vector<int64_t> load(kExperts);
+    c.ops->RouterReport({.logits = c.logits.view(),
+                         .forward = c.out(),
+                         .counts = c.counts.data(),
+                         .load = load.data(),
+                         .balance = c.told.balance.data(),
+                         .z = c.told.z.data(),
+                         .entropy = c.told.entropy.data()},
+                        c.shape);
+    return c.told.balance[0];
+  };
+  const double before = balance();
+  double part = 0, sum = 0;
+  for (size_t e = 0; e < kExperts; ++e) {
+    const double score = std::exchange(c.scores[e], 0.0f);
+    part += kExperts * score * c.counts[e] / (kRows * kRows);
+    sum += score;
+  }
+  EXPECT_NEAR(balance(), before - part / sum, 1e-9);
+}
+
 TEST(RouterReport, TheSlopeAloneNeedsNothingElse) {
   Rng rng(NewSeed());
   Case c(rng, RouterScore::kSoftmax);

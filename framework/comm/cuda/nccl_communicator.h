@@ -41,6 +41,8 @@ struct NcclOptions {
   /// The GPU may go on reading and writing the memory of a call that failed, and `why`: the process has to end. May be
   /// null; the call then returns Internal.
   std::function<void(const std::string& why)> on_stuck = nullptr;
+  /// For tests: what a rank gives itself goes through NCCL, too, so that a world of one uses it.
+  bool sends_to_self = false;
 };
 
 /// As ConnectGloo: communicator i for the ranks of groups[i], null where this rank is not in it.

@@ -25,9 +25,9 @@ NcclMember::~NcclMember() {
 absl::Status NcclMember::AllGatherV(ConstBytes input, RankSlices<Bytes> output, Deadline deadline) {
   RETURN_IF_ERROR(CheckGather(input, output, rank_, size_));
   const auto post = [&]() -> absl::Status {
-    RETURN_IF_ERROR(PostCopy(output[rank_], input));
+    if (!Sends(rank_)) RETURN_IF_ERROR(PostCopy(output[rank_], input));
     for (int r = 0; r < size_; ++r) {
-      if (r == rank_) continue;
+      if (!Sends(r)) continue;
       RETURN_IF_ERROR(PostSend(r, input));
       RETURN_IF_ERROR(PostReceive(r, output[r]));
     }
@@ -39,9 +39,9 @@ absl::Status NcclMember::AllGatherV(ConstBytes input, RankSlices<Bytes> output, 
 absl::Status NcclMember::AllToAllV(RankSlices<ConstBytes> input, RankSlices<Bytes> output, Deadline deadline) {
   RETURN_IF_ERROR(CheckExchange(input, output, rank_, size_));
   const auto post = [&]() -> absl::Status {
-    RETURN_IF_ERROR(PostCopy(output[rank_], input[rank_]));
+    if (!Sends(rank_)) RETURN_IF_ERROR(PostCopy(output[rank_], input[rank_]));
     for (int r = 0; r < size_; ++r) {
-      if (r == rank_) continue;
+      if (!Sends(r)) continue;
       RETURN_IF_ERROR(PostSend(r, input[r]));
       RETURN_IF_ERROR(PostReceive(r, output[r]));
     }
@@ -66,7 +66,7 @@ absl::Status NcclMember::Broadcast(int root, Bytes data, Deadline deadline) {
 absl::Status NcclMember::Barrier(Deadline deadline) {
   const auto post = [&]() -> absl::Status {
     for (int r = 0; r < size_; ++r) {
-      if (r == rank_) continue;
+      if (!Sends(r)) continue;
       RETURN_IF_ERROR(PostSend(r, resources_->words().subspan(static_cast<size_t>(r), 1)));
       RETURN_IF_ERROR(PostReceive(r, resources_->words().subspan(static_cast<size_t>(size_ + r), 1)));
     }

@@ -40,6 +40,8 @@ class NcclMember final : public Communicator {
   absl::Status RunCollective(const char* name, const Post& post, Deadline deadline);
   absl::Status Launch(const Post& post);
   absl::Status Wait(const std::function<absl::StatusOr<bool>()>& done, const std::string& others, Deadline deadline);
+  /// Whether what is for r goes through NCCL.
+  bool Sends(int r) const { return r != rank_ || options_.sends_to_self; }
   absl::Status PostSend(int to, ConstBytes data);
   absl::Status PostReceive(int from, Bytes data);
   absl::Status PostCopy(Bytes to, ConstBytes from);

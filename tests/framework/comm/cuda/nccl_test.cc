@@ -1,6 +1,6 @@
 // NCCL: as many ranks as this machine has GPUs (NCCL refuses two on one) gather, exchange and send device memory, by
-// two communicators at the same time; connecting ends at its deadline when somebody does not come. Skipped without a
-// GPU; with one, a world of one. On emulated GPUs it runs anywhere.
+// two communicators at the same time; a rank sends to itself, all that one GPU can show of NCCL; connecting ends at its
+// deadline when somebody does not come. Skipped without a GPU. On emulated GPUs it runs anywhere.
 
 #include <cuda_runtime.h>
 #include <gmock/gmock.h>
@@ -132,15 +132,15 @@ void UseAtOnce(Communicator& a, Communicator& b) {
   EXPECT_EQ(of_a.OnCpu().back(), a.size());
 }
 
-TEST_F(NcclTest, MovesDeviceMemoryAndEndsWhenAborted) {
-  MemoryRendezvous meeting(devices_);
-  std::vector<int> ranks(static_cast<size_t>(devices_));
+void MoveAndAbort(int size, bool sends_to_self) {
+  MemoryRendezvous meeting(size);
+  std::vector<int> ranks(static_cast<size_t>(size));
   std::iota(ranks.begin(), ranks.end(), 0);
   std::vector<std::thread> threads;
-  for (int rank = 0; rank < devices_; ++rank) {
+  for (int rank = 0; rank < size; ++rank) {
     threads.emplace_back([&, rank] {
-      auto comms =
-          ConnectNccl({.device = rank}, rank, devices_, 7, {ranks, ranks}, *meeting.Member(rank), {}, In(300'000));
+      auto comms = ConnectNccl({.device = rank, .sends_to_self = sends_to_self}, rank, size, 7, {ranks, ranks},
+                               *meeting.Member(rank), {}, In(300'000));
       ASSERT_TRUE(comms.ok()) << comms.status();
       for (const auto& comm : *comms) UseOnce(*comm);
       UseAtOnce(*(*comms)[0], *(*comms)[1]);
@@ -151,6 +151,10 @@ TEST_F(NcclTest, MovesDeviceMemoryAndEndsWhenAborted) {
   }
   for (std::thread& thread : threads) thread.join();
 }
+
+TEST_F(NcclTest, MovesDeviceMemoryAndEndsWhenAborted) { MoveAndAbort(devices_, false); }
+
+TEST_F(NcclTest, ARankSendsToItself) { MoveAndAbort(1, true); }
 
 TEST_F(NcclTest, ConnectingEndsAtItsDeadlineOrWhenAbandoned) {
   class Alone final : public Rendezvous {

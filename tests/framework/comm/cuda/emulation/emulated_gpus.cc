@@ -25,6 +25,7 @@
 namespace {
 
 std::atomic<bool> kernels_are_stubborn{false};
+std::atomic<int> nccl_sends{0};
 
 // Whoever waits looks again every millisecond: aborts and stubbornness are flags that wake nobody.
 template <typename Condition>
@@ -192,6 +193,7 @@ void Free(ncclComm_t comm) {
 namespace holdfast {
 
 void MakeKernelsStubborn(bool stubborn) { kernels_are_stubborn = stubborn; }
+int NcclSends() { return nccl_sends; }
 
 }  // namespace holdfast
 
@@ -323,6 +325,7 @@ ncclResult_t ncclGroupEnd() {
   return group.comm->GoOn([g = std::move(group)] { return g.comm->Launch(g.operations, g.stream); });
 }
 ncclResult_t ncclSend(const void* data, size_t count, ncclDataType_t, int to, ncclComm_t comm, cudaStream_t stream) {
+  ++nccl_sends;
   group.comm = comm;
   group.stream = stream;
   group.operations.push_back({true, to, const_cast<void*>(data), count});

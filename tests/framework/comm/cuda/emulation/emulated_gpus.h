@@ -15,4 +15,7 @@ constexpr int kEmulatedBlocks = 32;  // of each; a communicator without maxCTAs 
 /// From now on kernels do not see that they are to be aborted, or see it again.
 void MakeKernelsStubborn(bool stubborn);
 
+/// How often ncclSend was called.
+int NcclSends();
+
 }  // namespace holdfast

@@ -108,6 +108,24 @@ TEST(NcclEmulationTest, TwoRanksOnOneGpuAreRefusedForGood) {
   for (std::thread& thread : threads) thread.join();
 }
 
+// What nccl_test.cc shows on one GPU is shown of NCCL only with sends_to_self.
+TEST(NcclEmulationTest, AWorldOfOneSendsOnlyWhereItIsToSendToItself) {
+  for (const bool sends_to_self : {false, true}) {
+    MemoryRendezvous meeting(1);
+    const int before = NcclSends();
+    const auto members = ConnectNccl({.sends_to_self = sends_to_self}, 0, 1, 7, {{0}}, *meeting.Member(0), {}, Later());
+    ASSERT_TRUE(members.ok()) << members.status();
+    std::vector<std::byte> in(9, std::byte{3}), out(9);
+    const std::vector<int64_t> counts{9}, starts{0};
+    EXPECT_TRUE((*members)[0]->AllGatherV(in, {Bytes(out), counts, starts}, Later()).ok());
+    EXPECT_EQ(out, in);
+    std::fill(out.begin(), out.end(), std::byte{});
+    EXPECT_TRUE((*members)[0]->AllToAllV({in, counts, starts}, {Bytes(out), counts, starts}, Later()).ok());
+    EXPECT_EQ(out, in);
+    EXPECT_EQ(NcclSends() - before, sends_to_self ? 3 : 0);  // one to connect
+  }
+}
+
 TEST(NcclEmulationTest, AGpuThatIsTooSmallIsRefused) {
   MemoryRendezvous meeting(1);
   const absl::Status status = ConnectNccl({}, 0, 1, 7, {{0}, {0}, {0}}, *meeting.Member(0), {}, Later()).status();

@@ -37,7 +37,8 @@ inline double Element(uint64_t descriptor, BLayout layout, uint32_t k, uint32_t 
 }
 
 inline void ShowToWarpgroups() { emulation::ShowCopies(); }
-inline void WarpgroupArrive() {}
+template <typename... Registers>
+void WarpgroupArrive(Registers&...) {}
 
 /// Begins a product whose rows of A, g and g + 8 of the warp's, `rows_of` gives when it happens.
 template <int n, typename RowsOf>

@@ -27,6 +27,12 @@ std::string MakeRoot() {
   return root;
 }
 
+/// Changes when events or metrics are written.
+uintmax_t Written(const std::string& run_directory) {
+  std::error_code error;
+  return fs::file_size(run_directory + "/events.jsonl", error) + fs::file_size(run_directory + "/metrics.jsonl", error);
+}
+
 void Must(bool ok, const std::string& what) {
   if (!ok) throw std::runtime_error(what);
 }
@@ -181,7 +187,14 @@ bool WaitFor(LoggedProcess& process, const std::function<bool()>& condition) {
 
 bool WaitUntil(LoggedProcess& process, const std::string& run_directory,
                const std::function<bool(const RunView&)>& condition) {
-  return WaitFor(process, [&] { return condition(Look(run_directory)); });
+  // A look starts a process: one when the run has written something, else every 20th time.
+  uintmax_t seen = 0;
+  return WaitFor(process, [&, polls = 0]() mutable {
+    const uintmax_t written = Written(run_directory);
+    if (written == seen && ++polls % 20 != 0 && process.Running()) return false;
+    seen = written;
+    return condition(Look(run_directory));
+  });
 }
 
 bool WaitForStep(LoggedProcess& process, const std::string& run_directory, int64_t step) {

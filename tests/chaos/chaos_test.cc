@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <map>
 #include <random>
 
 #include "tests/chaos/chaos_run.h"
@@ -37,6 +38,7 @@ struct Faults {
   LoggedProcess& process;
   std::string run;
   int mirrors;
+  std::map<std::string, size_t> killed = {};  // how often, by worker
 
   std::vector<WorkerView> Members() const {
     std::vector<WorkerView> members;
@@ -55,21 +57,25 @@ struct Faults {
     return static_cast<size_t>(
         std::count_if(events.begin(), events.end(), [&](const nlohmann::json& e) { return e["worker"] == worker; }));
   }
+  void Kill(const WorkerView& worker) {
+    kill(worker.pid, SIGKILL);
+    ++killed[worker.id];
+  }
   /// Stops one, kills another if there is one, and waits until the stopped one is taken for dead.
-  void Freeze(const WorkerView& worker, const WorkerView* killed = nullptr) const {
+  void Freeze(const WorkerView& worker, const WorkerView* other = nullptr) {
     const size_t before = Losses(worker.id);
     kill(worker.pid, SIGSTOP);
-    if (killed != nullptr) kill(killed->pid, SIGKILL);
+    if (other != nullptr) Kill(*other);
     EXPECT_TRUE(WaitFor(process, [&] { return Losses(worker.id) > before; })) << worker.id << " is not missed";
   }
 
   /// Does one thing to the run; returns what, and how many faults it was.
-  std::pair<std::string, int> Strike() const {
+  std::pair<std::string, int> Strike() {
     const std::vector<WorkerView> members = Members();
     if (members.empty()) return {"nothing", 0};
     switch (random() % (mirrors >= 2 ? 7 : 3)) {
       case 0:
-        kill(members[0].pid, SIGKILL);
+        Kill(members[0]);
         return {"kill " + members[0].id, 1};
       case 1:  // wakes up as a stranger
         Freeze(members[0]);
@@ -81,21 +87,21 @@ struct Faults {
         kill(members[0].pid, SIGCONT);
         return {"stutter " + members[0].id, 1};
       case 3:
-        kill(members[0].pid, SIGKILL);
-        kill(members[1].pid, SIGKILL);
+        Kill(members[0]);
+        Kill(members[1]);
         return {"kill " + members[0].id + " and " + members[1].id, 2};
       case 4:  // during the recovery from the first
-        kill(members[0].pid, SIGKILL);
+        Kill(members[0]);
         Sleep(Between(0, 150));
-        kill(members[1].pid, SIGKILL);
+        Kill(members[1]);
         return {"kill " + members[0].id + ", then " + members[1].id, 2};
       case 5: {  // the next step has begun, its mirrors may be missing
         const size_t recovered = Events(run, "recovered").size(), missing = Events(run, "mirrors_missing").size();
-        kill(members[0].pid, SIGKILL);
+        Kill(members[0]);
         EXPECT_TRUE(WaitFor(process, [&] {
           return Events(run, "mirrors_missing").size() > missing || Events(run, "recovered").size() > recovered;
         }));
-        kill(members[1].pid, SIGKILL);
+        Kill(members[1]);
         return {"kill " + members[0].id + ", and " + members[1].id + " while mirrors are filled", 2};
       }
       default:
@@ -123,7 +129,7 @@ void Chaos::Hurt(unsigned seed, const std::vector<std::string>& settings) {
   LoggedProcess process(train, Run() + ".log", {{"HOLDFAST_TEST_SLOWDOWN_MS", "4"}});
   ASSERT_TRUE(
       WaitUntil(process, Run(), [&](const RunView& v) { return v.world_size == workers && v.committed_step > 0; }));
-  const Faults faults{random, process, Run(), mirrors};
+  Faults faults{random, process, Run(), mirrors};
   for (int done = 0; done < kFaultsPerSeed;) {
     const auto [what, count] = faults.Strike();
     std::printf("seed %u: %s\n", seed, what.c_str());
@@ -133,6 +139,7 @@ void Chaos::Hurt(unsigned seed, const std::vector<std::string>& settings) {
   }
   process.Signal(SIGTERM);
   EXPECT_EQ(process.ExitCode(), 143);
+  for (const auto& [worker, times] : faults.killed) EXPECT_GE(faults.Losses(worker), times) << worker;
   EXPECT_TRUE(stage_->HasUndisturbedBits(Run()));
   EXPECT_TRUE(ProcessesWith(Run()).empty()) << "processes are left";
 }

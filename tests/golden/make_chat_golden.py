@@ -5,7 +5,7 @@ small templates, and what transformers makes of conversations with the templates
 The templates of the formats are beside their golden files. They are our own: they have the constructs of those formats'
 public templates and write the documented formats. The tokenizers are small ones of the same kinds.
 
-Needs transformers and jinja2; the files are of transformers 5.23.0, tokenizers 0.23.3, jinja2 3.1.6:
+Needs transformers and jinja2; the files are of Python 3.11, transformers 5.23.0, tokenizers 0.23.3, jinja2 3.1.6:
    python3 tests/golden/make_chat_golden.py
 The tests themselves need only the files it writes.
 """
@@ -27,7 +27,8 @@ VARIABLES = {
     "d": {"b": 2, "a": 1, "items": "own", "x y": {"z": [1, {"q": None}]}}, "ed": {},
     "objs": [{"name": "x", "v": 2, "f": {"g": 1}}, {"name": "y", "v": 1, "f": {"g": 0}}, {"name": "X", "v": 3}],
     "floats": [0.1, 1.0, 1e16, 1e-5, 123456789.125, -0.0, 1e22, 0.0001, 1.5e300, 100.0],
-    "text": "  one two\n three  ", "lines": "a\n\nb\r\nc",
+    "text": "  one two\n three  ", "lines": "a\n\nb\r\nc", "greek": "\u1f48\u0394\u03a5\u03a3\u03a3\u0395\u038e\u03a3, \u0391\u03a3\u0301. \u03a3 \u0391\u03a3'\u0391",
+    "several": "\u00df \u0130i \u01c6 \ufb03x \u1f80\u03b1 \u0149 \u10d0\u10d1",
 }  # fmt: skip
 
 EXPRESSIONS = """
@@ -44,6 +45,8 @@ s|upper | s|lower | u|upper | u|lower | s|length | u|length | s|title | "it's a-
 text|trim | text.strip() | text.lstrip() | text.rstrip() | "xxaxx".strip("x") | "xyaxy"|trim("xy") | "\\u00a0\\u2003a\\u3000"|trim | "\\x1c a \\x85".strip() | "a\\u200b".strip() ~ "|"
 "a,b,,c".split(",") | "a,b,,c".split(",", 1) | text.split() | text.split(none, 1) | "a--b--c".split("--") | "a,b,c".rsplit(",", 1) | "".split() | "".split(",") | lines.splitlines() | lines|length | "a b".split(" ")[-1]
 s.startswith("He") | s.startswith("he") | s.endswith("ld") | s.startswith(("x", "H")) | s.find("o") | s.rfind("o") | s.find("zz") | u.find("学") | s.count("l") | s.replace("l", "L") | s.replace("l", "L", 2) | "abc".replace("", "-") | "学a".replace("", ".") | "aaa"|replace("a", "bb") | "aaa"|replace("a", "b", 2) | 12|replace(1, "x") | "a".removeprefix("a") | "ab".removesuffix("b") | "12".isdigit() | "1a".isdigit() | ", ".join(["a", "b"]) | "-".join("abc")
+several|upper | several|lower | several|title | several.title() | several.split()|map("capitalize")|list | greek|lower | greek.lower() | greek|title | greek.title() | greek|capitalize | "\\u00df" is lower | "\\u0130" is upper | ["\\u0130", "i\\u0307", "\\u03a3"]|unique|list
+range(*[1, 7, 2])|list | range(*l|map("int"))|list | dict(**{"a": 1}) | dict({"q": 1}, b=1, **{"a": 2}) | dict(a=1, **{"a": 2}) | dict(*[d]) | dict(*d.items()) | namespace(**d).a | "aXa"|replace(*["a", "b"]) | 9 is divisibleby(*[3]) | "a-b".split(*["-"]) | l|sort(**{"reverse": true}) | range(*[1], *[2]) | range(**{}, **{}) | range(*[1], 2) | dict(**{}, a=1) | dict(**{}, *[]) | range(*[1, 5],)|list | dict(**{1: 2}) | dict(**l) | range(*n) | dict(*undefined_name) | dict(**undefined_name)
 l|join | l|join(", ") | words|join("-") | objs|join(", ", attribute="name") | "abc"|join("|") | el|join | d|join(",") | [1, none, true, 2.0]|join("/")
 l|first | l|last | el|first | el|last | s|first | s|last | "" |first | undefined_name|first | d|last | range(3)|last
 undefined_name | undefined_name|default("x") | e|default("x") | e|default("x", true) | nil|default("x") | nil|d("x", boolean=true) | undefined_name is defined | undefined_name|length | undefined_name|list | undefined_name|join(",") | undefined_name|upper | d.nope|default(1) | (undefined_name if no) is defined | ("x" if no) ~ "y" | "a" if n else "b" | "a" if zero else "b" if zero else "c"
@@ -84,7 +87,16 @@ TEMPLATES = [
     "{% macro m(a, b=2, c='x') %}{{ a }}{{ b }}{{ c }};{% endmacro %}{{ m(1) }}{{ m(1, 3) }}{{ m(1, c='y') }}{{ m(b=5, a=4) }}{{ m() }}", "{% macro m(a) %}{{ a is defined }}{% endmacro %}{{ m() }}{{ m(none) }}", "{% macro m(a) %}{% endmacro %}{{ m(1, 2) }}", "{% macro m(a) %}{% endmacro %}{{ m(q=2) }}",
     "{% macro m() %}{{ x }}{% endmacro %}{% set x = 1 %}{{ m() }}{% set x = 2 %}{{ m() }}", "{% macro f(k) %}{{ k }}{% if k > 0 %}{{ f(k - 1) }}{% endif %}{% endmacro %}{{ f(3) }}", "{% macro m(a, b=a) %}{{ b }}{% endmacro %}{{ m(4) }}", "{% for i in l %}{% macro m() %}{{ i }}{% endmacro %}{{ m() }}{% endfor %}", "{% macro m() %}\n  x\n{% endmacro %}\n[{{ m() }}]", "{{ m(1) }}{% macro m(a) %}{% endmacro %}",
     "{% macro m(x) %}{{ x|upper }}{% endmacro %}{{ m('a') ~ m('b') }}{{ m('c')|length }}", "{% if zero %}a{% elif nil %}b{% elif n %}c{% else %}d{% endif %}", "{% if yes: %}a{% endif %}", "{% if 1, 2 %}t{% endif %}", "{% for i in 1, 2 %}{{ i }}{% endfor %}", "{{ 1, 2 }}",
-    "{% for i in l %}{{ loop.cycle('a', 'b') }}{% endfor %}", "{{ loop }}", "{% for x in objs|selectattr('v', 'ge', 2) %}{{ loop.index }}{{ x.name }}{{ ',' if not loop.last }}{% endfor %}", "{% set loop = 1 %}", "{% set true = 1 %}", "{% generation %}a{{ n }}{% endgeneration %}b", "{% generation %}{% set q = 1 %}{% endgeneration %}{{ q is defined }}",
+    "{% filter upper %}a{{ n }}b{% endfilter %}", "{% filter replace('a', 'b')|upper %}\n  aXa\n{% endfilter %}\nz", "  {% filter trim %}\n  a  \n  {% endfilter %}\nz", "{% set x = 'a' %}{% filter replace(x, 'b') %}{% set x = 'c' %}ac{{ x }}{% endfilter %}{{ x }}", "{% filter upper %}{% set q = 'v' %}{{ q }}{% endfilter %}{{ q is defined }}", "{% for i in l %}{% filter upper %}x{{ loop.index }}{{ i }}{% endfilter %}{% endfor %}", "{% filter upper: %}a{% endfilter %}",
+    "{% filter upper %}a{% filter replace('B', 'c') %}b{% filter upper %}b{% endfilter %}{% endfilter %}{% endfilter %}", "{% filter tojson %}a\"b{% endfilter %}", "{% filter indent(2, first=true) %}a\nb{% endfilter %}", "{% filter length %}abc{% endfilter %}", "{% filter first %}{% endfilter %}", "{% filter nope %}a{% endfilter %}", "{% filter %}a{% endfilter %}", "{% filter upper %}a", "{% filter upper|upper('x') %}a{% endfilter %}",
+    "{% macro m(a) %}<{{ a }}{{ caller() }}>{% endmacro %}{% call m(1) %}x{{ n }}{% endcall %}", "{% macro m(a) %}<{{ caller(a) }}{{ caller(a + 1) }}>{% endmacro %}{% call(x, y=9) m(3) %}[{{ x }}{{ y }}]{% endcall %}", "{% macro m() %}{% if caller %}{{ caller() }}{% else %}none{% endif %}{{ caller is defined }}{% endmacro %}{{ m() }}{% call m() %}x{% endcall %}", "{% macro m() %}{{ caller() }}{% endmacro %}{{ m() }}", "{% macro m() %}a{% endmacro %}{% call m() %}x{% endcall %}",
+    "{% macro m() %}{{ caller() }}{% endmacro %}{% for i in l %}{% call m() %}{{ i }}{{ loop.index }}{% endcall %}{% endfor %}", "{% macro m() %}{% set v = 5 %}{{ caller() }}{{ v }}{% endmacro %}{% set v = 1 %}{% call m() %}{{ v }}{% set v = 2 %}{% endcall %}{{ v }}", "{% macro a() %}({{ caller() }}){% endmacro %}{% macro b() %}{% call a() %}{{ caller() }}{% endcall %}{% endmacro %}{% call b() %}x{% endcall %}",
+    "{% macro a() %}({{ caller() }}){% endmacro %}{% macro b() %}[{% set outer = caller %}{% call a() %}{{ outer() }}{% endcall %}]{% endmacro %}{% call b() %}x{% endcall %}", "{% macro a() %}({{ caller() }}){% endmacro %}{% macro b() %}[{{ caller() }}]{% endmacro %}{% call a() %}1{% call b() %}2{% endcall %}{% endcall %}", "{% macro m(caller=none) %}{{ caller() }}{% endmacro %}{% call m() %}x{% endcall %}", "{% macro m(x) %}{{ caller() }}{% endmacro %}{% call m(1, 2) %}x{% endcall %}",
+    "{% macro m() %}\n  {{ caller() }}\n{% endmacro %}\na\n  {% call m() %}\n  b\n  {% endcall %}\nc", "{% macro m() %}{{ caller(1, 2) }}{% endmacro %}{% call(x) m() %}{{ x }}{% endcall %}", "{% macro m() %}{{ caller() }}{% endmacro %}{% call(x) m() %}{{ x is defined }}{% endcall %}", "{% macro m() %}{{ caller(*[1], **{'y': 2}) }}{% endmacro %}{% call(x, y) m() %}{{ x }}{{ y }}{% endcall %}", "{% macro m() %}{% macro k() %}{{ caller is defined }}{% endmacro %}{{ k() }}{% endmacro %}{% call m() %}x{% endcall %}",
+    "{% macro m() %}{% filter upper %}{{ caller() }}{% endfilter %}{% endmacro %}{% call m() %}a{% endcall %}", "{% macro m() %}{{ caller() }}{% endmacro %}{% set x %}{% call m() %}a{% endcall %}{% endset %}{{ x|upper }}", "{% macro m() %}{{ caller()|upper ~ caller()|length }}{% endmacro %}{% call m() %}ab{% endcall %}", "{% for i in l %}{% call m() %}{% break %}{% endcall %}{% endfor %}",
+    "{% call m %}x{% endcall %}", "{% call m() %}x", "{% call nope() %}x{% endcall %}", "{% call 1 %}x{% endcall %}", "{% call range(2) %}x{% endcall %}", "{% call m()|upper %}x{% endcall %}", "{% call(a=1, b) m() %}{% endcall %}",
+    "{% macro m(a, b=2, c='x') %}{{ a }}{{ b }}{{ c }};{% endmacro %}{{ m(*[1, 5]) }}{{ m(0, *[7]) }}{{ m(**{'c': 1, 'a': 2}) }}{{ m(*[1], c=3) }}{{ m(c=3, *[1]) }}{{ m(1, **{'b': 9}) }}{{ m(*'pq') }}{{ m(*[1], **{'c': 4}) }}{{ m(*undefined_name) }}", "{% macro m(a) %}{{ a }}{% endmacro %}{{ m(*[1, 2]) }}", "{% macro m(a) %}{{ a }}{% endmacro %}{{ m(1, **{'a': 2}) }}", "{% macro m(a) %}{{ a }}{% endmacro %}{{ m(a=1, **{'a': 2}) }}",
+    "{% for i in l %}{{ loop.cycle('a', 'b') }}{% endfor %}", "{% for i in l %}{{ loop.cycle(*words) }}{% endfor %}", "{{ loop }}", "{% for x in objs|selectattr('v', 'ge', 2) %}{{ loop.index }}{{ x.name }}{{ ',' if not loop.last }}{% endfor %}", "{% set loop = 1 %}", "{% set true = 1 %}", "{% generation %}a{{ n }}{% endgeneration %}b", "{% generation %}{% set q = 1 %}{% endgeneration %}{{ q is defined }}",
     "{% for i in l -%}\n  {{ i }}\n{%- endfor %}\n!", "{%- for i in l %}\n{{- i }}\n{% endfor -%}\n", "{{ n -}}\n\n{{- s }}", "x\n\n  {%- if yes %}\n\n  y{% endif %}", "{% if yes %}\r\nx{% endif %}", "\u00a0 {%- if yes %}x{% endif %}", "\u00a0\t{% if yes %}x{% endif %}\u2003\n",
     "{{ n", "{% if yes %}", "{% endif %}", "{% if %}{% endif %}", "{{ }}", "{{ 1 + }}", "{{ (1 }}", "{{ [1 }}", "{{ 'a }}", "{# a", "{% raw %}a", "{% foo %}", "{% for in l %}{% endfor %}", "{{ n is }}", "{{ n| }}", "{{ n|nope }}", "{{ n is nope }}", "{% break %}", "{{ f(a=1, 2) }}", "{% macro m(a=1, b) %}{% endmacro %}", "{% set 1 = 2 %}", "{{ 1 is odd is even }}", "{{ a b }}", "{{ n.0.1 }}", "{{ \u00e9 }}", "{{ ) }}", "{{ 012 }}", "{{ n ? 1 }}", "{{ '\\xg1' }}",
 ]  # fmt: skip
@@ -103,8 +115,25 @@ def expected(compile_template, source):
         return {"source": source, "error": True}
 
 
+def letter_cases():
+    """Of each 4,096 characters where there are letters, a hash (FNV-1a, 32 bits) of what Python makes of all of them."""
+    for first in [*range(0, 0x20000, 0x1000), 0xE0000]:
+        made = ""
+        for code in range(first, first + 0x1000):
+            if 0xD800 <= code < 0xE000:
+                continue
+            c = chr(code)
+            made += c.upper() + c.lower() + c.capitalize() + (c + "a\u03a3" + c).title()
+            made += ("a" + c + "\u03a3").lower() + (c + "\u03a3").lower() + ("a\u03a3" + c + "b").lower()
+        value = 2166136261
+        for byte in made.encode():
+            value = (value ^ byte) * 16777619 & 0xFFFFFFFF
+        yield {"first": first, "hash": value}
+
+
 def write_lines(path, cases):
     path.parent.mkdir(parents=True, exist_ok=True)
+    cases = list(cases)
     lines = ",\n".join(json.dumps(case, ensure_ascii=True, separators=(",", ":")) for case in cases)
     path.write_text(f"[{lines}]\n", encoding="utf-8")
     print(f"{path.name}: {len(cases)} cases")
@@ -134,6 +163,7 @@ def make_semantics():
     JINJA.mkdir(parents=True, exist_ok=True)
     (JINJA / "variables.json").write_text(json.dumps(VARIABLES) + "\n", encoding="utf-8")
     write_lines(JINJA / "semantics.json", cases)
+    write_lines(JINJA / "letter_cases.json", letter_cases())
 
 
 def user(text):

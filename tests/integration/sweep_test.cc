@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <random>
 #include <set>
 #include <string>
@@ -166,12 +167,23 @@ class SweepOnHosts : public Sweep {
                            "  optimizer.lr: {low: 1e-3, high: 1e-1, scale: log}\n"
                            "  model.hidden_size: {choices: [32, 64]}\n");
   }
-  bool NobodyIsLeft(const std::string& sweep) const {
-    for (int i = 0; i < 300; ++i) {
-      if (Processes(sweep).empty()) return true;
+  static bool WaitFor(const std::function<bool()>& condition) {
+    for (int i = 0; i < 3000; ++i) {
+      if (condition()) return true;
       std::this_thread::sleep_for(std::chrono::milliseconds(100));
     }
     return false;
+  }
+  bool NobodyIsLeft(const std::string& sweep) const {
+    return WaitFor([&] { return Processes(sweep).empty(); });
+  }
+  /// Of all runs.
+  std::string Events(const std::string& sweep) const {
+    std::string events;
+    for (const auto& run : std::filesystem::directory_iterator(directory_ / sweep / "runs")) {
+      if (run.is_directory()) events += ReadAll(run.path() / "events.jsonl");
+    }
+    return events;
   }
 
   std::string file_;
@@ -184,11 +196,8 @@ TEST_F(SweepOnHosts, HasTheTableOfOneMachine) {
   ASSERT_EQ(hosts.exit_code, 0) << hosts.output;
   EXPECT_THAT(hosts.output, HasSubstr("host gone is left out for 10 s, as agents do not stay there"));
   EXPECT_TRUE(NobodyIsLeft("hosts"));
-  std::string events;
-  for (const auto& run : std::filesystem::directory_iterator(directory_ / "hosts/runs")) {
-    if (run.is_directory()) events += ReadAll(run.path() / "events.jsonl");
-  }
-  EXPECT_THAT(events, AllOf(HasSubstr("near-0"), HasSubstr("far-0"), HasSubstr("far-1"), Not(HasSubstr("gone-0"))));
+  EXPECT_THAT(Events("hosts"),
+              AllOf(HasSubstr("near-0"), HasSubstr("far-0"), HasSubstr("far-1"), Not(HasSubstr("gone-0"))));
   ASSERT_EQ(RunSweep(WriteSweep(), "one", 1).exit_code, 0);
   EXPECT_EQ(Results("hosts"), Results("one"));
 }
@@ -198,7 +207,7 @@ TEST_F(SweepOnHosts, LeavesNothingThereWhenItIsKilled) {
   Command sweep({"sweep", file_, "--sweep-dir", Path("hosts")});
   unsetenv("HOLDFAST_TEST_SLOWDOWN_MS");
   EXPECT_TRUE(sweep.WaitForOutput("trial 1 {"));
-  std::this_thread::sleep_for(std::chrono::seconds(2));
+  EXPECT_TRUE(WaitFor([&] { return Events("hosts").find("far-") != std::string::npos; }));
   EXPECT_FALSE(Processes("hosts").empty());
   sweep.Signal(SIGKILL);
   sweep.Wait();

@@ -782,15 +782,16 @@ TEST_F(TrainTest, CheckWidthTellsParametrizationsApart) {
     arguments.insert(arguments.end(), more.begin(), more.end());
     return RunHoldfast(arguments);
   };
-  const std::vector<std::string> mup = {"--set", "model.parametrization=mup", "--set", "model.base_hidden_size=64"};
-  std::vector<std::string> good = mup;
-  good.insert(good.end(), {"--out", Path("pictures")});
+  const std::vector<std::string> few = {"--widths", "64,128,256", "--seeds", "4"};
+  std::vector<std::string> good = few;
+  good.insert(good.end(),
+              {"--set", "model.parametrization=mup", "--set", "model.base_hidden_size=64", "--out", Path("pictures")});
   const CommandResult passes = check(good);
   EXPECT_EQ(passes.exit_code, 0) << passes.output;
   EXPECT_THAT(passes.output, HasSubstr("pass: every slope is within 0.05"));
   EXPECT_THAT(ReadAll(directory_ / "pictures/widths.svg"), HasSubstr("stream, half way"));
   EXPECT_FALSE(fs::exists(directory_ / "pictures/depths.svg"));
-  const CommandResult fails = check({});
+  const CommandResult fails = check(few);
   EXPECT_EQ(fails.exit_code, 1) << fails.output;
   EXPECT_THAT(fails.output, ContainsRegex("logits .*fail\n"));
   EXPECT_THAT(fails.output, HasSubstr("fail: not every slope is within 0.05"));

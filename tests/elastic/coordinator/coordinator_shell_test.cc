@@ -46,6 +46,7 @@ namespace holdfast {
 namespace {
 
 constexpr Connection kWorker = 1;
+constexpr std::chrono::seconds kLongWait{300};  // no measure of speed
 
 class ShellTest : public testing::Test, public CoordinatorPort {
  protected:
@@ -84,7 +85,7 @@ class ShellTest : public testing::Test, public CoordinatorPort {
     shell_->OnMessage(kWorker, vote);
     shell_->Drain();
   }
-  bool WaitFor(const std::function<bool()>& condition, std::chrono::seconds limit = std::chrono::seconds(60)) {
+  bool WaitFor(const std::function<bool()>& condition, std::chrono::seconds limit = kLongWait) {
     for (const auto end = std::chrono::steady_clock::now() + limit; std::chrono::steady_clock::now() < end;) {
       {
         const std::lock_guard lock(mutex_);
@@ -206,7 +207,7 @@ TEST_F(ShellTest, HeartbeatsDoNotWaitBehindTheDisk) {
     for (int i = 0; i < 1000; ++i) shell_->OnMessage(kWorker, HeartbeatMessage{.step = i});
     shell_->OnDisconnect(kWorker + 1, "gone");
   });
-  const bool at_once = said.wait_for(std::chrono::seconds(60)) == std::future_status::ready;
+  const bool at_once = said.wait_for(kLongWait) == std::future_status::ready;
   EXPECT_TRUE(syncs_at_commit_.empty());
   disk_stands = false;
   disk_stands.notify_all();

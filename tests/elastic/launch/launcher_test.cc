@@ -243,8 +243,11 @@ TEST_F(LauncherTest, AServerThatCannotListenIsRefusedAtOnce) {
   const auto taken = Listen(*ResolveHost("127.0.0.1"));
   ASSERT_TRUE(taken.ok()) << taken.status();
   const std::string listen = HostAndPort(taken->address);
-  EXPECT_FALSE(ServerLauncher::Open(ConfigOf(), directory, {.listen = listen}).ok());
-  EXPECT_FALSE(ServerLauncher::Open(ConfigOf(), directory, {.listen = "127.0.0.1:0", .token_file = "none"}).ok());
+  const auto refusal = [&](const ServerLauncher::Options& options) {
+    return ServerLauncher::Open(ConfigOf(), directory, options).status().ToString();
+  };
+  EXPECT_THAT(refusal({.listen = listen}), HasSubstr("ALREADY_EXISTS: cannot listen on " + listen));
+  EXPECT_THAT(refusal({.listen = "127.0.0.1:0", .token_file = "none"}), HasSubstr("NOT_FOUND"));
   EXPECT_FALSE(directory.HoldsRun());
 }
 

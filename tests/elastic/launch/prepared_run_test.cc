@@ -169,11 +169,13 @@ TEST_F(PreparedRunTest, SettingsThatCannotWorkCostNoOldRun) {
   Train(ConfigOf());
   Config alerts = ConfigOf();
   alerts.alerts.slack_webhook_file = root_ / "none";
-  EXPECT_FALSE(Prepare(alerts, {.overwrite = true, .workers_are_new = true}).ok());
+  const auto refused = Prepare(alerts, {.overwrite = true, .workers_are_new = true});
+  EXPECT_THAT(refused.status().ToString(), HasSubstr(root_ / "none"));
   Config nowhere = ConfigOf({"checkpoint.every_steps=4"});
   nowhere.checkpoint.directory = "/proc/nowhere";
   for (const char* resume : {"auto", "never"}) {
-    EXPECT_FALSE(Prepare(nowhere, {.overwrite = true, .resume = resume, .workers_are_new = true}).ok()) << resume;
+    const auto run = Prepare(nowhere, {.overwrite = true, .resume = resume, .workers_are_new = true});
+    EXPECT_THAT(run.status().ToString(), HasSubstr("/proc/nowhere")) << resume;
   }
   EXPECT_EQ(directory_.ReadMetrics()->size(), 12u);
   EXPECT_TRUE(std::filesystem::exists(directory_.model()));

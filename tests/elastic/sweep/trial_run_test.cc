@@ -32,7 +32,7 @@ class TrialRunTest : public ::testing::Test {
     const fs::path script = directory_ / "holdfast.sh";
     std::ofstream(script) << "#!/bin/bash\ncd " << directory_.string()
                           << "\nif [ $1 = agent ]; then echo \"$@\" >agent."
-                          << "new; mv agent.new agent; exec sleep 60; fi\naddress=runs/a/coordinator.address\n"
+                          << "new; mv agent.new agent; exec sleep 300; fi\naddress=runs/a/coordinator.address\n"
                           << coordinator;
     fs::permissions(script, fs::perms::owner_all);
     return script;
@@ -57,7 +57,7 @@ class TrialRunTest : public ::testing::Test {
 TEST_F(TrialRunTest, AgentsAreNotSentToACoordinatorThatWasKilledBeforeItWasHeardOf) {
   const std::string binary = Binary(
       "if [ ! -e first ]; then touch first; echo 127.0.0.1:11 >$address; kill -9 $$; fi\n"
-      "sleep 0.3; echo 127.0.0.1:22 >$address; exec sleep 60\n");
+      "sleep 0.3; echo 127.0.0.1:22 >$address; exec sleep 300\n");
   TrialRun run(
       Config(), RunDirectory((directory_ / "runs/a").string()),
       {.binary = binary, .listen = "127.0.0.1", .hosts = {{.name = "w"}}, .health = &health_, .slots = &slots_});
@@ -73,7 +73,7 @@ TEST_F(TrialRunTest, ACoordinatorThatIsKilledComesBackWhereItsAgentsKnowIt) {
       "echo 127.0.0.1:11 >$address.new; mv $address.new $address\n"
       "while [ ! -e agent ]; do sleep 0.01; done\n"
       "if [ ! -e first ]; then touch first; kill -9 $$; fi\n"
-      "exec sleep 60\n");
+      "exec sleep 300\n");
   TrialRun run(
       Config(), RunDirectory((directory_ / "runs/a").string()),
       {.binary = binary, .listen = "127.0.0.1", .hosts = {{.name = "w"}}, .health = &health_, .slots = &slots_});
@@ -100,7 +100,7 @@ TEST_F(TrialRunTest, AgentsThatCannotBeginEndTheRun) {
   std::ofstream(binary) << "#!/bin/sh\n"
                            "if [ \"$1\" = agent ]; then echo error: no GPU for it; exit 1; fi\n"
                            "echo 127.0.0.1:11 >"
-                        << (directory_ / "runs/a/coordinator.address").string() << "\nexec sleep 60\n";
+                        << (directory_ / "runs/a/coordinator.address").string() << "\nexec sleep 300\n";
   fs::permissions(binary, fs::perms::owner_all);
   TrialRun run(
       Config(), RunDirectory((directory_ / "runs/a").string()),
@@ -118,7 +118,7 @@ TEST_F(TrialRunTest, AgentsThatCannotBeginEndTheRun) {
 
 // Agents that live, whose workers do not: nothing ends by itself.
 TEST_F(TrialRunTest, WorkersThatCannotLiveEndTheRun) {
-  const std::string binary = Binary("echo 127.0.0.1:11 >$address.new; mv $address.new $address; exec sleep 60\n");
+  const std::string binary = Binary("echo 127.0.0.1:11 >$address.new; mv $address.new $address; exec sleep 300\n");
   TrialRun run(
       Config(), RunDirectory((directory_ / "runs/a").string()),
       {.binary = binary, .listen = "127.0.0.1", .hosts = {{.name = "w"}}, .health = &health_, .slots = &slots_});

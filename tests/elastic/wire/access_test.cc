@@ -134,7 +134,7 @@ TEST_F(TokenFileTest, IsMadeOnceAndPrivate) {
   EXPECT_EQ(*ReadTokenFile(path), *made) << "it is private";
   EXPECT_EQ(*MakeTokenFile(path), *made) << "the one that is there stays";
   EXPECT_NE(*MakeTokenFile(directory_ + "/other"), *made);
-  EXPECT_FALSE(MakeTokenFile(directory_ + "/none/token").ok());
+  EXPECT_EQ(MakeTokenFile(directory_ + "/none/token").status().code(), absl::StatusCode::kNotFound);
 }
 
 // As a process leaves it that was killed, or found the disk full, while it made one.
@@ -146,7 +146,7 @@ TEST_F(TokenFileTest, IsMadeInThePlaceOfAnEmptyOne) {
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(directory_), {}), 1);
   EXPECT_EQ(MakeTokenFile(Write("two words", 0600)).status().code(), absl::StatusCode::kInvalidArgument)
       << "what somebody wrote is not replaced";
-  EXPECT_FALSE(MakeTokenFile(directory_).ok());
+  EXPECT_EQ(MakeTokenFile(directory_).status().code(), absl::StatusCode::kInvalidArgument);
 }
 
 TEST_F(TokenFileTest, OfRootMayBeReadByAGroup) {
@@ -242,7 +242,8 @@ TEST(AccessTest, ARefusedCertificateIsLoggedWithItsAddress) {
   const auto deadline = std::chrono::steady_clock::now() + 120s;
   while (!is_logged() && std::chrono::steady_clock::now() < deadline) {
     ::testing::internal::CaptureStderr();
-    EXPECT_FALSE(FetchStatus({.address = server->address(), .tls = Files("stranger")}).ok());
+    const auto status = FetchStatus({.address = server->address(), .tls = Files("stranger")});
+    EXPECT_EQ(status.status().code(), absl::StatusCode::kUnavailable) << status.status();
     log += ::testing::internal::GetCapturedStderr();
   }
   EXPECT_THAT(log, HasSubstr("let go of 127.0.0.1:"));
@@ -252,7 +253,9 @@ TEST(AccessTest, ARefusedCertificateIsLoggedWithItsAddress) {
 TEST(AccessTest, ClientsRefuseAStrangersServer) {
   RecordingServer handler;
   auto server = StartServer(&handler, {.tls = Files("stranger")});
-  EXPECT_FALSE(FetchStatus({.address = server->address(), .tls = Files("node")}).ok());
+  const auto status = FetchStatus({.address = server->address(), .tls = Files("node")});
+  EXPECT_EQ(status.status().code(), absl::StatusCode::kUnavailable) << status.status();
+  EXPECT_EQ(handler.status_calls, 0);
 }
 
 // The lines of elastic/wire/README.md, for this machine's address.
@@ -276,7 +279,8 @@ TEST(AccessTest, CertificatesAreMadeAsTheReadmeSays) {
   ASSERT_NE(server, nullptr);
   const auto status = FetchStatus({.address = server->address(), .tls = made});
   EXPECT_TRUE(status.ok()) << status.status();
-  EXPECT_FALSE(FetchStatus({.address = server->address(), .tls = Files("node")}).ok()) << "of another authority";
+  const auto of_another_authority = FetchStatus({.address = server->address(), .tls = Files("node")});
+  EXPECT_EQ(of_another_authority.status().code(), absl::StatusCode::kUnavailable) << of_another_authority.status();
   std::filesystem::remove_all(directory);
 }
 

@@ -88,6 +88,7 @@ class RandomMessages {
                      Count(),
                      Count(),
                      {},
+                     {Bytes(256), Bytes(256)},
                      {},
                      {.run = Bytes(256),
                       .wanted_workers = static_cast<int64_t>(Below(kMaxWorkers)),
@@ -258,7 +259,7 @@ bool Equal(const std::variant<Kinds...>& a, const std::variant<Kinds...>& b) {
 
 inline bool Equal(const RunStatus& a, const RunStatus& b) {
   const auto head = [](const RunStatus& s) {
-    return std::tie(s.state, s.detail, s.generation, s.world_size, s.committed_step, s.total_steps);
+    return std::tie(s.state, s.detail, s.generation, s.world_size, s.committed_step, s.total_steps, s.nodes);
   };
   if (head(a) != head(b) || a.workers.size() != b.workers.size()) return false;
   for (size_t i = 0; i < a.workers.size(); ++i) {

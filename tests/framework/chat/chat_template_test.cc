@@ -13,7 +13,9 @@
 namespace holdfast {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 
 class ChatTemplateTest : public ::testing::Test {
  protected:
@@ -55,6 +57,26 @@ TEST_F(ChatTemplateTest, OneThatMarksTurnsAndEndsEveryTextTellsTheLastTurn) {
                                            {"role": "user", "content": "c"}],
                                 "completion": [{"role": "assistant", "content": "d"}]})"),
             "d|");
+}
+
+TEST_F(ChatTemplateTest, OneThatLooksAtTheFirstMessageCannotAskForItsTurn) {
+  const std::string begins = R"({"messages": [{"role": "assistant", "content": "b"}, {"role": "user", "content": "c"},
+                                              {"role": "assistant", "content": "d"}]})";
+  const std::string looks = "{% if messages[0].role == 'system' %}s{% endif %}";
+  WriteText(directory_ / "chat_template.jinja",
+            looks +
+                "{% for m in messages %}{{ m.role[0] }}:{{ m.content }}|{% endfor %}"
+                "{% if add_generation_prompt %}a:{% endif %}");
+  EXPECT_THAT(Learned(Open(), begins),
+              AllOf(HasSubstr("message 1: the conversation begins with a turn of the assistant"),
+                    HasSubstr("put a user turn before it, learn only the last turn, or mark it"),
+                    HasSubstr("a list has no element 0")));
+  EXPECT_EQ(Learned(Open(ChatOptions::Learn::kLastTurn), begins), "d|");
+  WriteText(directory_ / "chat_template.jinja",
+            looks +
+                "{% for m in messages %}{{ m.role[0] }}:{% if m.role == 'assistant' %}{% generation %}"
+                "{{ m.content }}|{% endgeneration %}{% else %}{{ m.content }}|{% endif %}{% endfor %}");
+  EXPECT_EQ(Learned(Open(), begins), "b|d|");
 }
 
 TEST_F(ChatTemplateTest, EndsAreThoseOfTheGenerationSettings) {

@@ -20,6 +20,13 @@ TEST(Conversation, HasMessagesOrPromptAndCompletion) {
   EXPECT_EQ(chat->messages[0].dict().FindName("content")->string(), "ab");
   EXPECT_EQ(chat->messages[1].dict().FindName("content"), nullptr);
   EXPECT_TRUE(chat->tools.is_list());
+  const auto as_text = ParseConversation(
+      R"({"messages": [{"role": "assistant", "content": "a"}], "tools": "[{\"type\": \"function\"}]"})");
+  ASSERT_TRUE(as_text.ok()) << as_text.status();
+  EXPECT_EQ(as_text->tools.items()[0].dict().FindName("type")->string(), "function");
+  const auto none = ParseConversation(R"({"messages": [{"role": "assistant", "content": "a"}], "tools": "[]"})");
+  ASSERT_TRUE(none.ok()) << none.status();
+  EXPECT_TRUE(none->tools.is_none());
   const auto texts = ParseConversation(R"({"prompt": "p", "completion": "c"})");
   ASSERT_TRUE(texts.ok());
   EXPECT_EQ(texts->kind, Conversation::Kind::kTexts);
@@ -45,6 +52,10 @@ TEST(Conversation, RefusalsSayWhatToDo) {
   EXPECT_THAT(Refusal(R"({"prompt": "a", "prompt": "b"})"), HasSubstr("the key \"prompt\" twice"));
   EXPECT_THAT(Refusal(std::string(100, '[')), HasSubstr("deeper than 64"));
   EXPECT_THAT(Refusal("{"), HasSubstr("malformed JSON"));
+  EXPECT_THAT(Refusal(R"({"prompt": "a\ud83d", "completion": "b"})"), HasSubstr("half of a character"));
+  EXPECT_THAT(Refusal(R"({"messages": [], "tools": {}})"), HasSubstr("\"tools\" is a dict, not a list"));
+  EXPECT_THAT(Refusal(R"({"messages": [], "tools": "{}"})"), HasSubstr("not a list, and as JSON it is no list (dict)"));
+  EXPECT_THAT(Refusal(R"({"messages": [], "tools": "none"})"), HasSubstr("no list (malformed JSON at byte"));
 }
 
 }  // namespace

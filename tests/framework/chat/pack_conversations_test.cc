@@ -131,8 +131,8 @@ TEST_F(PackConversationsTest, BadLinesAreNamedAndLeaveNothing) {
   expect_error(R"({"prompt":"p","completion":""})", "\"completion\" is empty", "nothing to learn");
   expect_error("{\"messages\": \"\xff\"}", "invalid UTF-8 at byte 15", "in UTF-8");
   expect_error(said("\xed\xa0\x80"), "invalid UTF-8", "in UTF-8");  // a surrogate's bytes
-  expect_error(said("\\ud800x"), "malformed JSON", "one whole JSON object");
-  expect_error(said("\\udc00"), "malformed JSON", "one whole JSON object");
+  expect_error(said("\\ud800x"), "half of a character", "without its other half");
+  expect_error(said("\\udc00"), "half of a character", "without its other half");
   expect_error("{", "malformed JSON at byte", "each line has to be one whole JSON object");
   expect_error("[1, 2]", "the line is a list", "not a JSON object");
   expect_error("{\"text\": \"a\"}", "neither \"messages\" nor", "framework/chat/README.md");

@@ -161,10 +161,11 @@ absl::Status CheckWholeFile(const std::string& path, int64_t vocab_size) {
 TEST(TokenFile, VocabularyCheckFindsEveryPosition) {
   const TemporaryDirectory directory;
   for (const int64_t vocab_size : {1000, 70000}) {
+    const std::vector<int32_t> good(2'500'001, static_cast<int32_t>(vocab_size - 1));
+    WriteTokens(directory / "good.bin", good, vocab_size + 1);
+    EXPECT_TRUE(CheckWholeFile(directory / "good.bin", vocab_size).ok());
     for (const size_t position : {0, 1, 255, 256, 299'999, 2'097'151, 2'097'152, 2'500'000}) {
-      std::vector<int32_t> tokens(2'500'001, static_cast<int32_t>(vocab_size - 1));
-      WriteTokens(directory / "good.bin", tokens, vocab_size + 1);
-      EXPECT_TRUE(CheckWholeFile(directory / "good.bin", vocab_size).ok());
+      std::vector<int32_t> tokens = good;
       tokens[position] = static_cast<int32_t>(vocab_size);
       WriteTokens(directory / "bad.bin", tokens, vocab_size + 1);
       const absl::Status status = CheckWholeFile(directory / "bad.bin", vocab_size);
@@ -174,7 +175,8 @@ TEST(TokenFile, VocabularyCheckFindsEveryPosition) {
     }
   }
   WriteText(directory / "huge.bin", Header(20240801, 1, 1) + "\xff\xff\xff\xff");
-  EXPECT_FALSE(CheckWholeFile(directory / "huge.bin", INT64_MAX).ok());
+  EXPECT_THAT(CheckWholeFile(directory / "huge.bin", INT64_MAX).ToString(),
+              HasSubstr("token 4294967295 at position 0 "));
 }
 
 TEST(TokenFileWriter, LeavesNothingBehindUnlessFinished) {
@@ -187,9 +189,9 @@ TEST(TokenFileWriter, LeavesNothingBehindUnlessFinished) {
   }
   EXPECT_EQ(directory.List().size(), 2);
   EXPECT_EQ(ReadTokens(directory / "a.bin"), std::vector<int32_t>{7});
-  EXPECT_FALSE(CreateTokens(directory / "no/such/a.bin", 256).ok());
-  EXPECT_FALSE(CreateTokens(directory / "", 256).ok());
-  EXPECT_FALSE(CreateTokens("/dev/null", 256).ok());
+  for (const std::string& path : {directory / "no/such/a.bin", directory / "", std::string("/dev/null")}) {
+    EXPECT_THAT(CreateTokens(path, 256).status().ToString(), HasSubstr("cannot create token file")) << path;
+  }
 }
 
 // A full disk, by way of a limit on the size of files.

@@ -317,8 +317,10 @@ TEST(RefreshedCredentials, ThoseOfMinutesAreNotAskedForWithEachRequest) {
 
 TEST(FixedCredentials, MustFitIntoAHeader) {
   EXPECT_TRUE(FixedS3Credentials({"id", "secret", ""})->Get().ok());
-  EXPECT_FALSE(FixedS3Credentials({"", "", ""})->Get().ok());
-  EXPECT_FALSE(FixedS3Credentials({"id", "secret", "a\r\nx-evil: 1"})->Get().ok());
+  EXPECT_THAT(FixedS3Credentials({"", "", ""})->Get().status().ToString(),
+              HasSubstr("INVALID_ARGUMENT: the S3 credentials are empty"));
+  EXPECT_THAT(FixedS3Credentials({"id", "secret", "a\r\nx-evil: 1"})->Get().status().ToString(),
+              HasSubstr("INVALID_ARGUMENT: the S3 credentials have spaces or control characters"));
 }
 
 TEST(S3Environment, FillsInWhatIsEmpty) {

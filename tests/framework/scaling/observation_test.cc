@@ -35,6 +35,12 @@ TEST(Observations, ColumnsInAnyOrder) {
   EXPECT_EQ(second.learning_rate, std::nullopt);
 }
 
+TEST(Observations, AByteOrderMarkIsPassedOver) {
+  const auto runs = ParseObservations("\xef\xbb\xbfparameters,tokens,loss\r\n1e8,1e9,3\r\n", "runs.csv");
+  ASSERT_TRUE(runs.ok()) << runs.status();
+  EXPECT_EQ((*runs)[0].size.parameters, 1e8);
+}
+
 TEST(Observations, WrittenAndReadBack) {
   const std::vector<Observation> runs = {
       {.name = "a",

@@ -20,6 +20,7 @@
 #include "framework/storage/crash_point.h"
 #include "framework/storage/local_crash_points.h"
 #include "framework/storage/local_storage.h"
+#include "tests/framework/base/slower.h"
 #include "tests/framework/storage/child_process.h"
 #include "tests/framework/storage/test_directory.h"
 
@@ -165,7 +166,7 @@ TEST(LocalStorageCrash, AnywhereLeavesOldOrNew) {
   for (const FileSystemKind file_system : kFileSystems) {
     for (const std::string point : kLocalCrashPoints) {
       if (!IsTried(point, file_system)) continue;
-      for (int passage = 1; passage <= 100; ++passage) {
+      for (int passage = 1; passage <= 100; passage += kSlower) {
         SCOPED_TRACE(absl::StrCat(point, ":", passage, ", file system ", static_cast<int>(file_system)));
         if (!CrashAt(point, passage, file_system) || HasFailure()) break;
         reached.insert(point);

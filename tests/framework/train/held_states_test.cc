@@ -1,15 +1,18 @@
 // Proves which state a rank holds as what through every change of the world, and that a snapshot gives the bits of its
-// step or says that it was abandoned, whatever became of the state it reads. Worlds of one; with several ranks and a
-// mirror fill the same is shown by world_test.cc.
+// step or says that it was abandoned, whatever became of the state it reads; that an abort reaches the other ranks.
+// Worlds of one but for that; with several ranks and a mirror fill the same is shown by world_test.cc.
 
 #include "framework/train/held_states.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <map>
 #include <memory>
 #include <vector>
 
+#include "framework/comm/in_process.h"
 #include "framework/optim/optimizer.h"
 
 namespace holdfast {
@@ -24,12 +27,15 @@ class HeldStatesTest : public testing::Test {
 
   /// The state of a new world, with values of `seed`.
   void Enter(uint64_t seed) {
-    const PlacedState::Options options{.placement = Placement({"here"}, {}), .parallel = {}};
-    auto placed = PlacedState::Create(planes_, DType::kF32, options, {}, *device_, *stream_, progress_);
-    ASSERT_TRUE(placed.ok()) << placed.status();
-    (*placed)->state().Initialize(seed);
-    digests_[seed] = DigestOf((*placed)->state());
-    held_.Enter(std::move(*placed));
+    auto placed = Place(Placement({"here"}, {}), {});
+    placed->state().Initialize(seed);
+    digests_[seed] = DigestOf(placed->state());
+    held_.Enter(std::move(placed));
+  }
+  std::unique_ptr<PlacedState> Place(const Placement& placement, WorldCommunicators communicators) {
+    return PlacedState::Create(planes_, DType::kF32, {.placement = placement, .parallel = {}}, std::move(communicators),
+                               *device_, *stream_, progress_)
+        .value();
   }
   static uint64_t DigestOf(const ShardedState& state) {
     std::vector<uint64_t> digests;
@@ -198,8 +204,14 @@ TEST_F(HeldStatesTest, OneSnapshotAtATime) {
 
 TEST_F(HeldStatesTest, AbortFindsNothingOrWhatIsThere) {
   held_.Abort("nothing yet");
-  Enter(1);
-  held_.Abort("a world of one");
+  auto world = MakeInProcessWorld(2, 1), group = MakeInProcessWorld(2, 1);
+  held_.Enter(Place(Placement({"here", "there"}, {}), {.world = std::move(world[0]), .group = std::move(group[0])}));
+  held_.Abort("the world changed");
+  for (Communicator* other : {world[1].get(), group[1].get()}) {
+    const absl::Status status = other->Barrier(std::chrono::steady_clock::now() + std::chrono::minutes(5));
+    EXPECT_TRUE(absl::IsAborted(status)) << status;
+    EXPECT_THAT(status.message(), testing::HasSubstr("the world changed"));
+  }
   held_.Forget();
   held_.Abort("nothing any more");
 }

@@ -258,6 +258,11 @@ bool& IsHopper() {
   return is_hopper;
 }
 
+uint32_t& OrderSeed() {
+  thread_local uint32_t seed = 0;
+  return seed;
+}
+
 size_t& MaxSharedBytes() {
   thread_local size_t bytes = kHopperSharedBytes;
   return bytes;
@@ -329,7 +334,7 @@ void Launch(const Size& grid, const Size& block, size_t shared_bytes, const std:
   GpuTime().now_ms += GpuTime().kernel_ms;
   blockDim = block;
   gridDim = grid;
-  std::mt19937 random(static_cast<uint32_t>(grid.count() * 7919 + block.count()));
+  std::mt19937 random(static_cast<uint32_t>(grid.count() * 7919 + block.count()) ^ OrderSeed() << 16);
   std::vector<unsigned> order(grid.count());
   for (unsigned i = 0; i < order.size(); ++i) order[i] = i;
   std::shuffle(order.begin(), order.end(), random);

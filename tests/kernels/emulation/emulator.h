@@ -38,6 +38,9 @@ Time& GpuTime();
 /// Whether the emulated GPU has the instructions of compute capability 9.0; false until a test says so.
 bool& IsHopper();
 
+/// Decides in which order blocks and threads run.
+uint32_t& OrderSeed();
+
 /// Runs `body` once for each thread of each block.
 void Launch(const Size& grid, const Size& block, size_t shared_bytes, const std::function<void()>& body);
 

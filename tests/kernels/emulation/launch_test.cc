@@ -1,11 +1,14 @@
 // Proves that a kernel that cannot be started is reported once, by its operation's name, and is not taken for a failure
-// of what comes next.
+// of what comes next; and that another number of threads of the test device is another order of a kernel's threads.
 
 #include "kernels/cuda/launch.cuh"
 
 #include <gtest/gtest.h>
 
 #include <string>
+#include <vector>
+
+#include "tests/kernels/kernel_test_util.h"
 
 namespace holdfast::kernels {
 namespace {
@@ -30,6 +33,23 @@ TEST(Launch, ReportsWhatTheGpuDoesNotTakeAndNothingAfterIt) {
   Launch(queue, "Two", {.blocks = 2, .threads = 32}, CountBlock, &blocks);
   EXPECT_EQ(queue.failed, "TooManyThreads");
   EXPECT_EQ(blocks, 2);
+}
+
+__global__ void NoteThread(int* next, unsigned* order) { order[(*next)++] = blockIdx.x * blockDim.x + threadIdx.x; }
+
+std::vector<unsigned> OrderOn(int num_threads) {
+  const auto device = MakeTestDevice(num_threads);
+  device->ops();
+  RecordingQueue queue;
+  int next = 0;
+  std::vector<unsigned> order(4 * 64);
+  Launch(queue, "NoteThread", {.blocks = 4, .threads = 64}, NoteThread, &next, order.data());
+  return order;
+}
+
+TEST(Launch, TheTestDevicesNumberOfThreadsIsAnOrderOfThreads) {
+  EXPECT_EQ(OrderOn(1), OrderOn(1));
+  EXPECT_NE(OrderOn(1), OrderOn(2));
 }
 
 }  // namespace

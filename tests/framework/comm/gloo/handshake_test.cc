@@ -99,7 +99,7 @@ TEST(HandshakeTest, AProofThatIsSentBackProvesNothing) {
   Handshake dialer = Handshake::Dial(key, 0, 2, 1);
   const std::string hello = dialer.First();
   const std::string proof = *dialer.Take(hello.substr(hello.size() - 32));  // its own nonce for a challenge
-  EXPECT_FALSE(dialer.Take(proof).ok());
+  EXPECT_TRUE(absl::IsPermissionDenied(dialer.Take(proof).status()));
 }
 
 TEST(HandshakeTest, WhatWasRecordedProvesNothing) {
@@ -108,11 +108,11 @@ TEST(HandshakeTest, WhatWasRecordedProvesNothing) {
   ASSERT_NE(old.listeners_proof, "");
   Handshake listener = Handshake::Answer(key, 1);
   EXPECT_NE(*listener.Take(old.hello), old.challenge);
-  EXPECT_FALSE(listener.Take(old.dialers_proof).ok());
+  EXPECT_TRUE(absl::IsPermissionDenied(listener.Take(old.dialers_proof).status()));
   Handshake dialer = Handshake::Dial(key, 0, 2, 1);
   EXPECT_NE(dialer.First(), old.hello);
   ASSERT_TRUE(dialer.Take(old.challenge).ok());
-  EXPECT_FALSE(dialer.Take(old.listeners_proof).ok());
+  EXPECT_TRUE(absl::IsPermissionDenied(dialer.Take(old.listeners_proof).status()));
 }
 
 TEST(HandshakeTest, RanksAndMeshArePartOfTheProof) {
@@ -122,7 +122,7 @@ TEST(HandshakeTest, RanksAndMeshArePartOfTheProof) {
     Handshake dialer = Handshake::Dial(key, 0, 2, 1), listener = Handshake::Answer(key, 1);
     std::string hello = dialer.First();
     hello[byte] ^= 1;
-    EXPECT_FALSE(listener.Take(*dialer.Take(*listener.Take(hello))).ok()) << byte;
+    EXPECT_TRUE(absl::IsPermissionDenied(listener.Take(*dialer.Take(*listener.Take(hello))).status())) << byte;
   }
 }
 
@@ -136,8 +136,8 @@ TEST(HandshakeTest, EveryBitOfAProofCounts) {
     std::string answer = *other.Take(proof);
     proof[bit / 8] = static_cast<char>(proof[bit / 8] ^ 1 << (bit % 8));
     answer[bit / 8] = static_cast<char>(answer[bit / 8] ^ 1 << (bit % 8));
-    EXPECT_FALSE(listener.Take(proof).ok());
-    EXPECT_FALSE(dialer.Take(answer).ok());
+    EXPECT_TRUE(absl::IsPermissionDenied(listener.Take(proof).status()));
+    EXPECT_TRUE(absl::IsPermissionDenied(dialer.Take(answer).status()));
   }
 }
 

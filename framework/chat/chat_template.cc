@@ -138,6 +138,15 @@ absl::StatusOr<Span> ChatTemplate::SpanOfTurn(const Conversation& conversation, 
                                               const std::string& text) const {
   const std::string where = absl::StrCat("message ", turn + 1);
   auto before = RenderFirst(conversation, turn, true);
+  if (!before.ok() && turn == 0) {
+    return absl::Status(
+        before.status().code(),
+        absl::StrCat(where,
+                     ": the conversation begins with a turn of the assistant, and the chat template cannot ask for "
+                     "one before the first message, so it cannot be told what is to be learned; put a user turn before "
+                     "it, learn only the last turn, or mark it in the template with {% generation %} (",
+                     before.status().message(), ")"));
+  }
   if (!before.ok()) return Annotate(before.status(), absl::StrCat("the messages before ", where));
   auto after = RenderFirst(conversation, turn + 1, false);
   if (!after.ok()) return Annotate(after.status(), absl::StrCat("the messages up to ", where));

@@ -138,10 +138,20 @@ absl::Status ReadPromptAndCompletion(const Value& prompt, const Value& completio
   return CheckLearnable(conversation);
 }
 
+// Some data sets hold the list as a string of JSON, because each of its elements has other keys.
+absl::StatusOr<Value> ReadToolList(const Value& tools) {
+  if (tools.is_list()) return tools;
+  if (!tools.is_string()) return Wrong("\"tools\"", tools, "a list");
+  auto parsed = jinja::ParseJson(tools.string());
+  if (parsed.ok() && parsed->is_list()) return *std::move(parsed);
+  const std::string holds(parsed.ok() ? parsed->type_name() : parsed.status().message());
+  return Wrong("\"tools\"", tools, absl::StrCat("a list, and as JSON it is no list (", holds, "); write a list"));
+}
+
 absl::Status ReadTools(const Dict& line, Conversation& conversation) {
   if (const Value* const tools = line.FindName("tools"); tools != nullptr && !tools->is_none()) {
-    if (!tools->is_list()) return Wrong("\"tools\"", *tools, "a list");
-    if (!tools->items().empty()) conversation.tools = *tools;
+    ASSIGN_OR_RETURN(Value list, ReadToolList(*tools));
+    if (!list.items().empty()) conversation.tools = std::move(list);
   }
   const Value* const variables = line.FindName("chat_template_kwargs");
   if (variables == nullptr || variables->is_none()) return absl::OkStatus();

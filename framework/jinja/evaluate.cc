@@ -1,5 +1,6 @@
 // Interpreter: what each kind of expression gives.
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -17,13 +18,33 @@
 namespace holdfast::jinja {
 namespace {
 
+constexpr absl::string_view kCaller = "caller";  // the parameter of a macro that {% call %} gives
+
 Loop* AsLoop(const Value& value) { return value.is_object() ? dynamic_cast<Loop*>(value.object().get()) : nullptr; }
 
 absl::StatusOr<Value> AttributeOfLoop(const Value& owner, Loop& loop, absl::string_view name) {
   if (name == "cycle") return Value(std::shared_ptr<Object>(std::make_shared<Method>(owner, "cycle")));
   ASSIGN_OR_RETURN(std::optional<Value> found, loop.Attribute(name));
   if (found.has_value()) return *std::move(found);
-  return Value::MakeUndefined(absl::StrCat("loop has no \"", name, "\""));
+  return NoElement(owner, name);
+}
+
+// What stands behind "**".
+absl::Status AppendKeywords(const Value& dict, Arguments& arguments, Budget& budget) {
+  if (dict.is_undefined()) return UndefinedError(dict);
+  if (!dict.is_dict())
+    return absl::InvalidArgumentError(absl::StrCat("a ", dict.type_name(), " behind \"**\", not a dict"));
+  for (const auto& [name, value] : arguments.keywords) {
+    if (dict.dict().FindName(name) != nullptr) {
+      return absl::InvalidArgumentError(absl::StrCat("\"", name, "\" is given twice"));
+    }
+  }
+  for (const auto& [key, value] : dict.dict().entries()) {
+    ASSIGN_OR_RETURN(const absl::string_view name, StringOf(key, "the name of an argument"));
+    RETURN_IF_ERROR(budget.Take(static_cast<int64_t>(2 * sizeof(Value) + name.size())));
+    arguments.keywords.emplace_back(std::string(name), value);
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -39,12 +60,11 @@ absl::StatusOr<Value> Interpreter::EvaluateItems(const Expression& expression) {
 }
 
 absl::StatusOr<Value> Interpreter::EvaluateDict(const Expression& expression) {
-  RETURN_IF_ERROR(budget_.Take(static_cast<int64_t>(expression.operands.size() * 2 * sizeof(Value))));
   Dict dict;
   for (size_t i = 0; i < expression.operands.size(); i += 2) {
     ASSIGN_OR_RETURN(const Value key, Evaluate(*expression.operands[i]));
     ASSIGN_OR_RETURN(Value item, Evaluate(*expression.operands[i + 1]));
-    RETURN_IF_ERROR(dict.Set(key, std::move(item)));
+    RETURN_IF_ERROR(SetInDict(dict, key, std::move(item), budget_));
   }
   return Value(std::move(dict));
 }
@@ -110,7 +130,6 @@ absl::StatusOr<Value> Interpreter::EvaluateConcatenation(const Expression& expre
   for (const ExpressionPtr& operand : expression.operands) {
     ASSIGN_OR_RETURN(const Value value, Evaluate(*operand));
     ASSIGN_OR_RETURN(const std::string text, ToText(value, budget_));
-    RETURN_IF_ERROR(budget_.Take(static_cast<int64_t>(text.size())));
     all += text;
   }
   return Value(std::move(all));
@@ -149,15 +168,25 @@ absl::StatusOr<Arguments> Interpreter::EvaluateArguments(const Expression& call)
     ASSIGN_OR_RETURN(Value value, Evaluate(*expression));
     arguments.keywords.emplace_back(name, std::move(value));
   }
+  if (call.list != nullptr) {
+    ASSIGN_OR_RETURN(const Value list, Evaluate(*call.list));
+    ASSIGN_OR_RETURN(const Items items, At(call.list->position, ItemsOf(list, budget_)));
+    arguments.positional.insert(arguments.positional.end(), items.begin(), items.end());
+  }
+  if (call.dict != nullptr) {
+    ASSIGN_OR_RETURN(const Value dict, Evaluate(*call.dict));
+    RETURN_IF_ERROR(At(call.dict->position, AppendKeywords(dict, arguments, budget_)));
+  }
   return arguments;
 }
 
 absl::StatusOr<Value> Interpreter::EvaluateCall(const Expression& expression) {
   ASSIGN_OR_RETURN(const Value callee, Evaluate(*expression.operands[0]));
-  ASSIGN_OR_RETURN(const Arguments arguments, EvaluateArguments(expression));
+  ASSIGN_OR_RETURN(Arguments arguments, EvaluateArguments(expression));
   if (callee.is_undefined()) return UndefinedError(callee);
   const std::shared_ptr<Object> object = callee.is_object() ? callee.object() : nullptr;
-  if (const auto* const macro = dynamic_cast<const Macro*>(object.get())) return CallMacro(*macro, arguments);
+  if (const auto* const macro = dynamic_cast<const Macro*>(object.get()))
+    return CallMacro(*macro, std::move(arguments));
   if (const auto* const function = dynamic_cast<const Function*>(object.get())) {
     ASSIGN_OR_RETURN(Value result, CallFunction(function->name, arguments, options_.now, budget_));
     if (result.is_object() && dynamic_cast<Namespace*>(result.object().get()) != nullptr) {
@@ -173,10 +202,19 @@ absl::StatusOr<Value> Interpreter::EvaluateCall(const Expression& expression) {
   return absl::InvalidArgumentError(absl::StrCat("a ", callee.type_name(), " cannot be called"));
 }
 
-absl::StatusOr<Value> Interpreter::CallMacro(const Macro& macro, const Arguments& arguments) {
+absl::StatusOr<Value> Interpreter::CallMacro(const Macro& macro, Arguments arguments) {
   const std::vector<Parameter>& parameters = macro.definition.parameters;
   std::vector<const char*> names;
   for (const Parameter& parameter : parameters) names.push_back(parameter.name.c_str());
+  Value caller = Value::MakeUndefined("no caller: the macro is not called by {% call %}");
+  const bool takes_caller =
+      macro.definition.names_caller && std::find(names.begin(), names.end(), kCaller) == names.end();
+  const auto given = std::find_if(arguments.keywords.begin(), arguments.keywords.end(),
+                                  [](const auto& argument) { return argument.first == kCaller; });
+  if (takes_caller && given != arguments.keywords.end()) {
+    caller = given->second;
+    arguments.keywords.erase(given);
+  }
   ASSIGN_OR_RETURN(const std::vector<const Value*> bound, Bind(arguments, names));
   auto scope = std::make_shared<Scope>(Scope{macro.scope});
   RETURN_IF_ERROR(budget_.Take(static_cast<int64_t>((1 + parameters.size()) * sizeof(Scope))));
@@ -192,6 +230,7 @@ absl::StatusOr<Value> Interpreter::CallMacro(const Macro& macro, const Arguments
     }
     scope->Set(parameters[i].name, std::move(value));
   }
+  if (takes_caller) scope->Set(kCaller, std::move(caller));
   ASSIGN_OR_RETURN(std::string text, Capture(macro.definition.bodies[0], std::move(scope)));
   return Value(std::move(text));
 }

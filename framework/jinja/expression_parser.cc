@@ -32,6 +32,9 @@ absl::StatusOr<ExpressionPtr> ExpressionParser::Make(Expression expression) {
     if (operand != nullptr) expression.depth = std::max(expression.depth, 1 + operand->depth);
   }
   for (const auto& [name, value] : expression.keywords) expression.depth = std::max(expression.depth, 1 + value->depth);
+  for (const ExpressionPtr* rest : {&expression.list, &expression.dict}) {
+    if (*rest != nullptr) expression.depth = std::max(expression.depth, 1 + (*rest)->depth);
+  }
   if (expression.depth > kExpressionDepthMax) {
     return tokens_.Fail(expression.position, "an expression of more than 200 operations in each other");
   }
@@ -243,6 +246,7 @@ absl::StatusOr<ExpressionPtr> ExpressionParser::ParseName() {
   } else if (token.text != "none" && token.text != "None") {
     name.kind = Expression::Kind::kName;
     name.name = token.text;
+    if (name.name == "caller") ++callers_;
   }
   return Make(std::move(name));
 }
@@ -353,41 +357,59 @@ absl::StatusOr<ExpressionPtr> ExpressionParser::ParseSubscript(ExpressionPtr inp
 absl::Status ExpressionParser::ParseArguments(Expression& call) {
   RETURN_IF_ERROR(tokens_.ExpectOperator("("));
   while (!tokens_.current().IsOperator(")")) {
-    const Token& token = tokens_.current();
-    if (token.IsOperator("*") || token.IsOperator("**")) {
-      return tokens_.FailUnsupported(token.position, absl::StrCat(token.text, " before an argument"));
-    }
-    const bool has_name = token.kind == Token::Kind::kName && tokens_.next().IsOperator("=");
-    if (!has_name && !call.keywords.empty()) {
-      return tokens_.Fail(token.position, "an argument without a name after one with a name");
-    }
-    if (has_name) {
-      tokens_.Take();
-      tokens_.Take();
-    }
-    ASSIGN_OR_RETURN(ExpressionPtr argument, Parse());
-    if (has_name) {
-      call.keywords.emplace_back(token.text, std::move(argument));
-    } else {
-      call.operands.push_back(std::move(argument));
-    }
+    RETURN_IF_ERROR(ParseArgument(call));
     if (!tokens_.TakeIfOperator(",")) break;
   }
   return tokens_.ExpectOperator(")");
 }
 
+absl::Status ExpressionParser::ParseArgument(Expression& call) {
+  const Token& token = tokens_.current();
+  if (call.dict != nullptr) return tokens_.Fail(token.position, "an argument after one with \"**\"");
+  if (tokens_.TakeIfOperator("**")) {
+    ASSIGN_OR_RETURN(call.dict, Parse());
+    return absl::OkStatus();
+  }
+  const bool has_name = token.kind == Token::Kind::kName && tokens_.next().IsOperator("=");
+  if (!has_name && call.list != nullptr) {
+    return tokens_.Fail(token.position, "an argument without a name after one with \"*\"");
+  }
+  if (tokens_.TakeIfOperator("*")) {
+    ASSIGN_OR_RETURN(call.list, Parse());
+    return absl::OkStatus();
+  }
+  if (!has_name && !call.keywords.empty()) {
+    return tokens_.Fail(token.position, "an argument without a name after one with a name");
+  }
+  if (has_name) {
+    tokens_.Take();
+    tokens_.Take();
+  }
+  ASSIGN_OR_RETURN(ExpressionPtr argument, Parse());
+  if (has_name) {
+    call.keywords.emplace_back(token.text, std::move(argument));
+  } else {
+    call.operands.push_back(std::move(argument));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<ExpressionPtr> ExpressionParser::ParseFilter(ExpressionPtr input) {
+  if (!tokens_.Is(Token::Kind::kName)) return tokens_.FailExpecting("the name of a filter");
+  const Token& name = tokens_.Take();
+  Expression filter{.kind = Expression::Kind::kFilter, .position = name.position, .name = name.text};
+  filter.filter = FindFilter(name.text);
+  if (filter.filter == nullptr) {
+    return tokens_.FailUnsupported(name.position, absl::StrCat("the filter \"", name.text, "\""));
+  }
+  filter.operands.push_back(std::move(input));
+  if (tokens_.current().IsOperator("(")) RETURN_IF_ERROR(ParseArguments(filter));
+  return Make(std::move(filter));
+}
+
 absl::StatusOr<ExpressionPtr> ExpressionParser::ParseFilters(ExpressionPtr input) {
   while (tokens_.TakeIfOperator("|")) {
-    if (!tokens_.Is(Token::Kind::kName)) return tokens_.FailExpecting("the name of a filter");
-    const Token& name = tokens_.Take();
-    Expression filter{.kind = Expression::Kind::kFilter, .position = name.position, .name = name.text};
-    filter.filter = FindFilter(name.text);
-    if (filter.filter == nullptr) {
-      return tokens_.FailUnsupported(name.position, absl::StrCat("the filter \"", name.text, "\""));
-    }
-    filter.operands.push_back(std::move(input));
-    if (tokens_.current().IsOperator("(")) RETURN_IF_ERROR(ParseArguments(filter));
-    ASSIGN_OR_RETURN(input, Make(std::move(filter)));
+    ASSIGN_OR_RETURN(input, ParseFilter(std::move(input)));
   }
   return input;
 }

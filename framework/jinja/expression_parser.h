@@ -17,9 +17,13 @@ class ExpressionParser {
   absl::StatusOr<ExpressionPtr> Parse(bool with_conditional = true);
   /// `1, 2` is a tuple.
   absl::StatusOr<ExpressionPtr> ParseTuple(bool with_conditional = true);
-  /// One after the other, from "|" on; the innermost is applied to null.
+  /// `name(arguments)`, a filter that is applied to `input`.
+  absl::StatusOr<ExpressionPtr> ParseFilter(ExpressionPtr input);
+  /// One after the other, from "|" on.
   absl::StatusOr<ExpressionPtr> ParseFilters(ExpressionPtr input);
   absl::StatusOr<Target> ParseTarget(bool with_attributes);
+  /// How often the name "caller" has been read.
+  int callers() const { return callers_; }
 
  private:
   class Depth;
@@ -50,10 +54,11 @@ class ExpressionParser {
   Result ParseSubscript(ExpressionPtr input);
   Result ParseTest(ExpressionPtr input);
   absl::Status ParseArguments(Expression& call);
+  absl::Status ParseArgument(Expression& call);
   absl::StatusOr<Target> ParseTargetPart(bool with_attributes);
 
   TokenStream& tokens_;
-  int depth_ = 0;
+  int depth_ = 0, callers_ = 0;
 };
 
 }  // namespace holdfast::jinja

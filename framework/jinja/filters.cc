@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "framework/base/status.h"
+#include "framework/jinja/letter_case.h"
 #include "framework/jinja/methods.h"
 #include "framework/jinja/operators.h"
 #include "framework/jinja/python_text.h"
@@ -30,6 +31,7 @@ absl::StatusOr<bool> FlagOf(const Value* value) { return value != nullptr && IsT
 Result Reach(const Value& item, const Value* path, Budget& budget, const Value* fallback = nullptr) {
   if (path == nullptr || path->is_none()) return item;
   if (!path->is_string()) return ItemOf(item, *path, budget);
+  RETURN_IF_ERROR(budget.Take(static_cast<int64_t>(path->string().size())));
   Value reached = item;
   for (const absl::string_view part : absl::StrSplit(path->string(), '.')) {
     int64_t number = 0;
@@ -46,8 +48,7 @@ Result SortKey(const Value& item, const Value* path, bool case_counts, Budget& b
   ASSIGN_OR_RETURN(const Value key, Reach(item, path, budget));
   if (case_counts || !key.is_string()) return key;
   RETURN_IF_ERROR(budget.Take(static_cast<int64_t>(key.string().size())));
-  ASSIGN_OR_RETURN(std::string lower, ToCase(key.string(), Case::kLower));
-  return Value(std::move(lower));
+  return Value(ToCase(key.string(), Case::kLower));
 }
 
 absl::StatusOr<Items> SortBy(Items items, const Items& keys, bool descending, Budget& budget) {
@@ -76,8 +77,8 @@ Result Abs(const Value& value, const Arguments& arguments, Budget&) {
 Result CapitalizeFilter(const Value& value, const Arguments& arguments, Budget& budget) {
   RETURN_IF_ERROR(Bind(arguments, {}).status());
   ASSIGN_OR_RETURN(const std::string text, ToText(value, budget));
-  ASSIGN_OR_RETURN(std::string capitalized, Capitalize(text));
-  return Value(std::move(capitalized));
+  RETURN_IF_ERROR(budget.Take(static_cast<int64_t>(text.size())));
+  return Value(Capitalize(text));
 }
 
 Result Default(const Value& value, const Arguments& arguments, Budget&) {
@@ -135,22 +136,24 @@ std::optional<double> ParseFloat(absl::string_view text) {
   return absl::SimpleAtod(digits, &number) ? std::optional(number) : std::nullopt;
 }
 
-Result Float(const Value& value, const Arguments& arguments, Budget&) {
+Result Float(const Value& value, const Arguments& arguments, Budget& budget) {
   ASSIGN_OR_RETURN(const auto bound, Bind(arguments, {"default"}));
   if (value.is_undefined()) return UndefinedError(value);
+  if (value.is_string()) RETURN_IF_ERROR(budget.Take(static_cast<int64_t>(value.string().size())));
   if (value.is_number()) return Value(value.real());
   const std::optional<double> number = value.is_string() ? ParseFloat(value.string()) : std::nullopt;
   if (number.has_value()) return Value(*number);
   return bound[0] == nullptr ? Value(0.0) : *bound[0];
 }
 
-Result Int(const Value& value, const Arguments& arguments, Budget&) {
+Result Int(const Value& value, const Arguments& arguments, Budget& budget) {
   ASSIGN_OR_RETURN(const auto bound, Bind(arguments, {"default", "base"}));
   if (bound[1] != nullptr) return absl::UnimplementedError("the base of int is not supported");
   if (value.is_undefined()) return UndefinedError(value);
   if (value.is_int() || value.is_bool()) return Value(value.integer());
   std::optional<double> number = value.is_float() ? std::optional(value.real()) : std::nullopt;
   if (value.is_string()) {
+    RETURN_IF_ERROR(budget.Take(static_cast<int64_t>(value.string().size())));
     std::string digits(StripRight(StripLeft(value.string())));
     digits.erase(std::remove(digits.begin(), digits.end(), '_'), digits.end());
     int64_t integer = 0;
@@ -210,7 +213,7 @@ Result Join(const Value& value, const Arguments& arguments, Budget& budget) {
   for (size_t i = 0; i < items.size(); ++i) {
     ASSIGN_OR_RETURN(const Value item, Reach(items[i], bound[1], budget));
     ASSIGN_OR_RETURN(const std::string text, ToText(item, budget));
-    RETURN_IF_ERROR(budget.Take(static_cast<int64_t>(text.size() + separator.size())));
+    RETURN_IF_ERROR(budget.Take(static_cast<int64_t>(separator.size())));
     absl::StrAppend(&out, i == 0 ? "" : separator, text);
   }
   return Value(std::move(out));
@@ -232,17 +235,24 @@ Result ListFilter(const Value& value, const Arguments& arguments, Budget& budget
 Result InCase(const Value& value, const Arguments& arguments, Case wanted, Budget& budget) {
   RETURN_IF_ERROR(Bind(arguments, {}).status());
   ASSIGN_OR_RETURN(const std::string text, ToText(value, budget));
-  ASSIGN_OR_RETURN(std::string changed, ToCase(text, wanted));
-  return Value(std::move(changed));
+  RETURN_IF_ERROR(budget.Take(static_cast<int64_t>(text.size())));
+  return Value(ToCase(text, wanted));
 }
 Result LowerFilter(const Value& v, const Arguments& a, Budget& b) { return InCase(v, a, Case::kLower, b); }
 Result UpperFilter(const Value& v, const Arguments& a, Budget& b) { return InCase(v, a, Case::kUpper, b); }
+
+// Before an element is looked at and a value kept for it.
+absl::Status TakeElement(Budget& budget) {
+  RETURN_IF_ERROR(budget.Step());
+  return budget.Take(sizeof(Value));
+}
 
 Result MapAttribute(const Value& value, const Arguments& arguments, Budget& budget) {
   ASSIGN_OR_RETURN(const auto bound, Bind(arguments, {"attribute", "default"}, 1));
   Items mapped;
   ASSIGN_OR_RETURN(const Items items, ItemsOf(value, budget));
   for (const Value& item : items) {
+    RETURN_IF_ERROR(TakeElement(budget));
     ASSIGN_OR_RETURN(Value reached, Reach(item, bound[0], budget, bound[1]));
     mapped.push_back(std::move(reached));
   }
@@ -270,6 +280,7 @@ Result Map(const Value& value, const Arguments& arguments, Budget& budget) {
   Items mapped;
   ASSIGN_OR_RETURN(const Items items, ItemsOf(value, budget));
   for (const Value& item : items) {
+    RETURN_IF_ERROR(TakeElement(budget));
     ASSIGN_OR_RETURN(Value result, filter->apply(item, call.second, budget));
     mapped.push_back(std::move(result));
   }
@@ -294,6 +305,7 @@ Result Choose(const Value& value, const Arguments& arguments, bool by_attribute,
   Items chosen;
   ASSIGN_OR_RETURN(const Items items, ItemsOf(value, budget));
   for (const Value& item : items) {
+    RETURN_IF_ERROR(TakeElement(budget));
     ASSIGN_OR_RETURN(const Value tested, Reach(item, by_attribute ? arguments.positional.data() : nullptr, budget));
     bool holds = IsTrue(tested);
     if (test != nullptr) {
@@ -347,25 +359,29 @@ Result Sort(const Value& value, const Arguments& arguments, Budget& budget) {
 
 Result String(const Value& value, const Arguments& arguments, Budget& budget) {
   RETURN_IF_ERROR(Bind(arguments, {}).status());
+  if (value.is_string()) return value;
   ASSIGN_OR_RETURN(std::string text, ToText(value, budget));
   return Value(std::move(text));
 }
 
-// Words begin behind white space and the brackets and dashes that Jinja2 lists.
+// Whether a word may begin behind the first character: white space, and the brackets and the dash that Jinja2 lists.
+bool SeparatesWords(absl::string_view text) {
+  return IsSpace(FirstCharacter(text).code) || absl::string_view("-({[<").find(text[0]) != absl::string_view::npos;
+}
+
 Result TitleFilter(const Value& value, const Arguments& arguments, Budget& budget) {
   RETURN_IF_ERROR(Bind(arguments, {}).status());
   ASSIGN_OR_RETURN(const std::string text, ToText(value, budget));
+  RETURN_IF_ERROR(budget.Take(static_cast<int64_t>(text.size())));
   std::string out;
-  bool begins_word = true;
   for (absl::string_view rest = text; !rest.empty();) {
-    const Character next = FirstCharacter(rest);
-    const bool separates =
-        IsSpace(next.code) || (next.code < 0x80 && absl::string_view("-({[<").find(rest[0]) != absl::string_view::npos);
-    ASSIGN_OR_RETURN(const std::string cased,
-                     ToCase(rest.substr(0, next.bytes), begins_word ? Case::kUpper : Case::kLower));
-    out += cased;
-    begins_word = separates;
-    rest.remove_prefix(next.bytes);
+    const size_t first = FirstCharacter(rest).bytes;
+    size_t end = first;
+    while (!SeparatesWords(rest) && end < rest.size() && !SeparatesWords(rest.substr(end))) {
+      end += FirstCharacter(rest.substr(end)).bytes;
+    }
+    out += ToCase(rest.substr(0, first), Case::kUpper) + ToCase(rest.substr(first, end - first), Case::kLower);
+    rest.remove_prefix(end);
   }
   return Value(std::move(out));
 }
@@ -379,7 +395,7 @@ Result ToJsonFilter(const Value& value, const Arguments& arguments, Budget& budg
   if (bound[1] != nullptr && !bound[1]->is_none()) {
     style.item_separator = std::string(1, ',');
     if (bound[1]->is_string()) {
-      style.indent = bound[1]->string();
+      ASSIGN_OR_RETURN(style.indent, ToText(*bound[1], budget));
     } else {
       ASSIGN_OR_RETURN(const int64_t width, IntegerOf(*bound[1], "the indent"));
       RETURN_IF_ERROR(budget.Take(std::max<int64_t>(width, 0)));
@@ -390,10 +406,9 @@ Result ToJsonFilter(const Value& value, const Arguments& arguments, Budget& budg
     const Value& both = *bound[2];
     const bool is_pair = (both.is_list() || both.is_tuple()) && both.items().size() == 2;
     if (!is_pair) return absl::InvalidArgumentError("separators are two strings");
-    ASSIGN_OR_RETURN(const absl::string_view item_separator, StringOf(both.items()[0], "a separator"));
-    ASSIGN_OR_RETURN(const absl::string_view key_separator, StringOf(both.items()[1], "a separator"));
-    style.item_separator = std::string(item_separator);
-    style.key_separator = std::string(key_separator);
+    for (const Value& separator : both.items()) RETURN_IF_ERROR(StringOf(separator, "a separator").status());
+    ASSIGN_OR_RETURN(style.item_separator, ToText(both.items()[0], budget));
+    ASSIGN_OR_RETURN(style.key_separator, ToText(both.items()[1], budget));
   }
   ASSIGN_OR_RETURN(std::string json, ToJson(value, style, budget));
   return Value(std::move(json));
@@ -416,8 +431,9 @@ Result Unique(const Value& value, const Arguments& arguments, Budget& budget) {
   Dict seen;
   for (const Value& item : items) {
     ASSIGN_OR_RETURN(const Value key, SortKey(item, bound[1], case_counts, budget));
-    if (seen.Find(key) != nullptr) continue;
-    RETURN_IF_ERROR(seen.Set(key, true));
+    ASSIGN_OR_RETURN(const Value* const before, FindInDict(seen, key, budget));
+    if (before != nullptr) continue;
+    RETURN_IF_ERROR(SetInDict(seen, key, true, budget));
     kept.push_back(item);
   }
   return MakeSeries(Series::Kind::kGenerator, std::move(kept));

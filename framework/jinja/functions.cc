@@ -27,7 +27,7 @@ absl::StatusOr<Value> RaiseException(const Arguments& arguments, Budget& budget)
   return absl::FailedPreconditionError(absl::StrCat("the template says: ", message));
 }
 
-absl::StatusOr<Value> FormatNow(const Arguments& arguments, const std::string& now) {
+absl::StatusOr<Value> FormatNow(const Arguments& arguments, const std::string& now, Budget& budget) {
   ASSIGN_OR_RETURN(const auto bound, Bind(arguments, {"format"}, 1));
   ASSIGN_OR_RETURN(const absl::string_view format, StringOf(*bound[0], "the format of the date"));
   if (now.empty()) {
@@ -49,6 +49,7 @@ absl::StatusOr<Value> FormatNow(const Arguments& arguments, const std::string& n
   if (!absl::ParseCivilTime(text, &second) || absl::FormatCivilTime(second) != text) {
     return absl::InvalidArgumentError(absl::StrCat("the date \"", now, "\" is not YYYY-MM-DD or YYYY-MM-DD HH:MM:SS"));
   }
+  RETURN_IF_ERROR(budget.Take(5 * static_cast<int64_t>(format.size())));  // "%A" may become "Wednesday"
   const absl::TimeZone zone = absl::UTCTimeZone();
   return Value(absl::FormatTime(format, absl::FromCivil(second, zone), zone));
 }
@@ -83,18 +84,17 @@ absl::StatusOr<Dict> MakeDict(const Arguments& arguments, Budget& budget) {
   if (!arguments.positional.empty()) {
     const Value& from = arguments.positional[0];
     if (from.is_dict()) {
-      dict = from.dict();
+      for (const auto& [key, value] : from.dict().entries()) RETURN_IF_ERROR(SetInDict(dict, key, value, budget));
     } else {
       ASSIGN_OR_RETURN(const Items pairs, ItemsOf(from, budget));
       for (const Value& pair : pairs) {
         ASSIGN_OR_RETURN(const Items both, ItemsOf(pair, budget));
         if (both.size() != 2) return absl::InvalidArgumentError("an element is no pair of key and value");
-        RETURN_IF_ERROR(dict.Set(both[0], both[1]));
+        RETURN_IF_ERROR(SetInDict(dict, both[0], both[1], budget));
       }
     }
   }
-  for (const auto& [name, value] : arguments.keywords) RETURN_IF_ERROR(dict.Set(Value(name), value));
-  RETURN_IF_ERROR(budget.Take(static_cast<int64_t>(dict.size() * 4 * sizeof(Value))));
+  for (const auto& [name, value] : arguments.keywords) RETURN_IF_ERROR(SetInDict(dict, Value(name), value, budget));
   return dict;
 }
 
@@ -116,7 +116,7 @@ bool IsFunction(absl::string_view name) {
 absl::StatusOr<Value> CallFunction(absl::string_view name, const Arguments& arguments, const std::string& now,
                                    Budget& budget) {
   if (name == "raise_exception") return RaiseException(arguments, budget);
-  if (name == "strftime_now") return FormatNow(arguments, now);
+  if (name == "strftime_now") return FormatNow(arguments, now, budget);
   if (name == "range") return Range(arguments, budget);
   if (name == "namespace") return MakeNamespace(arguments, budget);
   ASSIGN_OR_RETURN(Dict dict, MakeDict(arguments, budget));

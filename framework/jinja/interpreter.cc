@@ -94,8 +94,7 @@ absl::StatusOr<Interpreter::Flow> Interpreter::Execute(const Statement& statemen
       break;
     case Statement::Kind::kOutput: {
       ASSIGN_OR_RETURN(const Value value, Evaluate(*statement.expression));
-      ASSIGN_OR_RETURN(const std::string text, ToText(value, budget_));
-      RETURN_IF_ERROR(Write(text));
+      RETURN_IF_ERROR(WriteValue(value));
       break;
     }
     case Statement::Kind::kIf:
@@ -110,8 +109,14 @@ absl::StatusOr<Interpreter::Flow> Interpreter::Execute(const Statement& statemen
     case Statement::Kind::kSetBlock:
       RETURN_IF_ERROR(SetFromBlock(statement));
       break;
+    case Statement::Kind::kFilter:
+      RETURN_IF_ERROR(ExecuteFilter(statement));
+      break;
     case Statement::Kind::kMacro:
       RETURN_IF_ERROR(DefineMacro(statement));
+      break;
+    case Statement::Kind::kCall:
+      RETURN_IF_ERROR(ExecuteCall(statement));
       break;
     case Statement::Kind::kGeneration:
       RETURN_IF_ERROR(ExecuteGeneration(statement));
@@ -128,6 +133,12 @@ absl::Status Interpreter::Write(absl::string_view text) {
   RETURN_IF_ERROR(budget_.Take(static_cast<int64_t>(text.size())));
   absl::StrAppend(out_, text);
   return absl::OkStatus();
+}
+
+absl::Status Interpreter::WriteValue(const Value& value) {
+  if (value.is_string()) return Write(value.string());
+  ASSIGN_OR_RETURN(const std::string text, ToText(value, budget_));
+  return Write(text);
 }
 
 absl::StatusOr<Interpreter::Flow> Interpreter::ExecuteIf(const Statement& statement) {
@@ -206,11 +217,46 @@ absl::Status Interpreter::SetFromBlock(const Statement& statement) {
   return Assign(statement.target, value);
 }
 
-absl::Status Interpreter::DefineMacro(const Statement& statement) {
+absl::Status Interpreter::ExecuteFilter(const Statement& statement) {
+  const auto scope = std::make_shared<Scope>(Scope{scope_});
+  ASSIGN_OR_RETURN(std::string text, Capture(statement.bodies[0], scope));
+  captured_ = Value(std::move(text));
+  const std::shared_ptr<Scope> outer = std::exchange(scope_, scope);  // the arguments see what the block has set
+  const auto filtered = Evaluate(*statement.expression);
+  scope_ = outer;
+  RETURN_IF_ERROR(filtered.status());
+  ASSIGN_OR_RETURN(const absl::string_view result, StringOf(*filtered, "what the filter gives"));
+  return Write(result);
+}
+
+absl::StatusOr<Value> Interpreter::MakeMacro(const Statement& statement) {
   kept_scopes_.push_back(scope_);
   RETURN_IF_ERROR(budget_.Take(kScopeBytes));
-  scope_->Set(statement.text, Value(std::shared_ptr<Object>(std::make_shared<Macro>(statement, scope_))));
+  return Value(std::shared_ptr<Object>(std::make_shared<Macro>(statement, scope_)));
+}
+
+absl::Status Interpreter::DefineMacro(const Statement& statement) {
+  ASSIGN_OR_RETURN(Value macro, MakeMacro(statement));
+  scope_->Set(statement.text, std::move(macro));
   return absl::OkStatus();
+}
+
+absl::Status Interpreter::ExecuteCall(const Statement& statement) {
+  const Expression& call = *statement.expression;
+  const Nesting nesting(depth_);  // of the call, which Evaluate does not count here
+  RETURN_IF_ERROR(At(call.position, nesting.Check()));
+  ASSIGN_OR_RETURN(Value caller, MakeMacro(statement));
+  ASSIGN_OR_RETURN(const Value callee, Evaluate(*call.operands[0]));
+  if (callee.is_undefined()) return At(call.position, UndefinedError(callee));
+  const auto* const macro = callee.is_object() ? dynamic_cast<const Macro*>(callee.object().get()) : nullptr;
+  if (macro == nullptr) {
+    return At(call.position,
+              absl::UnimplementedError(absl::StrCat("{% call %} of a ", callee.type_name(), " is not supported")));
+  }
+  ASSIGN_OR_RETURN(Arguments arguments, EvaluateArguments(call));
+  arguments.keywords.emplace_back("caller", std::move(caller));
+  ASSIGN_OR_RETURN(const Value text, At(call.position, CallMacro(*macro, std::move(arguments))));
+  return Write(text.string());
 }
 
 absl::Status Interpreter::ExecuteGeneration(const Statement& statement) {
@@ -236,8 +282,7 @@ absl::Status Interpreter::Assign(const Target& target, const Value& value) {
                                      "\"", target.name, "\" is no namespace, so its attributes cannot be set")));
     }
     RETURN_IF_ERROR(At(target.position, CheckAttributeName(target.attribute)));
-    RETURN_IF_ERROR(budget_.Take(sizeof(Value)));
-    return space->attributes.Set(Value(target.attribute), value);
+    return SetInDict(space->attributes, Value(target.attribute), value, budget_);
   }
   ASSIGN_OR_RETURN(const Items items, At(target.position, ItemsOf(value, budget_)));
   if (items.size() != target.parts.size()) {

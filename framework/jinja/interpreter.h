@@ -47,9 +47,14 @@ class Interpreter {
   absl::StatusOr<Flow> ExecuteFor(const Statement& statement);
   absl::StatusOr<bool> RunLoop(const Statement& statement, const Items& items);
   absl::Status SetFromBlock(const Statement& statement);
+  absl::Status ExecuteFilter(const Statement& statement);
   absl::Status DefineMacro(const Statement& statement);
+  absl::Status ExecuteCall(const Statement& statement);
+  /// Sees the variables of where it is made.
+  absl::StatusOr<Value> MakeMacro(const Statement& statement);
   absl::Status ExecuteGeneration(const Statement& statement);
   absl::Status Write(absl::string_view text);
+  absl::Status WriteValue(const Value& value);
   /// What `body` writes in a scope of its own inside `outer`.
   absl::StatusOr<std::string> Capture(const Statements& body, std::shared_ptr<Scope> scope);
   absl::Status Assign(const Target& target, const Value& value);
@@ -69,7 +74,7 @@ class Interpreter {
   absl::StatusOr<Value> EvaluateFilter(const Expression& expression);
   absl::StatusOr<Value> EvaluateTest(const Expression& expression);
   absl::StatusOr<Value> EvaluateCall(const Expression& expression);
-  absl::StatusOr<Value> CallMacro(const Macro& macro, const Arguments& arguments);
+  absl::StatusOr<Value> CallMacro(const Macro& macro, Arguments arguments);
   absl::StatusOr<Arguments> EvaluateArguments(const Expression& call);
   Value Lookup(absl::string_view name) const;
   /// Remembers where the first error came from.
@@ -86,7 +91,7 @@ class Interpreter {
   std::shared_ptr<Scope> scope_;
   Rendered rendered_;
   std::string* out_;  // where text goes
-  Value captured_;    // what the filters of a set block are applied to
+  Value captured_;    // what the filters of a block are applied to
   std::optional<size_t> failed_at_;
   int depth_ = 0;
   // What values may hold that hold those values in turn; emptied at the end.

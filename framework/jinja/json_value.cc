@@ -49,8 +49,12 @@ class ValueBuilder final : public nlohmann::json_sax<Json> {
     return true;
   }
   bool parse_error(size_t position, const std::string&, const Json::exception& error) override {
-    const bool is_encoding = absl::StrContains(error.what(), "UTF-8");
-    return Fail(absl::StrCat(is_encoding ? "invalid UTF-8" : "malformed JSON", " at byte ", position));
+    const absl::string_view what = error.what();
+    const char* const problem = absl::StrContains(what, "UTF-8") ? "invalid UTF-8"
+                                : absl::StrContains(what, "invalid string: surrogate")
+                                    ? "half of a character (an escape from \\ud800 to \\udfff without its other half)"
+                                    : "malformed JSON";
+    return Fail(absl::StrCat(problem, " at byte ", position));
   }
 
  private:

@@ -11,6 +11,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "framework/base/status.h"
+#include "framework/jinja/letter_case.h"
 #include "framework/jinja/operators.h"
 #include "framework/jinja/search.h"
 #include "framework/jinja/unicode.h"
@@ -123,8 +124,10 @@ Result Lines(const StringCall& call) {
 Result HasAffix(const StringCall& call, bool at_start) {
   ASSIGN_OR_RETURN(const auto bound, Bind(call.arguments, {"affix"}, 1));
   const Items candidates = bound[0]->is_tuple() ? bound[0]->items() : Items{*bound[0]};
+  RETURN_IF_ERROR(call.budget.Step(static_cast<int64_t>(candidates.size())));
   for (const Value& candidate : candidates) {
     ASSIGN_OR_RETURN(const absl::string_view affix, StringOf(candidate, "the beginning or end that is looked for"));
+    RETURN_IF_ERROR(call.budget.Compare(affix.size()));
     if (at_start ? absl::StartsWith(call.text, affix) : absl::EndsWith(call.text, affix)) return Value(true);
   }
   return Value(false);
@@ -145,32 +148,19 @@ Result RemoveSuffix(const StringCall& call) { return RemoveAffix(call, false); }
 
 Result ChangeCase(const StringCall& call, Case wanted) {
   RETURN_IF_ERROR(Bind(call.arguments, {}).status());
-  ASSIGN_OR_RETURN(std::string text, ToCase(call.text, wanted));
-  return Value(std::move(text));
+  return Value(ToCase(call.text, wanted));
 }
 Result Upper(const StringCall& call) { return ChangeCase(call, Case::kUpper); }
 Result Lower(const StringCall& call) { return ChangeCase(call, Case::kLower); }
 
 Result CapitalizeMethod(const StringCall& call) {
   RETURN_IF_ERROR(Bind(call.arguments, {}).status());
-  ASSIGN_OR_RETURN(std::string text, Capitalize(call.text));
-  return Value(std::move(text));
+  return Value(Capitalize(call.text));
 }
 
-// str.title: every letter that follows no letter is an upper one.
-Result Title(const StringCall& call) {
+Result TitleMethod(const StringCall& call) {
   RETURN_IF_ERROR(Bind(call.arguments, {}).status());
-  std::string out;
-  bool after_letter = false;
-  for (absl::string_view rest = call.text; !rest.empty();) {
-    const absl::string_view character = rest.substr(0, FirstCharacter(rest).bytes);
-    ASSIGN_OR_RETURN(const std::string upper, ToCase(character, Case::kUpper));
-    ASSIGN_OR_RETURN(const std::string lower, ToCase(character, Case::kLower));
-    out += after_letter ? lower : upper;
-    after_letter = upper != lower;
-    rest.remove_prefix(character.size());
-  }
-  return Value(std::move(out));
+  return Value(Title(call.text));
 }
 
 Result Replace(const StringCall& call) {
@@ -245,7 +235,7 @@ constexpr auto kStringMethods = std::to_array<StringMethod>({
     {"upper", Upper},
     {"lower", Lower},
     {"capitalize", CapitalizeMethod},
-    {"title", Title},
+    {"title", TitleMethod},
     {"replace", Replace},
     {"join", JoinMethod},
     {"find", Find},
@@ -384,14 +374,6 @@ absl::StatusOr<std::string> ReplaceAll(absl::string_view text, absl::string_view
   }
   absl::StrAppend(&out, text);
   return out;
-}
-
-absl::StatusOr<std::string> Capitalize(absl::string_view text) {
-  if (text.empty()) return std::string();
-  const size_t first = FirstCharacter(text).bytes;
-  ASSIGN_OR_RETURN(const std::string upper, ToCase(text.substr(0, first), Case::kUpper));
-  ASSIGN_OR_RETURN(const std::string lower, ToCase(text.substr(first), Case::kLower));
-  return upper + lower;
 }
 
 }  // namespace holdfast::jinja

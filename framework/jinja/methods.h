@@ -17,7 +17,4 @@ absl::StatusOr<Value> CallMethod(const Method& method, const Arguments& argument
 absl::StatusOr<std::string> ReplaceAll(absl::string_view text, absl::string_view from, absl::string_view to,
                                        int64_t count, Budget& budget);
 
-/// str.capitalize.
-absl::StatusOr<std::string> Capitalize(absl::string_view text);
-
 }  // namespace holdfast::jinja

@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "framework/base/clip_text.h"
 #include "framework/base/status.h"
 #include "framework/jinja/methods.h"
 #include "framework/jinja/objects.h"
@@ -15,6 +17,7 @@ namespace holdfast::jinja {
 namespace {
 
 constexpr int64_t kBytesPerCharacter = 96;  // as a value by itself
+constexpr size_t kKeyBytesShown = 100;
 
 absl::Status Beyond() { return absl::OutOfRangeError("a whole number beyond 2^63"); }
 
@@ -46,7 +49,7 @@ absl::StatusOr<bool> AreEqualItems(const Items& left, const Items& right, Budget
 absl::StatusOr<bool> AreEqualDicts(const Dict& left, const Dict& right, Budget& budget) {
   if (left.size() != right.size()) return false;
   for (const auto& [key, value] : left.entries()) {
-    const Value* const other = right.Find(key);
+    ASSIGN_OR_RETURN(const Value* const other, FindInDict(right, key, budget));
     if (other == nullptr) return false;
     ASSIGN_OR_RETURN(const bool equal, AreEqual(value, *other, budget));
     if (!equal) return false;
@@ -223,9 +226,8 @@ absl::Status ForSlice(const Value* start, const Value* stop, const Value* step_v
   return absl::OkStatus();
 }
 
-Value NoElement(const Value& owner, const Value& key) {
-  if (key.is_string())
-    return Value::MakeUndefined(absl::StrCat("a ", owner.type_name(), " has no \"", key.string(), "\""));
+Value NoElementOf(const Value& owner, const Value& key) {
+  if (key.is_string()) return NoElement(owner, key.string());
   if (key.is_int())
     return Value::MakeUndefined(absl::StrCat("a ", owner.type_name(), " has no element ", key.integer()));
   return Value::MakeUndefined(absl::StrCat("a ", owner.type_name(), " has no such element"));
@@ -260,9 +262,10 @@ absl::StatusOr<std::optional<Value>> FindItem(const Value& owner, const Value& k
   return std::nullopt;
 }
 
-std::optional<Value> FindAttribute(const Value& owner, absl::string_view name) {
+absl::StatusOr<std::optional<Value>> FindAttribute(const Value& owner, absl::string_view name, Budget& budget) {
   if (owner.is_object()) {
     if (const auto* const space = dynamic_cast<const Namespace*>(owner.object().get())) {
+      RETURN_IF_ERROR(budget.Compare(name.size()));
       const Value* const found = space->attributes.FindName(name);
       return found == nullptr ? std::optional<Value>() : *found;
     }
@@ -276,6 +279,12 @@ std::optional<Value> FindAttribute(const Value& owner, absl::string_view name) {
 absl::StatusOr<const Value*> FindInDict(const Dict& dict, const Value& key, Budget& budget) {
   if (key.is_string()) RETURN_IF_ERROR(budget.Compare(key.string().size()));
   return dict.Find(key);
+}
+
+absl::Status SetInDict(Dict& dict, const Value& key, Value value, Budget& budget) {
+  const size_t key_bytes = key.is_string() ? key.string().size() : 0;
+  RETURN_IF_ERROR(budget.Take(static_cast<int64_t>(4 * sizeof(Value) + key_bytes)));
+  return dict.Set(key, std::move(value));
 }
 
 absl::Status UndefinedError(const Value& value) { return absl::InvalidArgumentError(value.undefined_what()); }
@@ -386,19 +395,27 @@ absl::StatusOr<Items> ItemsOf(const Value& value, Budget& budget) {
   return items;
 }
 
+Value NoElement(const Value& owner, absl::string_view name) {
+  return Value::MakeUndefined(
+      absl::StrCat("a ", owner.type_name(), " has no \"", ClipText({name.data(), name.size()}, kKeyBytesShown), "\""));
+}
+
 absl::StatusOr<Value> ItemOf(const Value& owner, const Value& key, Budget& budget) {
   if (owner.is_undefined()) return UndefinedError(owner);
   ASSIGN_OR_RETURN(std::optional<Value> found, FindItem(owner, key, budget));
-  if (!found.has_value() && key.is_string()) found = FindAttribute(owner, key.string());
-  return found.has_value() ? *std::move(found) : NoElement(owner, key);
+  if (!found.has_value() && key.is_string()) {
+    ASSIGN_OR_RETURN(found, FindAttribute(owner, key.string(), budget));
+  }
+  return found.has_value() ? *std::move(found) : NoElementOf(owner, key);
 }
 
 absl::StatusOr<Value> AttributeOf(const Value& owner, absl::string_view name, Budget& budget) {
   if (owner.is_undefined()) return UndefinedError(owner);
-  if (std::optional<Value> found = FindAttribute(owner, name)) return *std::move(found);
+  ASSIGN_OR_RETURN(std::optional<Value> found, FindAttribute(owner, name, budget));
+  if (found.has_value()) return *std::move(found);
   const Value key(name);
-  ASSIGN_OR_RETURN(std::optional<Value> found, FindItem(owner, key, budget));
-  return found.has_value() ? *std::move(found) : NoElement(owner, key);
+  ASSIGN_OR_RETURN(found, FindItem(owner, key, budget));
+  return found.has_value() ? *std::move(found) : NoElement(owner, name);
 }
 
 absl::StatusOr<Value> SliceOf(const Value& owner, const Value* start, const Value* stop, const Value* step,

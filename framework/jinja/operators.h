@@ -28,9 +28,14 @@ absl::StatusOr<int64_t> LengthOf(const Value& value);
 
 /// Null if it has no such key.
 absl::StatusOr<const Value*> FindInDict(const Dict& dict, const Value& key, Budget& budget);
+/// dict[key] = value; the dict holds the text of the key a second time.
+absl::Status SetInDict(Dict& dict, const Value& key, Value value, Budget& budget);
 
 /// list(): what a loop goes through. A generator is empty then.
 absl::StatusOr<Items> ItemsOf(const Value& value, Budget& budget);
+
+/// Undefined, as `owner` has no element or attribute `name`.
+Value NoElement(const Value& owner, absl::string_view name);
 
 /// owner[key] and owner.name: undefined if there is none.
 absl::StatusOr<Value> ItemOf(const Value& owner, const Value& key, Budget& budget);

@@ -17,8 +17,8 @@ namespace {
 
 constexpr int kStatementDepthMax = 100;
 
-constexpr std::array<absl::string_view, 12> kUnsupportedTags = {
-    "block", "extends", "print", "include", "from", "import", "with", "autoescape", "call", "filter", "do", "trans"};
+constexpr std::array<absl::string_view, 10> kUnsupportedTags = {"block",  "extends", "print",      "include", "from",
+                                                                "import", "with",    "autoescape", "do",      "trans"};
 
 class Parser {
  public:
@@ -103,8 +103,12 @@ class Parser {
       status = ParseFor(statement);
     } else if (token.text == "set") {
       status = ParseSet(statement);
+    } else if (token.text == "filter") {
+      status = ParseFilter(statement);
     } else if (token.text == "macro") {
       status = ParseMacro(statement);
+    } else if (token.text == "call") {
+      status = ParseCall(statement);
     } else if (token.text == "generation") {
       status = ParseGeneration(statement);
     } else if (token.text == "break" || token.text == "continue") {
@@ -170,10 +174,35 @@ class Parser {
     return absl::OkStatus();
   }
 
+  absl::Status ParseFilter(Statement& statement) {
+    statement.kind = Statement::Kind::kFilter;
+    ASSIGN_OR_RETURN(ExpressionPtr first, expressions_.ParseFilter(nullptr));
+    ASSIGN_OR_RETURN(statement.expression, expressions_.ParseFilters(std::move(first)));
+    ASSIGN_OR_RETURN(Statements body, ParseCapturedBlock("endfilter"));
+    statement.bodies.push_back(std::move(body));
+    return absl::OkStatus();
+  }
+
   absl::Status ParseMacro(Statement& statement) {
     statement.kind = Statement::Kind::kMacro;
     if (!tokens_.Is(Token::Kind::kName)) return tokens_.FailExpecting("the name of the macro");
     statement.text = tokens_.Take().text;
+    RETURN_IF_ERROR(ParseParameters(statement));
+    return ParseMacroBody(statement, "endmacro");
+  }
+
+  absl::Status ParseCall(Statement& statement) {
+    statement.kind = Statement::Kind::kCall;
+    if (tokens_.current().IsOperator("(")) RETURN_IF_ERROR(ParseParameters(statement));
+    const size_t position = tokens_.current().position;
+    ASSIGN_OR_RETURN(statement.expression, expressions_.Parse());
+    if (statement.expression->kind != Expression::Kind::kCall) {
+      return tokens_.Fail(position, "expected a call of a macro");
+    }
+    return ParseMacroBody(statement, "endcall");
+  }
+
+  absl::Status ParseParameters(Statement& statement) {
     RETURN_IF_ERROR(tokens_.ExpectOperator("("));
     while (!tokens_.current().IsOperator(")")) {
       if (!tokens_.Is(Token::Kind::kName)) return tokens_.FailExpecting("the name of a parameter");
@@ -187,9 +216,14 @@ class Parser {
       statement.parameters.push_back(std::move(parameter));
       if (!tokens_.TakeIfOperator(",")) break;
     }
-    RETURN_IF_ERROR(tokens_.ExpectOperator(")"));
-    ASSIGN_OR_RETURN(Statements body, ParseCapturedBlock("endmacro"));
+    return tokens_.ExpectOperator(")");
+  }
+
+  absl::Status ParseMacroBody(Statement& statement, absl::string_view end) {
+    const int callers_before = expressions_.callers();
+    ASSIGN_OR_RETURN(Statements body, ParseCapturedBlock(end));
     statement.bodies.push_back(std::move(body));
+    statement.names_caller = expressions_.callers() > callers_before;
     return absl::OkStatus();
   }
 
@@ -197,7 +231,7 @@ class Parser {
     statement.kind = Statement::Kind::kGeneration;
     if (around_.is_captured) {
       return tokens_.FailUnsupported(statement.position,
-                                     "{% generation %} in a macro, a set block or another generation");
+                                     "{% generation %} in a macro, a set, call or filter block or another generation");
     }
     marks_generation_ = true;
     ASSIGN_OR_RETURN(Statements body, ParseCapturedBlock("endgeneration"));

@@ -235,7 +235,10 @@ std::string FormatFloat(double value) {
 }
 
 absl::StatusOr<std::string> ToText(const Value& value, Budget& budget) {
-  if (value.is_string()) return value.string();
+  if (value.is_string()) {
+    RETURN_IF_ERROR(budget.Take(static_cast<int64_t>(value.string().size())));
+    return value.string();
+  }
   if (value.is_undefined()) return "";
   ReprWriter writer(budget);
   RETURN_IF_ERROR(writer.Write(value));

@@ -13,7 +13,8 @@ namespace holdfast::jinja {
 /// repr() of a float: the shortest digits that read back to the same.
 std::string FormatFloat(double value);
 
-/// str(); an error for what has no text that is the same in every process (functions, generators).
+/// str(), charged to the budget; an error for what has no text that is the same in every process (functions,
+/// generators).
 absl::StatusOr<std::string> ToText(const Value& value, Budget& budget);
 
 struct JsonStyle {

@@ -25,9 +25,9 @@ struct Expression {
     kAttribute,    // operands[0] . name
     kItem,         // operands[0] [ operands[1] ]
     kSlice,        // operands[0] [ operands[1] : operands[2] : operands[3] ], each of which may be null
-    kCall,         // operands[0] ( the others, keywords )
-    kFilter,       // operands[0] | filter ( the others, keywords ); operands[0] is null for a set block's
-    kTest,         // operands[0] is test ( the others, keywords )
+    kCall,         // operands[0] ( the others, keywords, list, dict )
+    kFilter,       // operands[0] | filter ( as a call ); operands[0] is null for a block's
+    kTest,         // operands[0] is test ( as a call )
     kNot,          // operands[0]
     kNegative,     // - operands[0]
     kPositive,     // + operands[0]
@@ -47,6 +47,7 @@ struct Expression {
   std::vector<std::string> names = {};
   std::vector<ExpressionPtr> operands = {};
   std::vector<std::pair<std::string, ExpressionPtr>> keywords = {};
+  ExpressionPtr list = {}, dict = {};  // what a call has behind "*" and "**", or null
   const Filter* filter = nullptr;
   const Test* test = nullptr;
 };
@@ -75,7 +76,9 @@ struct Statement {
     kFor,         // target in expression if condition (or null): bodies[0], else bodies[1]
     kSet,         // target = expression
     kSetBlock,    // target = bodies[0], through expression, a filter (or null)
+    kFilter,      // bodies[0] through expression, a filter
     kMacro,       // text: its name; parameters; bodies[0]
+    kCall,        // expression, a call of a macro whose caller() is a macro of parameters and bodies[0]
     kGeneration,  // bodies[0]
     kBreak,
     kContinue,
@@ -90,6 +93,7 @@ struct Statement {
   std::vector<ExpressionPtr> conditions = {};
   std::vector<Statements> bodies = {};
   std::vector<Parameter> parameters = {};
+  bool names_caller = false;  // kMacro, kCall: whether the body has the name "caller"
 };
 
 struct TemplateNode {

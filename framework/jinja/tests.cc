@@ -5,9 +5,9 @@
 #include <string>
 
 #include "framework/base/status.h"
+#include "framework/jinja/letter_case.h"
 #include "framework/jinja/operators.h"
 #include "framework/jinja/python_text.h"
-#include "framework/jinja/unicode.h"
 
 namespace holdfast::jinja {
 namespace {
@@ -63,15 +63,15 @@ Answer IsDivisible(const Value& value, const Arguments& arguments, Budget& budge
 
 Answer IsInCase(const Value& value, Case wanted, Budget& budget) {
   ASSIGN_OR_RETURN(const std::string text, ToText(value, budget));
-  ASSIGN_OR_RETURN(const std::string same, ToCase(text, wanted));
-  ASSIGN_OR_RETURN(const std::string other, ToCase(text, wanted == Case::kUpper ? Case::kLower : Case::kUpper));
-  return text == same && text != other;
+  RETURN_IF_ERROR(budget.Take(2 * static_cast<int64_t>(text.size())));
+  return text == ToCase(text, wanted) && text != ToCase(text, wanted == Case::kUpper ? Case::kLower : Case::kUpper);
 }
 Answer IsLower(const Value& value, const Arguments&, Budget& budget) { return IsInCase(value, Case::kLower, budget); }
 Answer IsUpper(const Value& value, const Arguments&, Budget& budget) { return IsInCase(value, Case::kUpper, budget); }
 
-Answer IsSameAs(const Value& value, const Arguments& arguments, Budget&) {
+Answer IsSameAs(const Value& value, const Arguments& arguments, Budget& budget) {
   ASSIGN_OR_RETURN(const auto bound, Bind(arguments, {"other"}, 1));
+  if (value.is_string()) RETURN_IF_ERROR(budget.Compare(value.string().size()));
   return value.IsSame(*bound[0]);
 }
 

@@ -3,11 +3,6 @@
 #include <algorithm>
 #include <array>
 
-#include "absl/strings/ascii.h"
-#include "absl/strings/str_cat.h"
-#include "framework/base/status.h"
-#include "framework/jinja/case_runs.h"
-
 namespace holdfast::jinja {
 namespace {
 
@@ -48,13 +43,6 @@ size_t LengthOfLead(uint8_t lead) {
   return lead >= 0xc2 && lead <= 0xdf ? 2 : 1;
 }
 
-Character LastCharacter(absl::string_view text) {
-  size_t begin = text.size() - 1;
-  while (begin > 0 && text.size() - begin < 4 && (static_cast<uint8_t>(text[begin]) & 0xc0) == 0x80) --begin;
-  const Character last = FirstCharacter(text.substr(begin));
-  return last.bytes == text.size() - begin ? last : Character{static_cast<uint8_t>(text.back()), 1};
-}
-
 template <typename Predicate>
 absl::string_view StripLeftWhile(absl::string_view text, const Predicate& strips) {
   while (!text.empty()) {
@@ -92,20 +80,6 @@ class CharacterSet {
   std::vector<char32_t> codes_;
 };
 
-template <size_t kRuns, size_t kSpecials>
-absl::StatusOr<char32_t> Mapped(char32_t code, const CaseRun (&runs)[kRuns], const char32_t (&specials)[kSpecials][2]) {
-  for (const auto& [first, last] : specials) {
-    if (first > code || code > last) continue;
-    std::string character;
-    AppendCharacter(code, character);
-    return absl::UnimplementedError(absl::StrCat("another case of \"", character, "\" is not supported"));
-  }
-  const auto run = std::lower_bound(std::begin(runs), std::end(runs), code,
-                                    [](const CaseRun& one, char32_t wanted) { return one.last < wanted; });
-  const bool found = run != std::end(runs) && run->first <= code && (code - run->first) % run->stride == 0;
-  return found ? code + run->delta : code;
-}
-
 }  // namespace
 
 Character FirstCharacter(absl::string_view text) {
@@ -119,6 +93,13 @@ Character FirstCharacter(absl::string_view text) {
     code = (code << 6) | (next & 0x3f);
   }
   return {code, length};
+}
+
+Character LastCharacter(absl::string_view text) {
+  size_t begin = text.size() - 1;
+  while (begin > 0 && text.size() - begin < 4 && (static_cast<uint8_t>(text[begin]) & 0xc0) == 0x80) --begin;
+  const Character last = FirstCharacter(text.substr(begin));
+  return last.bytes == text.size() - begin ? last : Character{static_cast<uint8_t>(text.back()), 1};
 }
 
 void AppendCharacter(char32_t code, std::string& out) {
@@ -175,24 +156,6 @@ std::vector<absl::string_view> SplitLines(absl::string_view text) {
   }
   if (begin < text.size()) lines.push_back(text.substr(begin));
   return lines;
-}
-
-absl::StatusOr<std::string> ToCase(absl::string_view text, Case wanted) {
-  std::string out;
-  out.reserve(text.size());
-  while (!text.empty()) {
-    const Character next = FirstCharacter(text);
-    const bool is_ascii = static_cast<uint8_t>(text[0]) < 0x80;
-    if (is_ascii) {
-      out.push_back(wanted == Case::kUpper ? absl::ascii_toupper(text[0]) : absl::ascii_tolower(text[0]));
-    } else {
-      ASSIGN_OR_RETURN(const char32_t mapped, wanted == Case::kUpper ? Mapped(next.code, kToUpper, kSpecialUpper)
-                                                                     : Mapped(next.code, kToLower, kSpecialLower));
-      AppendCharacter(mapped, out);
-    }
-    text.remove_prefix(next.bytes);
-  }
-  return out;
 }
 
 bool IsPrintable(char32_t code) { return !IsIn(kUnprintable, code); }

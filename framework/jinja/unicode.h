@@ -1,12 +1,11 @@
 #pragma once
-// Text as Python's str sees it: UTF-8 by characters (code points), white space, lines, letters.
+// Text as Python's str sees it: UTF-8 by characters (code points), white space, lines.
 
 #include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
 
-#include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 
 namespace holdfast::jinja {
@@ -18,6 +17,8 @@ struct Character {
   size_t bytes = 0;
 };
 Character FirstCharacter(absl::string_view text);
+/// The same of the end of `text`.
+Character LastCharacter(absl::string_view text);
 
 void AppendCharacter(char32_t code, std::string& out);
 
@@ -40,9 +41,5 @@ std::vector<absl::string_view> SplitLines(absl::string_view text);
 
 /// Whether repr() shows the character as it is.
 bool IsPrintable(char32_t code);
-
-enum class Case { kUpper, kLower };
-/// Unimplemented for the few letters that become several (U+00DF) or depend on their neighbours (U+03A3).
-absl::StatusOr<std::string> ToCase(absl::string_view text, Case wanted);
 
 }  // namespace holdfast::jinja

@@ -37,6 +37,7 @@ AgentShell::AgentShell(const Config& config, const RunDirectory& directory, cons
                        ControlLink& link, LookFn look)
     : coordinator_timeout_(config.elastic.coordinator_timeout_ms),
       progress_timeout_(std::max<int64_t>(kLongNotice.count(), config.elastic.progress_timeout_ms)),
+      run_saves_(config.checkpoint.enabled()),
       settings_(settings),
       instance_(RandomId()),
       link_(link),
@@ -155,6 +156,11 @@ milliseconds AgentShell::AloneFor() {
   return std::max(milliseconds(1), std::chrono::duration_cast<milliseconds>(Clock::now() - *alone_since_));
 }
 
+int64_t AgentShell::NumRunning() {
+  const std::lock_guard lock(mutex_);
+  return running_;
+}
+
 void AgentShell::Stop(int signal) {
   const std::lock_guard lock(mutex_);
   stop_signal_ = signal;
@@ -172,7 +178,7 @@ void AgentShell::Depart() {
   while (true) {
     const auto run = look_();
     const auto since = std::chrono::duration_cast<milliseconds>(Clock::now() - start);
-    const Departure decision = DecideDeparture(run, settings_.node, since);
+    const Departure decision = DecideDeparture(run, settings_.node, run_saves_, since);
     if (decision == Departure::kLeave) return Leave();
     // On SIGTERM workers ask the coordinator for a stop, and end when the run has.
     if (decision == Departure::kStopRun) return agent_->Stop(SIGTERM, kNoTimeout);
@@ -207,15 +213,16 @@ bool HasGotOn(const RunStatus& run, const RunPosition& before) {
          run.generation != before.generation;
 }
 
-Departure DecideDeparture(const absl::StatusOr<RunStatus>& run, const std::string& node, milliseconds since_signal) {
+Departure DecideDeparture(const absl::StatusOr<RunStatus>& run, const std::string& node, bool saves,
+                          milliseconds since_signal) {
   const bool patient = since_signal < kNotice;
   if (!run.ok()) return patient ? Departure::kWait : Departure::kLeave;
   if (run->state == RunState::kFinishing || run->state == RunState::kEnded) return Departure::kStay;
   if (patient) return Departure::kWait;
-  const bool others =
-      std::any_of(run->workers.begin(), run->workers.end(),
-                  [&](const WorkerStatus& worker) { return worker.node != node; }) ||
-      std::any_of(run->nodes.begin(), run->nodes.end(), [&](const std::string& other) { return other != node; });
+  const bool others = std::any_of(run->workers.begin(), run->workers.end(),
+                                  [&](const WorkerStatus& worker) { return worker.node != node; }) ||
+                      (saves && std::any_of(run->nodes.begin(), run->nodes.end(),
+                                            [&](const std::string& other) { return other != node; }));
   if (!others) {
     // A new coordinator may not have heard of the others yet.
     const bool are_known = run->state != RunState::kRecovering || run->world_size > 0;

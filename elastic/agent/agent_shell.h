@@ -28,7 +28,8 @@ enum class Departure {
   kStopRun,  // there is nobody to leave the run to: has the run stopped, and stays for its end
   kStay,     // the run is ending: stays for its end
 };
-Departure DecideDeparture(const absl::StatusOr<RunStatus>& run, const std::string& node,
+/// `saves`: the run writes checkpoints, so that it may be left to a node whose workers are only being started.
+Departure DecideDeparture(const absl::StatusOr<RunStatus>& run, const std::string& node, bool saves,
                           std::chrono::milliseconds since_signal);
 
 /// Whether a run that is being left has got on since it was at `before`, or saves its end, which takes as long as it
@@ -52,6 +53,8 @@ class AgentShell final : public ControlLinkHandler {
   /// Waits for the end of the run, for all workers to be given up, or for elastic.coordinator_timeout_ms without a
   /// coordinator; then for the workers to be gone. Exit code and reason.
   EndMessage Wait();
+  /// Workers that run or are started again.
+  int64_t NumRunning();
   /// Makes Wait return soon, with 128 + signal; see above.
   void Stop(int signal);
   /// No coordinator has answered for so long; 0: one does.
@@ -69,6 +72,7 @@ class AgentShell final : public ControlLinkHandler {
   bool Ended(std::unique_lock<std::mutex>& lock, std::chrono::milliseconds timeout);
 
   const std::chrono::milliseconds coordinator_timeout_, progress_timeout_;  // of a run that this node leaves
+  const bool run_saves_;                                                    // checkpoints
   AgentSettings settings_;
   const uint64_t instance_;
   ControlLink& link_;

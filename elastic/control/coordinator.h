@@ -242,6 +242,7 @@ class Coordinator {
   bool IsLeaving(const std::string& node) const { return leaving_.count(node) > 0; }
   bool LeaversCanGo() const;
   bool SomebodyStays() const;
+  bool AllMembersLeave() const;
   bool CanSpare(const std::function<bool(const Member&)>& some) const;
   bool IsInWorld(const std::string& node) const;
   void SayGoodbye();
@@ -277,6 +278,7 @@ class Coordinator {
   std::vector<int64_t> FirstMicrobatches(const MemberList& members) const;
   bool MustWaitForOthers(size_t members) const;
   void AwaitState(const WorldDecision& decision);
+  bool AreTooFew();
   void RewindOrFail(const std::vector<Member>& holders);
   void CloseWorld(const std::string& reason, double detect_seconds);
   std::optional<Validations::EarlyStop> EarlyEnd() const;
@@ -372,7 +374,7 @@ class Coordinator {
   std::map<std::string, Leaving> leaving_;     // by node
   std::set<std::string> left_;                 // nodes that have, and of which no agent has come since
   std::optional<Instant> nobody_stays_since_;  // all who are connected are to leave
-  bool save_for_leavers_ = false;              // once: nobody who stays holds state, should they go before somebody does
+  bool saved_for_leavers_ = false;             // all members are to leave; they may go before others hold the state
   uint64_t data_digest_ = 0;                   // of the run's workers; 0 = not chosen yet
   uint64_t kernels_ = 0;                       // likewise, RunDigests::kernels, or the coordinator's own
   WorldFormation formation_;

@@ -316,6 +316,8 @@ void Coordinator::Handle(Connection from, const AgentHelloMessage& hello) {
     leaving_.erase(it);  // another agent: the one that asked is gone, and its workers with it
     left_.insert(hello.node);
   }
+  // It was let go while it was away, and has not heard so.
+  if (const auto it = leaving_.find(hello.node); it != leaving_.end()) it->second.gone = false;
   if (left_.erase(hello.node) > 0) Report(event::NodeReturned{hello.node, hello.host});
   Report(event::AgentJoined{hello.node, hello.host, hello.num_workers});
 }
@@ -350,7 +352,6 @@ void Coordinator::Handle(Connection from, const LeaveMessage& leave) {
   const std::string& node = agent->second.node;
   if (!leaving_.emplace(node, Leaving{leave.signal, agent->second.instance}).second) return;
   Report(event::NodeLeaving{node, agent->second.host, committed_});
-  save_for_leavers_ = !SomebodyStays();
   Advance();
 }
 
@@ -371,6 +372,11 @@ bool Coordinator::LeaversCanGo() const {
 bool Coordinator::SomebodyStays() const {
   return std::any_of(roster_.workers().begin(), roster_.workers().end(),
                      [&](const auto& worker) { return !IsLeaving(worker.second.member.node); });
+}
+
+bool Coordinator::AllMembersLeave() const {
+  return std::all_of(open_->world.members.begin(), open_->world.members.end(),
+                     [&](const Member& member) { return IsLeaving(member.node); });
 }
 
 // The others hold everything.

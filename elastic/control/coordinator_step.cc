@@ -142,12 +142,13 @@ void Coordinator::CommitStep() {
   open_->last_commit = now_;
   open_->reported_no_progress = false;
   ReportRecovered();
+  const bool all_leave = AllMembersLeave();
+  const bool wanted = MayBeBest() || (all_leave && !saved_for_leavers_);
   CommitMessage commit{open_->world.generation,
                        committed_,
                        {},
-                       checkpoints_.MaySave(now_, committed_, /*wanted=*/MayBeBest() || save_for_leavers_,
-                                            committed_ == options_.total_steps)};
-  save_for_leavers_ = save_for_leavers_ && !commit.save;
+                       checkpoints_.MaySave(now_, committed_, wanted, committed_ == options_.total_steps)};
+  saved_for_leavers_ = all_leave && (saved_for_leavers_ || commit.save);
   if (MeasureSpeeds()) commit.microbatches = open_->microbatches;
   if (commit.save) {
     checkpoints_.Begin(now_, committed_, open_->world, /*at_end=*/Ending(), LossNow());

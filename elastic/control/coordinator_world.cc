@@ -151,7 +151,8 @@ void Coordinator::ResolveClaims() {
     // Nobody at all may be about to come back; only a stop does not wait for that.
     std::optional<Instant> since = formation_.first_join();
     if (!since.has_value() && end_.stop() != nullptr) since = end_.stop()->since;
-    const Instant waited = since.has_value() ? now_ - std::max(*since, formation_.last_holder()) : Instant{0};
+    AreTooFew();
+    const Instant waited = since.has_value() ? now_ - formation_.WaitsSince(*since) : Instant{0};
     const CheckpointChoice* newest = checkpoints_.newest();
     const bool something_to_lose = committed_ > (newest == nullptr ? 0 : newest->step);
     const milliseconds wait_limit = something_to_lose ? std::min(std::max(settle, kNoticeLoss), limit) : settle;
@@ -204,18 +205,23 @@ void Coordinator::AwaitState(const WorldDecision& decision) {
   if (formation_.OnStateMissing(now_)) {
     Report(event::StateMissing{{committed_, HoldersText(decision.missing)}});
   }
-  // Nobody is there to go on from a checkpoint, so nothing is gained by going back; and it may be this coordinator that
-  // is cut off from all of them.
-  const auto least = std::max<int64_t>(1, options_.elastic.min_workers);
-  if (const auto here = static_cast<int64_t>(roster_.workers().size()); end_.stop() == nullptr && here < least) {
-    formation_.MissFrom(now_);
-    ReportTooFew(absl::StrCat(here, " of at least ", least, " workers are connected, and ", decision.detail));
-    return;
-  }
-  if (now_ - std::max(*formation_.missing_since(), formation_.last_holder()) >=
+  if (AreTooFew()) return ReportTooFew(decision.detail);
+  if (now_ - formation_.WaitsSince(*formation_.missing_since()) >=
       milliseconds(options_.elastic.lost_state_timeout_ms)) {
     RewindOrFail(decision.missing);
   }
+}
+
+// Nobody is there to go on without the state that is missing, so nothing is gained by giving it up; and it may be this
+// coordinator that is cut off from all who have it. Only a stop does not wait for that.
+bool Coordinator::AreTooFew() {
+  const auto least = std::max<int64_t>(1, options_.elastic.min_workers);
+  const auto here = static_cast<int64_t>(roster_.workers().size());
+  if (end_.stop() != nullptr || here >= least) return false;
+  formation_.OnFew(now_);
+  formation_.SetWaitingFor(
+      absl::StrCat(here, " of at least ", least, " workers are connected; ", formation_.waiting_for()));
+  return true;
 }
 
 void Coordinator::RewindOrFail(const std::vector<Member>& holders) {

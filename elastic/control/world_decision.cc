@@ -20,16 +20,19 @@ std::vector<Member> MissingHolders(const WorldQuestion& question, const std::vec
   return HoldersOfLostState(source, alive, parallel, question.used);
 }
 
-// Holders of state first, for without them there is nothing to go on from; then who is at work; then who came first.
+bool IsUnwanted(const Candidate& c) { return c.quarantined || c.leaves; }
+
+// Holders of state first, for without them there is nothing to go on from; of these who may stay; then who is at work;
+// then who came first.
 bool ComesBefore(const Candidate& a, const Candidate& b) {
-  return std::tuple(!a.holds_state, !a.was_member, a.arrival, a.member.id) <
-         std::tuple(!b.holds_state, !b.was_member, b.arrival, b.member.id);
+  return std::tuple(!a.holds_state, IsUnwanted(a), !a.was_member, a.arrival, a.member.id) <
+         std::tuple(!b.holds_state, IsUnwanted(b), !b.was_member, b.arrival, b.member.id);
 }
 
 std::vector<Candidate> Choose(const ElasticConfig& elastic, const WorldQuestion& question, bool with_unwanted) {
   std::vector<Candidate> chosen;
   for (const Candidate& c : question.candidates) {
-    if ((c.quarantined || c.leaves) && !(with_unwanted && c.holds_state)) continue;
+    if (IsUnwanted(c) && !(with_unwanted && c.holds_state)) continue;
     if (question.ending && question.source.generation != 0 && !c.holds_state && !c.was_member) continue;
     chosen.push_back(c);
   }

@@ -55,6 +55,7 @@ void WorldFormation::OnPublished(Instant now, int64_t size, bool newcomers) {
 
 void WorldFormation::Forgive(Instant gap) {
   last_holder_ += gap;
+  last_few_ += gap;
   for (std::optional<Instant>* since : {&first_join_, &first_claim_, &missing_since_}) {
     if (since->has_value()) **since += gap;
   }

@@ -4,6 +4,7 @@
 //
 // Thread-safety: none.
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <optional>
@@ -22,9 +23,6 @@ class WorldFormation {
   std::optional<Instant> first_join() const { return first_join_; }
   std::optional<Instant> first_claim() const { return first_claim_; }
   Instant last_join() const { return last_join_; }
-  /// When somebody came with state for the first time since the last commit. Once each: one whose connection breaks
-  /// again and again does not make the others wait for ever.
-  Instant last_holder() const { return last_holder_; }
   void OnCommit() { returned_.clear(); }
   /// Since when there has been somebody who may be taken into the next world.
   std::optional<Instant> first_newcomer() const { return first_newcomer_; }
@@ -48,8 +46,10 @@ class WorldFormation {
   /// No holder of some part of the state is there. True the first time.
   bool OnStateMissing(Instant now);
   void OnStateFound() { missing_since_.reset(); }
-  /// It counts as missing only from now on.
-  void MissFrom(Instant now) { missing_since_ = now; }
+  /// Too few are there to go on without it.
+  void OnFew(Instant now) { last_few_ = now; }
+  /// From when on state that nobody has is waited for: since `since`, or what made the wait begin anew.
+  Instant WaitsSince(Instant since) const { return std::max({since, last_holder_, last_few_}); }
   std::optional<Instant> missing_since() const { return missing_since_; }
   /// Too few workers are there. For how long they have been, once, when that is `limit` or more.
   std::optional<Instant> OnTooFew(Instant now, Instant limit);
@@ -69,8 +69,10 @@ class WorldFormation {
 
  private:
   std::optional<Instant> first_join_, first_claim_, first_newcomer_;
-  Instant last_join_{0}, last_holder_{0}, last_decision_{0};
-  std::set<std::string> returned_;  // since the last commit: names that have joined with state
+  Instant last_join_{0}, last_holder_{0}, last_few_{0}, last_decision_{0};
+  // Since the last commit: names that have joined with state. Each makes the others wait anew only once: one whose
+  // connection breaks again and again does not do so for ever.
+  std::set<std::string> returned_;
   std::string reason_, waiting_for_;
   double detect_seconds_ = 0;
   bool had_to_wait_ = false;

@@ -84,6 +84,8 @@ class CoordinatorShell {
   void OnMessage(Connection from, const WorkerMessage& message);
   void OnDisconnect(Connection connection, const std::string& cause) { Put(DisconnectEvent{connection, cause}); }
   void RequestStop(int signal) { Put(StopEvent{signal}); }
+  /// The run fails.
+  void GiveUpRun(const std::string& reason) { Put(GiveUpEvent{reason}); }
   /// The run is left to another coordinator: this one ends, with 128 + signal, and tells workers nothing.
   void MakeWay(int signal);
   /// Returns when everything said before has been dealt with.

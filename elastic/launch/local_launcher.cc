@@ -1,5 +1,6 @@
 #include "elastic/launch/local_launcher.h"
 
+#include <algorithm>
 #include <chrono>
 #include <csignal>
 #include <optional>
@@ -16,22 +17,28 @@
 namespace holdfast {
 namespace {
 
-/// Ends a run that waits for workers, or for the state they held, when no worker process is left: nobody else would.
-/// Every other wait has its own limit.
+/// Ends a run that waits for workers, or for the state they held, when too few worker processes are left: nobody else
+/// would. Every other wait has its own limit.
 class WorkerWatch {
  public:
-  WorkerWatch(AgentShell& agent, CoordinatorShell& shell)
-      : agent_(agent), thread_([this, &shell](const std::stop_token& over) {
-          const EndMessage end = agent_.Wait();
-          const auto waits = [&shell] {
+  WorkerWatch(AgentShell& agent, CoordinatorShell& shell, int64_t least)
+      : agent_(agent), thread_([this, &shell, least](const std::stop_token& over) {
+          const auto waits_in_vain = [&] {
+            if (agent_.NumRunning() >= least) return false;
             const RunStatus run = shell.StatusNow();
             return run.state == RunState::kWaitingForWorkers ||
-                   (run.state == RunState::kRecovering && run.workers.empty());
+                   (run.state == RunState::kRecovering && std::ssize(run.workers) < least);
           };
-          while (!over.stop_requested() && !waits()) std::this_thread::sleep_for(std::chrono::milliseconds(50));
-          if (over.stop_requested()) return;
-          failure_ = end.reason;
-          shell.RequestStop(SIGTERM);
+          while (!waits_in_vain()) {
+            if (over.stop_requested()) return;
+            std::this_thread::sleep_for(std::chrono::milliseconds(50));
+          }
+          const int64_t left = agent_.NumRunning();
+          failure_ = left == 0
+                         ? agent_.Wait().reason
+                         : absl::StrCat(left, " of at least ", least, " workers are left, the others have failed");
+          // Those that are left may have something to save.
+          left == 0 ? shell.GiveUpRun(*failure_) : shell.RequestStop(SIGTERM);
         }) {}
 
   /// Waits for the workers to be gone. The outcome of the run, which is no stop if the workers failed before it.
@@ -39,9 +46,10 @@ class WorkerWatch {
     agent_.OnMessage(EndMessage{outcome.exit_code, outcome.reason});  // it may not have come to hear it before
     thread_.request_stop();
     thread_.join();
-    if (!failure_.has_value() || outcome.exit_code == EXIT_SUCCESS) return outcome;
-    outcome.reason = outcome.exit_code > 128 ? *failure_ : absl::StrCat(*failure_, "; ", outcome.reason);
+    agent_.Wait();
+    if (!failure_.has_value() || outcome.exit_code <= 128) return outcome;
     outcome.exit_code = EXIT_FAILURE;
+    outcome.reason = *failure_;
     return outcome;
   }
 
@@ -76,7 +84,7 @@ absl::StatusOr<CoordinatorShell::Outcome> LocalLauncher::Run(const PreparedRun& 
                                .num_workers = config_.elastic.workers,
                                .binary = binary_};
   AgentShell agent(config_, directory_, settings, *link);
-  WorkerWatch watch(agent, coordinator->shell());
+  WorkerWatch watch(agent, coordinator->shell(), std::max<int64_t>(1, config_.elastic.min_workers));
   const std::stop_callback on_stop(stop.token(), [&] { coordinator->shell().RequestStop(stop.received()); });
   return watch.Finish(coordinator->Wait());
 }

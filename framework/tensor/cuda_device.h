@@ -18,14 +18,14 @@ int NumCudaDevices();
 /// Of the library whose algorithms a table of matrix products names; 0 in a build without CUDA.
 size_t GemmLibraryVersion();
 
-/// What CudaDevice::name says. Takes nothing of the GPU, where a Device takes some hundred MiB until the process ends.
-/// Errors as MakeCudaDevice, as far as they show without that.
-absl::StatusOr<std::string> NameOfCudaDevice(int index);
-
 struct CudaDeviceOptions {
   std::string gemm_table;  // text of a kernels::GemmTable: its products take its algorithms; empty = none
   std::function<void(const kernels::TunedGemm&)> on_tuned = nullptr;  // see kernels::GemmChoice
 };
+
+/// The name of the device that MakeCudaDevice would make. Takes nothing of the GPU, where a Device takes some hundred
+/// MiB until the process ends. Errors as MakeCudaDevice, but for a build that has no kernels for the GPU.
+absl::StatusOr<std::string> CheckCudaDevice(int index, const CudaDeviceOptions& options = {});
 
 /// GPU `index` as CUDA numbers them. Unimplemented in a build without CUDA; FailedPrecondition, saying what to do, if
 /// there is no such GPU or it is older than compute capability 8.0; InvalidArgument if the table cannot be used.

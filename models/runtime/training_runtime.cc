@@ -5,6 +5,7 @@
 #include "framework/base/status.h"
 #include "framework/nn/trained_part.h"
 #include "framework/tensor/cuda_device.h"
+#include "models/runtime/gemm_table.h"
 #include "models/runtime/make_model.h"
 #include "models/runtime/memory_estimate.h"
 #include "models/runtime/trainer_options.h"
@@ -59,8 +60,9 @@ absl::StatusOr<TrainingOutline> CheckTraining(const Config& config, int64_t work
   RETURN_IF_ERROR(PrepareTrainer(on_cpu, checked).status());
   std::string device = checked.device->name();
   if (on_gpu && workers_here > 0) {
+    ASSIGN_OR_RETURN(const std::string table, ReadGemmTable(config.train));
+    ASSIGN_OR_RETURN(device, CheckCudaDevice(GpuOf(0), {.gemm_table = table}));
     RETURN_IF_ERROR(CheckGpus(config, workers_here));
-    ASSIGN_OR_RETURN(device, NameOfCudaDevice(GpuOf(0)));
   }
   return TrainingOutline{.device = device,
                          .parameters = checked.model->layout().elements(),

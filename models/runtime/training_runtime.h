@@ -42,8 +42,9 @@ struct TrainingOutline {
 };
 TrainingOutline OutlineOf(const TrainingRuntime& runtime);
 
-/// The same where the workers are other processes: checks what OpenTraining does, but reads no token and makes no
-/// trainer. `workers_here`: how many of them will share this machine; 0 = it needs no memory for them.
+/// The same where the workers are other processes: checks what OpenTraining does, but reads no token, makes no trainer
+/// and takes no GPU (whether this build has kernels for it, only a worker finds out). `workers_here`: how many of them
+/// will share this machine; 0 = it needs no memory for them.
 absl::StatusOr<TrainingOutline> CheckTraining(const Config& config, int64_t workers_here);
 
 }  // namespace holdfast

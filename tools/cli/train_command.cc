@@ -85,7 +85,9 @@ absl::StatusOr<int> Report(const Config& config, const RunDirectory& directory,
     RETURN_IF_ERROR(PlotLoss(directory));
     ASSIGN_OR_RETURN(loads, PlotExpertLoads(directory));
     if (outcome.validation_loss.has_value()) std::printf("validation loss  %.4f\n", *outcome.validation_loss);
-    RETURN_IF_ERROR(PrintSample(config, directory, stop_signal.token()));
+    const absl::Status sampled = PrintSample(config, directory, stop_signal.token());
+    if (absl::IsResourceExhausted(sampled)) LogWarning("no sample of the model: ", sampled.message());  // all is saved
+    if (!sampled.ok() && !absl::IsResourceExhausted(sampled)) return sampled;
   }
   std::error_code error;
   std::printf("\n");

@@ -19,8 +19,10 @@ absl::StatusOr<int> WorkerCommand::Run() const {
   StopSignal stop_signal(getppid());
   ASSIGN_OR_RETURN(const Config config, run.Load());
   const auto runtime = OpenTraining(config, {.workers_here = workers_here, .local_index = local_index});
-  // A token beyond the vocabulary, a file that is not the one that was indexed: another start would find it again.
-  if (absl::IsOutOfRange(runtime.status()) || absl::IsFailedPrecondition(runtime.status())) {
+  // A token beyond the vocabulary, a file that is not the one that was indexed, a table for another library: another
+  // start would find it again.
+  if (absl::IsOutOfRange(runtime.status()) || absl::IsFailedPrecondition(runtime.status()) ||
+      absl::IsInvalidArgument(runtime.status())) {
     return UsageError(absl::StrCat("error: ", runtime.status().message()));
   }
   RETURN_IF_ERROR(runtime.status());

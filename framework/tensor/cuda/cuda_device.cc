@@ -18,6 +18,7 @@ namespace holdfast {
 namespace {
 
 constexpr double kGiB = 1 << 30;
+constexpr int kLeastMajor = 8;  // compute capability
 
 class CudaDevice final : public Device {
  public:
@@ -120,6 +121,19 @@ absl::StatusOr<cudaDeviceProp> PropertiesOf(int index) {
   return properties;
 }
 
+absl::Status NoKernelsFor(const cudaDeviceProp& properties) {
+  return absl::FailedPreconditionError(
+      absl::StrCat("there are no kernels for ", properties.name, ", of compute capability ", properties.major, ".",
+                   properties.minor, ", in this build: build with -DCMAKE_CUDA_ARCHITECTURES for it (8.0 or newer)"));
+}
+
+absl::StatusOr<kernels::GemmTable> ReadTable(const CudaDeviceOptions& options) {
+  kernels::GemmTable table;
+  const std::string problem = options.gemm_table.empty() ? "" : table.Parse(options.gemm_table, GemmLibraryVersion());
+  if (problem.empty()) return table;
+  return absl::InvalidArgumentError(absl::StrCat("train.gemm_table: ", problem, "; make it anew with `holdfast tune`"));
+}
+
 std::string NameOf(int index, const cudaDeviceProp& properties) {
   return absl::StrFormat("cuda:%d (%s, %.0f GiB)", index, properties.name,
                          static_cast<double>(properties.totalGlobalMem) / kGiB);
@@ -134,26 +148,20 @@ int NumCudaDevices() {
 
 size_t GemmLibraryVersion() { return kernels::CublasLtVersion(); }
 
-absl::StatusOr<std::string> NameOfCudaDevice(int index) {
+absl::StatusOr<std::string> CheckCudaDevice(int index, const CudaDeviceOptions& options) {
   ASSIGN_OR_RETURN(const cudaDeviceProp properties, PropertiesOf(index));
+  if (properties.major < kLeastMajor) return NoKernelsFor(properties);
+  RETURN_IF_ERROR(ReadTable(options).status());
   return NameOf(index, properties);
 }
 
 absl::StatusOr<std::unique_ptr<Device>> MakeCudaDevice(int index, const CudaDeviceOptions& options) {
   ASSIGN_OR_RETURN(const cudaDeviceProp properties, PropertiesOf(index));
   RETURN_IF_ERROR(CudaStatus(cudaSetDevice(index), "cannot use the GPU"));
-  if (properties.major < 8 || !kernels::HasKernelsForThisGpu()) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("there are no kernels for ", properties.name, ", of compute capability ", properties.major, ".",
-                     properties.minor, ", in this build: build with -DCMAKE_CUDA_ARCHITECTURES for it (8.0 or newer)"));
-  }
-  kernels::GemmTable table;
-  const std::string problem = options.gemm_table.empty() ? "" : table.Parse(options.gemm_table, GemmLibraryVersion());
-  if (!problem.empty()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("train.gemm_table: ", problem, "; make it anew with `holdfast tune`"));
-  }
-  return std::make_unique<CudaDevice>(index, NameOf(index, properties), properties.name, std::move(table), options.on_tuned);
+  if (properties.major < kLeastMajor || !kernels::HasKernelsForThisGpu()) return NoKernelsFor(properties);
+  ASSIGN_OR_RETURN(kernels::GemmTable table, ReadTable(options));
+  return std::make_unique<CudaDevice>(index, NameOf(index, properties), properties.name, std::move(table),
+                                      options.on_tuned);
 }
 
 }  // namespace holdfast

@@ -15,7 +15,7 @@ absl::Status NotInThisBuild() {
 
 }  // namespace
 
-absl::StatusOr<std::string> NameOfCudaDevice(int) { return NotInThisBuild(); }
+absl::StatusOr<std::string> CheckCudaDevice(int, const CudaDeviceOptions&) { return NotInThisBuild(); }
 
 absl::StatusOr<std::unique_ptr<Device>> MakeCudaDevice(int, const CudaDeviceOptions&) { return NotInThisBuild(); }
 

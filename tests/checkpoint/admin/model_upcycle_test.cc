@@ -13,8 +13,8 @@
 #include "checkpoint/model_directory.h"
 #include "checkpoint/saved_model.h"
 #include "models/families/huggingface.h"
-#include "models/runtime/loaded_model.h"
 #include "models/runtime/initial_weights.h"
+#include "models/runtime/loaded_model.h"
 #include "models/transformer.h"
 #include "tests/framework/base/temporary_directory.h"
 #include "tests/models/test_models.h"
@@ -63,8 +63,8 @@ class ModelUpcycleTest : public testing::Test {
     const ReadWeightsFn read = OpenInitialWeights(from, layout).value();
     std::vector<float> values(static_cast<size_t>(layout.elements()));
     for (const ParameterSpec& spec : layout.parameters()) {
-      const auto part = absl::MakeSpan(values).subspan(static_cast<size_t>(spec.offset),
-                                                       static_cast<size_t>(spec.shape.elements()));
+      const auto part =
+          absl::MakeSpan(values).subspan(static_cast<size_t>(spec.offset), static_cast<size_t>(spec.shape.elements()));
       EXPECT_TRUE(read(spec.offset, part).ok());
     }
     return values;

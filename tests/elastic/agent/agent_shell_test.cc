@@ -32,31 +32,32 @@ RunStatus RunOf(RunState state, const std::vector<std::string>& nodes) {
 }
 
 TEST(DecideDeparture, LeavesARunThatOthersGoOnWith) {
-  EXPECT_EQ(DecideDeparture(RunOf(RunState::kTraining, {"a", "b"}), "a", 0ms), Departure::kWait)
+  EXPECT_EQ(DecideDeparture(RunOf(RunState::kTraining, {"a", "b"}), "a", true, 0ms), Departure::kWait)
       << "it may be stopped as a whole";
-  EXPECT_EQ(DecideDeparture(RunOf(RunState::kTraining, {"a", "b"}), "a", 2s), Departure::kLeave);
-  EXPECT_EQ(DecideDeparture(RunOf(RunState::kRecovering, {"a", "b"}), "a", 2s), Departure::kWait);
-  EXPECT_EQ(DecideDeparture(RunOf(RunState::kRecovering, {"a", "b"}), "a", 30s), Departure::kLeave);
+  EXPECT_EQ(DecideDeparture(RunOf(RunState::kTraining, {"a", "b"}), "a", true, 2s), Departure::kLeave);
+  EXPECT_EQ(DecideDeparture(RunOf(RunState::kRecovering, {"a", "b"}), "a", true, 2s), Departure::kWait);
+  EXPECT_EQ(DecideDeparture(RunOf(RunState::kRecovering, {"a", "b"}), "a", true, 30s), Departure::kLeave);
 }
 
 TEST(DecideDeparture, StopsARunThatHasNobodyElse) {
-  EXPECT_EQ(DecideDeparture(RunOf(RunState::kTraining, {"a", "a"}), "a", 2s), Departure::kStopRun);
+  EXPECT_EQ(DecideDeparture(RunOf(RunState::kTraining, {"a", "a"}), "a", true, 2s), Departure::kStopRun);
 }
 
 TEST(DecideDeparture, LeavesARunToANodeWhoseWorkersAreStarting) {
   RunStatus run = RunOf(RunState::kTraining, {"a", "a"});
   run.nodes = {"a", "b"};
-  EXPECT_EQ(DecideDeparture(run, "a", 2s), Departure::kLeave);
+  EXPECT_EQ(DecideDeparture(run, "a", true, 2s), Departure::kLeave);
+  EXPECT_EQ(DecideDeparture(run, "a", /*saves=*/false, 2s), Departure::kStopRun) << "the state would be lost with it";
   run.nodes = {"a"};
-  EXPECT_EQ(DecideDeparture(run, "a", 2s), Departure::kStopRun);
+  EXPECT_EQ(DecideDeparture(run, "a", true, 2s), Departure::kStopRun);
 }
 
 TEST(DecideDeparture, GivesTheOthersTimeToComeToANewCoordinator) {
   RunStatus run = RunOf(RunState::kRecovering, {"a"});
-  EXPECT_EQ(DecideDeparture(run, "a", 2s), Departure::kWait);
-  EXPECT_EQ(DecideDeparture(run, "a", 30s), Departure::kStopRun);
+  EXPECT_EQ(DecideDeparture(run, "a", true, 2s), Departure::kWait);
+  EXPECT_EQ(DecideDeparture(run, "a", true, 30s), Departure::kStopRun);
   run.world_size = 1;
-  EXPECT_EQ(DecideDeparture(run, "a", 2s), Departure::kStopRun) << "it has made its world without others";
+  EXPECT_EQ(DecideDeparture(run, "a", true, 2s), Departure::kStopRun) << "it has made its world without others";
 }
 
 // All others have left, too, so that it is being stopped: the workers of this node hold what is saved.
@@ -72,13 +73,13 @@ TEST(HasGotOn, ARunThatSavesItsEndDoes) {
 }
 
 TEST(DecideDeparture, StaysForTheEnd) {
-  EXPECT_EQ(DecideDeparture(RunOf(RunState::kFinishing, {"a", "b"}), "a", 0ms), Departure::kStay);
-  EXPECT_EQ(DecideDeparture(RunOf(RunState::kEnded, {}), "a", 1h), Departure::kStay);
+  EXPECT_EQ(DecideDeparture(RunOf(RunState::kFinishing, {"a", "b"}), "a", true, 0ms), Departure::kStay);
+  EXPECT_EQ(DecideDeparture(RunOf(RunState::kEnded, {}), "a", true, 1h), Departure::kStay);
 }
 
 TEST(DecideDeparture, LeavesWhenNobodyAnswers) {
-  EXPECT_EQ(DecideDeparture(absl::UnavailableError("away"), "a", 0ms), Departure::kWait);
-  EXPECT_EQ(DecideDeparture(absl::UnavailableError("away"), "a", 2s), Departure::kLeave);
+  EXPECT_EQ(DecideDeparture(absl::UnavailableError("away"), "a", true, 0ms), Departure::kWait);
+  EXPECT_EQ(DecideDeparture(absl::UnavailableError("away"), "a", true, 2s), Departure::kLeave);
 }
 
 TEST(WorkerCommands, ShareTheProcessorsOfTheMachine) {

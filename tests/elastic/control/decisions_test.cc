@@ -112,6 +112,19 @@ TEST(DecideWorld, HoldersBeyondTheMostAreTakenInToHandOnWhatTheyHold) {
   for (size_t i = 0; i < 4; ++i) EXPECT_EQ(decision.members[i].leaves, i >= 2) << i;
 }
 
+// Else those that came later would be marked, and nobody stayed whom the leavers could hand on to.
+TEST(DecideWorld, OfHoldersBeyondTheMostThoseStayThatMay) {
+  ParallelConfig parallel;
+  parallel.mirrors = 0;
+  WorldQuestion question = QuestionOf({0, 1, 2, 3, 4, 5}, WorldOf(3, {0, 1, 2, 3, 4, 5}));
+  for (const size_t i : {0, 1, 2}) question.candidates[i].leaves = true;
+  question.candidates[3].quarantined = true;
+  const WorldDecision decision = DecideWorld(Elastic(2, 1, 2), parallel, question);
+  ASSERT_EQ(decision.verdict, Verdict::kPublish) << decision.detail;
+  ASSERT_EQ(decision.members.size(), 6u);
+  for (const Member& member : decision.members) EXPECT_EQ(member.leaves, member.id.name < "w4") << member.id.name;
+}
+
 TEST(DecideWorld, NamesTheHoldersOfWhatIsMissing) {
   ParallelConfig parallel;
   parallel.mirrors = 0;

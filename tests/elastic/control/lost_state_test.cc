@@ -131,14 +131,31 @@ TEST_F(LostStateTest, IsNotGivenUpWhileThereIsNobodyToGoOnWithoutIt) {
   Pass(seconds(60), {7});
   ASSERT_EQ(WorldSize(), 0);
   EXPECT_THAT(rewinds_, SizeIs(0));
-  EXPECT_THAT(Last<event::TooFewWorkers>().detail, testing::HasSubstr("1 of at least 2 workers are connected"));
+  EXPECT_THAT(coordinator_->Status(now_).detail, testing::HasSubstr("1 of at least 2 workers are connected"));
   for (const int w : {0, 1, 2}) Join(w, {world, step, 0, {}});
   Pass(milliseconds(500), {0, 1, 2, 7});
   EXPECT_EQ(worlds_[Connection(0)].source, world);
   EXPECT_EQ(worlds_[Connection(0)].committed_step, step);
 }
 
-TEST_F(LostStateTest, NorAfterTheCoordinatorWasStartedAgain) {
+TEST_F(LostStateTest, NorByACoordinatorThatWasStartedAgain) {
+  CoordinatorOptions options = DefaultOptions();
+  options.elastic.min_workers = 2;
+  options.checkpoint.every_steps = 1;
+  options.checkpoints = {{"one", 1, 0, 1}};
+  options.recorded_step = 5;
+  options.last_generation = 7;
+  Start(options);
+  JoinNew(7);
+  Pass(seconds(60), {7});
+  const World world{7, {MemberOf(0), MemberOf(1), MemberOf(2)}};
+  for (const int w : {0, 1, 2}) Join(w, {world, 5, 0, {}});
+  Pass(milliseconds(500), {0, 1, 2, 7});
+  EXPECT_THAT(rewinds_, SizeIs(0));
+  EXPECT_EQ(worlds_[Connection(0)].committed_step, 5);
+}
+
+TEST_F(LostStateTest, WhoJoinsWithoutStateDoesNotProlongItAfterARestart) {
   CoordinatorOptions options = DefaultOptions();
   options.elastic.max_workers = 20;
   options.had_checkpoint = true;

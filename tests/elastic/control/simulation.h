@@ -456,7 +456,9 @@ class Simulation {
   // Its machine loses its network, and nobody else anything, for longer than lost state is waited for.
   void CutFromAll() {
     const int workers = static_cast<int>(std::ssize(workers_));
-    for (int client = 0; client < workers + scenario_.nodes; ++client) {
+    if (clock_.Chance(0.3)) coordinator_.CrashAfter(static_cast<int>(clock_.Between(0, 2 * workers)));
+    const bool reaches_one = scenario_.elastic.min_workers > 1 && clock_.Chance(0.5);
+    for (int client = reaches_one ? 1 : 0; client < workers + scenario_.nodes; ++client) {
       network_.CutOff(client, true, true);
       if (client < workers) workers_[static_cast<size_t>(client)]->NoticeCutLater();
     }

@@ -212,7 +212,7 @@ TEST(LinkWatch, ALinkIsCutUntilItsEndsReachEachOther) {
   ASSERT_TRUE(links.IsOver(seconds(1)));
   const LinkWatch::Probe probe = links.End(seconds(2));
   EXPECT_FALSE(links.probing());
-  EXPECT_EQ(links.TakeBack(probe.round, roster), std::set<Link>{LinkBetween("a", "b")});
+  EXPECT_EQ(links.TakeBack(probe, roster), std::set<Link>{LinkBetween("a", "b")});
   EXPECT_TRUE(links.cut().empty()) << "one end of the other is gone";
 }
 

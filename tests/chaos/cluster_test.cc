@@ -55,7 +55,7 @@ TEST_F(ClusterTest, WorkersOutliveTheirCoordinator) {
 
 // The coordinator is killed, started again, and stopped before its workers are back: their steps must not be lost.
 TEST_F(ClusterTest, AStopRightAfterARestartIsSaved) {
-  Cluster cluster(*stage_, Run());
+  Cluster cluster(*stage_, Run(), {.overrides = {kLongHeartbeats}});  // so long they have to come back
   ASSERT_NO_FATAL_FAILURE(Start(cluster));
   Cluster::Kill(cluster.coordinator());
   ASSERT_TRUE(cluster.StartCoordinator());
@@ -65,7 +65,7 @@ TEST_F(ClusterTest, AStopRightAfterARestartIsSaved) {
 
 // The generations of the run that is overwritten are known to its workers, who are still there.
 TEST_F(ClusterTest, ARunIsOverwrittenUnderItsWorkers) {
-  Cluster cluster(*stage_, Run());
+  Cluster cluster(*stage_, Run(), {.overrides = {kLongHeartbeats}});
   ASSERT_NO_FATAL_FAILURE(Start(cluster));
   const std::set<int> pids = Pids(cluster.Members());
   Cluster::Kill(cluster.coordinator());
@@ -160,7 +160,7 @@ TEST_F(ClusterTest, AgentsMayBeStartedBeforeTheCoordinator) {
 }
 
 TEST_F(ClusterTest, AgentsDoNotWaitForACoordinatorForEver) {
-  Cluster cluster(*stage_, Run(), {.overrides = {"elastic.coordinator_timeout_ms=3000"}});
+  Cluster cluster(*stage_, Run(), {.overrides = {"elastic.coordinator_timeout_ms=15000"}});
   ASSERT_NO_FATAL_FAILURE(Start(cluster));
   cluster.coordinator().Signal(SIGKILL);
   for (const char* name : {"a", "b"}) {
@@ -206,8 +206,9 @@ TEST_F(ClusterTest, EverythingIsKilled) {
 
 // The place of the checkpoints is not mounted on one of two machines when everything is started again.
 TEST_F(ClusterTest, AHostThatLacksTheCheckpointsCostsNone) {
-  Cluster cluster(*stage_, Run(),
-                  {.workers = 2, .overrides = {"checkpoint.every_steps=5", "elastic.lost_state_timeout_ms=1500"}});
+  Cluster cluster(
+      *stage_, Run(),
+      {.workers = 2, .overrides = {"checkpoint.every_steps=5", "elastic.lost_state_timeout_ms=1500", kLongHeartbeats}});
   ASSERT_TRUE(cluster.StartCoordinator());
   cluster.StartAgent("a", 1);
   cluster.StartAgent("b", 1);

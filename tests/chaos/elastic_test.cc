@@ -19,6 +19,8 @@ using testing::HasSubstr;
 namespace fs = std::filesystem;
 
 const std::string kSteps = "train.steps=60";
+/// For tests in which nobody may be taken for dead who lives.
+const std::string kLongHeartbeats = "elastic.heartbeat_timeout_ms=15000";
 const std::pair<std::string, std::string> kSlow{"HOLDFAST_TEST_SLOWDOWN_MS", "5"};
 
 class Elastic : public StageTest {
@@ -58,7 +60,7 @@ TEST_F(Elastic, AnyNumberOfWorkersAndStrategyHasTheSameBits) {
   };
   for (const auto& [workers, settings] : cases) {
     std::vector<std::string> all = settings;
-    all.insert(all.end(), {kSteps, "elastic.heartbeat_timeout_ms=15000"});
+    all.insert(all.end(), {kSteps, kLongHeartbeats});
     const auto process = Train(workers, all);
     ASSERT_EQ(process->ExitCode(), 0);
     const auto steps = Lines(Run() + "/metrics.jsonl");
@@ -83,7 +85,7 @@ TEST_F(Elastic, ASigtermSavesTheModelOfTheLastCommittedStep) {
 
 // It is for the process that started the worker to say what is to end.
 TEST_F(Elastic, ASigtermToAWorkerIsPassedOver) {
-  const auto process = Train(2, {}, {kSlow});
+  const auto process = Train(2, {kLongHeartbeats}, {kSlow});
   ASSERT_TRUE(WaitForStep(*process, Run(), 4));
   const int worker = PidOf(*process, 0, 2);
   ASSERT_GT(worker, 0);
@@ -175,7 +177,7 @@ TEST_F(Elastic, ASlowWorkerIsNamedAndRelieved) {
 // outvote it before anybody uses its copy, it is named, and gets what it is to hold anew.
 TEST_F(Elastic, ABitThatFlipsIsNamedAndItsCopyReplaced) {
   for (const char* where : {"mirror@7", "owner@7"}) {
-    const auto process = Train(4, {"parallel.mirrors=2", "log.digest_every_steps=1"},
+    const auto process = Train(4, {"parallel.mirrors=2", "log.digest_every_steps=1", kLongHeartbeats},
                                {kSlow, {"HOLDFAST_TEST_FLIP_BIT", where}, {"HOLDFAST_TEST_FLIP_WORKER", "local/2"}});
     ASSERT_TRUE(WaitForEvents(*process, Run(), "copies_differ")) << where;
     ASSERT_TRUE(WaitUntil(*process, Run(), [](const RunView& view) {
@@ -214,7 +216,7 @@ TEST_F(Elastic, WorkersRaiseTheirLimitOnOpenFiles) {
 // A worker of four may open no file and no socket more, so it can enter no other world. When another is killed it is
 // named, the run continues with those that can, and it comes back as a process of its own.
 TEST_F(Elastic, AWorkerWithoutFileDescriptorsIsReplaced) {
-  const auto process = Train(4, {"parallel.mirrors=2"}, {kSlow});
+  const auto process = Train(4, {"parallel.mirrors=2", kLongHeartbeats}, {kSlow});
   const int starved = PidOf(*process, 2, 4), killed = PidOf(*process, 1, 4);
   ASSERT_TRUE(WaitForStep(*process, Run(), 5));
   const rlimit none{.rlim_cur = 3, .rlim_max = 3};
@@ -239,7 +241,7 @@ TEST_F(Elastic, AWorkerWithoutFileDescriptorsIsReplaced) {
 // Of two, the other is killed: nobody else has the state, so it stays, and the run continues when it can open files
 // again.
 TEST_F(Elastic, AWorkerWithoutFileDescriptorsThatAloneHasTheStateIsWaitedFor) {
-  const auto process = Train(2, {"parallel.mirrors=1"}, {kSlow});
+  const auto process = Train(2, {"parallel.mirrors=1", kLongHeartbeats}, {kSlow});
   const int starved = PidOf(*process, 1, 2), killed = PidOf(*process, 0, 2);
   ASSERT_TRUE(WaitForStep(*process, Run(), 5));
   rlimit before{};

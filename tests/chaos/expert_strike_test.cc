@@ -44,7 +44,8 @@ TEST_P(ExpertStrike, TheBitsAreThoseOfTheUndisturbedRun) {
   const Target& target = GetParam();
   const std::string struck = Run() + ".struck", victim = "b/1";
   Cluster::Options options{.overrides = kSettings};
-  options.overrides.insert(options.overrides.end(), {"parallel.experts=move", "elastic.rebalance=false"});
+  options.overrides.insert(options.overrides.end(), {"parallel.experts=move", "elastic.rebalance=false",
+                                                     "elastic.heartbeat_timeout_ms=15000"});  // only it is lost
   options.environment = {{"HOLDFAST_TEST_STRIKE", victim + " " + std::to_string(target.number) + " " +
                                                       std::to_string(target.signal) + " " + struck}};
   Cluster cluster(*stage_, Run(), options);

@@ -71,7 +71,7 @@ class MpiRun : public StageTest {
   }
   /// Strikes one rank when there is a checkpoint, then starts again with other ranks.
   static void StrikeAndStartAgain(int signal, int ranks = 3) {
-    const auto process = Start(ranks, "train.steps=1000000", {});
+    const auto process = Start(ranks, "train.steps=1000000", {"elastic.heartbeat_timeout_ms=10000"});
     ASSERT_TRUE(WaitForEvents(*process, Run(), "checkpoint"));
     const int pid = PidOfAnother(*process);
     ASSERT_GT(pid, 0);

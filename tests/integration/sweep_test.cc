@@ -109,7 +109,7 @@ TEST_F(Sweep, HasTheSameTableThroughKillsOfEverything) {
     for (int hit = 0; hit < 4; ++hit) {
       std::this_thread::sleep_for(std::chrono::milliseconds(random() % 300));
       std::vector<int> pids = Processes("hurt");
-      for (int i = 0; killed == 0 && pids.empty() && i < 6000; ++i) {  // a minute, for the first that is started
+      for (int i = 0; killed == 0 && pids.empty() && i < 30'000; ++i) {  // five minutes, for the first that is started
         std::this_thread::sleep_for(std::chrono::milliseconds(10));
         pids = Processes("hurt");
       }

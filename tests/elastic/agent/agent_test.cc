@@ -165,7 +165,8 @@ TEST_F(AgentTest, MeantEndsAreNotRestarted) {
 
 TEST_F(AgentTest, ACrashLoopSlowsDownAndIsGivenUp) {
   const auto begin = Clock::now();
-  Agent agent({.max_restarts = 5, .first_backoff = 50ms, .max_backoff = 200ms}, {Script("exit 1")}, Record());
+  Agent agent({.max_restarts = 5, .first_backoff = 50ms, .max_backoff = 200ms, .short_life = kTestTimeout},
+              {Script("exit 1")}, Record());
   ASSERT_TRUE(agent.WaitUntilAllEnded(kTestTimeout));
   EXPECT_GE(Clock::now() - begin, 0ms + 50ms + 100ms + 200ms + 200ms);
   ASSERT_EQ(exits().size(), 6u);
@@ -212,7 +213,7 @@ TEST_F(AgentTest, StopKillsTheDeafAfterTheGrace) {
 }
 
 TEST_F(AgentTest, StopDuringABackoffStartsNobody) {
-  Agent agent({.first_backoff = 60s, .max_backoff = 60s}, {Script("exit 1")}, Record());
+  Agent agent({.first_backoff = 10min, .max_backoff = 10min, .short_life = kTestTimeout}, {Script("exit 1")}, Record());
   ASSERT_TRUE(WaitFor([&] { return exits().size() == 2; }));  // the first restart comes at once
   agent.Stop(SIGTERM, kTestTimeout);
   EXPECT_EQ(exits().size(), 2u);

@@ -146,6 +146,7 @@ TEST_F(AlertSenderTest, ALongOutageLosesNothing) {
   HttpServer server(answers);
   AlertOptions options = Slack(server);
   options.first_backoff = options.max_backoff = 1ms;
+  options.retry_for = options.drain_timeout = 1h;  // so many requests take their time on a busy machine
   SendAll(options, {Lost("1"), Lost("2")});
   const auto requests = server.requests();
   ASSERT_EQ(requests.size(), 602u);

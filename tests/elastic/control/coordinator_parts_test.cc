@@ -155,10 +155,13 @@ TEST(WorldFormation, RemembersSinceWhenOnce) {
   EXPECT_EQ(formation.OnJoin(seconds(5), "a", /*with_state=*/true), 2);
   EXPECT_EQ(formation.first_join(), seconds(1));
   EXPECT_EQ(formation.last_join(), seconds(5));
-  EXPECT_EQ(formation.last_holder(), seconds(1)) << "its connection broke and came back";
+  EXPECT_EQ(formation.WaitsSince(seconds(0)), seconds(1)) << "its connection broke and came back";
   formation.OnCommit();
   formation.OnJoin(seconds(6), "a", /*with_state=*/true);
-  EXPECT_EQ(formation.last_holder(), seconds(6));
+  EXPECT_EQ(formation.WaitsSince(seconds(0)), seconds(6));
+  EXPECT_EQ(formation.WaitsSince(seconds(7)), seconds(7));
+  formation.OnFew(seconds(8));
+  EXPECT_EQ(formation.WaitsSince(seconds(7)), seconds(8));
   EXPECT_FALSE(formation.OnTooFew(seconds(10), seconds(5)).has_value());
   EXPECT_EQ(formation.OnTooFew(seconds(16), seconds(5)), seconds(6));
   EXPECT_FALSE(formation.OnTooFew(seconds(17), seconds(5)).has_value()) << "said once";

@@ -125,6 +125,7 @@ TEST_F(LostStateTest, IsNotGivenUpWhileThereIsNobodyToGoOnWithoutIt) {
   Commit({0, 1, 2});
   const World world = worlds_[Connection(0)].world;
   const int64_t step = Committed();
+  rewinds_.clear();  // to where it began
   Pass(seconds(60), {});
   EXPECT_EQ(Count<event::StateMissing>(), 1);
   JoinNew(7);

@@ -54,7 +54,7 @@ class ShellTest : public testing::Test, public CoordinatorPort {
     config_.elastic.workers = 1;
     config_.train.steps = 1000;
     config_.elastic.heartbeat_interval_ms = 20;
-    config_.elastic.progress_timeout_ms = 60'000;
+    config_.elastic.heartbeat_timeout_ms = config_.elastic.progress_timeout_ms = 3600'000;  // the worker is the test
   }
   void Send(Connection, const CoordinatorMessage& message) override {
     const std::lock_guard lock(mutex_);

@@ -95,6 +95,7 @@ TEST_F(InProcessLinkTest, AWorkerWhoseLineIsClosedComesBackAndHearsOfTheEnd) {
 }
 
 TEST_F(InProcessLinkTest, AWorkerWhoseLineIsBeingClosedHearsThatTheRunIsAnothersNow) {
+  config_.elastic.heartbeat_timeout_ms = 3600'000;  // it is silent, and not to be missed for it
   Start();
   EXPECT_TRUE(worker_->Until([&] { return worker_->worlds_ == 1; }));
   link_.Close(1);

@@ -24,7 +24,8 @@ std::unique_ptr<AlertSender> SenderTo(const HttpServer& server) {
                                                     .pagerduty_url = server.url("/"),
                                                     .allow_plain_http = true,
                                                     .timeout = 120s,
-                                                    .retry_for = 120s});
+                                                    .retry_for = 120s,
+                                                    .drain_timeout = 120s});
 }
 
 nlohmann::json DetailsOf(const std::string& request) {

@@ -100,7 +100,7 @@ TEST_F(LauncherTest, InThisProcess) {
 TEST_F(LauncherTest, LocalProcessesOfWhichOneIsKilledHaveTheBitsOfOneProcess) {
   const RunDirectory here(root_ / "here"), local(root_ / "local");
   ASSERT_TRUE(RunHere(ConfigOf(), here).ok());
-  const Config config = ConfigOf({"elastic.workers=2"});
+  const Config config = ConfigOf({"elastic.workers=2", "elastic.heartbeat_timeout_ms=15000"});
   const auto launcher = LocalLauncher::Open(config, local, HOLDFAST_BINARY);
   ASSERT_TRUE(launcher.ok()) << launcher.status();
 

@@ -26,15 +26,31 @@ namespace holdfast {
 namespace {
 
 using std::chrono::milliseconds;
-constexpr milliseconds kLease{1500};  // long against what a busy machine does to a thread
+// In tests of what becomes of a leader that beats, or does not. On a busy machine it may not beat in time: those tests
+// begin again with a longer one.
+constexpr milliseconds kLease{1500};
+// In all others: nobody is so slow that it is over.
+constexpr milliseconds kLongLease = std::chrono::minutes(10);
 
 class StandbyTest : public testing::Test {
  protected:
-  std::shared_ptr<Lead> Begin(milliseconds lease = kLease) {
+  std::shared_ptr<Lead> Begin() { return Begin(lease_); }
+  std::shared_ptr<Lead> Begin(milliseconds lease) {
     auto held = std::make_unique<DirectoryLease>(directory_);
     EXPECT_TRUE(held->Take({}, /*begins=*/true).ok());
     return std::make_shared<Lead>(std::move(held), lease);
   }
+  /// `attempt` once with kLease, and until it is true with longer ones, each in a new directory.
+  template <class Attempt>
+  void TryWithLongerLeases(const Attempt& attempt) {
+    constexpr milliseconds kLongest = std::chrono::seconds(20);
+    for (lease_ = kLease; !attempt(); lease_ *= 4) {
+      ASSERT_LT(lease_, kLongest) << "no leader beats in time";
+      directory_ = RunDirectory(root_ / absl::StrCat("after_", lease_ / milliseconds(1)));
+      std::filesystem::create_directory(directory_.root());
+    }
+  }
+  static bool IsOfSilence(const Turn& turn) { return turn.from.find("has been silent") != std::string::npos; }
   /// Begins to wait, and returns when it says whom it waits for.
   std::future<absl::StatusOr<Turn>> Wait() {
     auto said = std::make_shared<std::promise<std::string>>();
@@ -49,14 +65,15 @@ class StandbyTest : public testing::Test {
     return turn;
   }
   TurnOptions Options(bool has_led = false) const {
-    return {.directory = directory_, .lease = kLease, .has_led = has_led};
+    return {.directory = directory_, .lease = lease_, .has_led = has_led};
   }
   absl::StatusOr<Turn> LookAround(bool has_led = false) {
     return WaitForTurn(std::make_unique<DirectoryLease>(directory_, has_led), Options(has_led), stop_.get_token(),
                        [](const std::string&) {});
   }
   const TemporaryDirectory root_;
-  const RunDirectory directory_{root_.path()};
+  RunDirectory directory_{root_.path()};
+  milliseconds lease_ = kLongLease;
   std::stop_source stop_;
 };
 
@@ -70,18 +87,24 @@ TEST_F(StandbyTest, WhoFindsNobodyLeadsAtOnce) {
 }
 
 TEST_F(StandbyTest, WhoWaitsLeadsWhenTheLeaderHasGone) {
-  auto first = Begin();
-  auto waiting = Wait();
-  EXPECT_EQ(waiting.wait_for(2 * kLease), std::future_status::timeout) << "it beats";
-  first.reset();
-  const absl::StatusOr<Turn> turn = waiting.get();
-  ASSERT_TRUE(turn.ok() && turn->lead != nullptr) << turn.status();
-  EXPECT_EQ(turn->from, absl::StrCat("process ", getpid(), " on ", HostName(), " has ended"));
-  EXPECT_TRUE(turn->lead->Check().ok());
+  TryWithLongerLeases([this] {
+    auto first = Begin();
+    auto waiting = Wait();
+    const bool waits = waiting.wait_for(2 * lease_) == std::future_status::timeout;
+    first.reset();
+    const absl::StatusOr<Turn> turn = waiting.get();
+    EXPECT_TRUE(turn.ok() && turn->lead != nullptr) << turn.status();
+    if (!turn.ok() || turn->lead == nullptr) return true;
+    if (!waits || IsOfSilence(*turn)) return false;  // it did not beat in time
+    EXPECT_EQ(turn->from, absl::StrCat("process ", getpid(), " on ", HostName(), " has ended"));
+    EXPECT_TRUE(turn->lead->Check().ok());
+    return true;
+  });
 }
 
 // The lock is held, and was said something in, as by a process that is frozen.
 TEST_F(StandbyTest, WhoWaitsLeadsWhenTheLeaderIsSilent) {
+  lease_ = kLease;
   const auto frozen = RunLock::Take(directory_);
   ASSERT_TRUE(frozen.ok() && frozen->Say(LeaderWords{.beat = 1}.Line()).ok());
   auto waiting = Wait();
@@ -94,6 +117,7 @@ TEST_F(StandbyTest, WhoWaitsLeadsWhenTheLeaderIsSilent) {
 
 // One that trains alone, say: it does not beat.
 TEST_F(StandbyTest, NobodyTakesTheLockFromAProcessThatDoesNotBeat) {
+  lease_ = kLease;
   auto alone = Begin(milliseconds(0));
   auto waiting = Wait();
   EXPECT_EQ(waiting.wait_for(3 * kLease), std::future_status::timeout);
@@ -154,21 +178,30 @@ TEST_F(StandbyTest, NobodyLeadsARunWhoseLockIsRemoved) {
 }
 
 TEST_F(StandbyTest, OfSeveralThatWaitOneLeads) {
-  auto leader = Begin();
-  std::vector<std::future<absl::StatusOr<Turn>>> waiting;
-  for (int i = 0; i < 3; ++i) waiting.push_back(Wait());
-  leader.reset();
-  const auto is_ready = [](auto& turn) { return turn.wait_for(milliseconds(10)) == std::future_status::ready; };
-  while (std::none_of(waiting.begin(), waiting.end(), is_ready)) {
-  }
-  std::this_thread::sleep_for(2 * kLease);
-  EXPECT_EQ(std::count_if(waiting.begin(), waiting.end(), is_ready), 1);
-  stop_.request_stop();
-  int leads = 0;
-  std::vector<absl::StatusOr<Turn>> turns;
-  for (auto& turn : waiting) turns.push_back(turn.get());
-  for (const auto& turn : turns) leads += turn->lead != nullptr && turn->lead->Check().ok() ? 1 : 0;
-  EXPECT_EQ(leads, 1);
+  TryWithLongerLeases([this] {
+    stop_ = {};
+    auto leader = Begin();
+    std::vector<std::future<absl::StatusOr<Turn>>> waiting;
+    for (int i = 0; i < 3; ++i) waiting.push_back(Wait());
+    leader.reset();
+    const auto is_ready = [](auto& turn) { return turn.wait_for(milliseconds(10)) == std::future_status::ready; };
+    while (std::none_of(waiting.begin(), waiting.end(), is_ready)) {
+    }
+    std::this_thread::sleep_for(2 * lease_);
+    const auto ready = std::count_if(waiting.begin(), waiting.end(), is_ready);
+    stop_.request_stop();
+    std::vector<absl::StatusOr<Turn>> turns;
+    for (auto& turn : waiting) turns.push_back(turn.get());
+    int leads = 0, silent = 0;
+    for (const auto& turn : turns) {
+      leads += turn->lead != nullptr && turn->lead->Check().ok() ? 1 : 0;
+      silent += IsOfSilence(*turn) ? 1 : 0;
+    }
+    EXPECT_EQ(leads, 1);  // also where one that did not beat in time was replaced
+    if (silent > 0) return false;
+    EXPECT_EQ(ready, 1);
+    return true;
+  });
 }
 
 TEST_F(StandbyTest, TheLeaderSeesThatSomebodyStandsBy) {
@@ -204,12 +237,12 @@ TEST_F(StandbyTest, TheLeaderSeesThatSomebodyStandsBy) {
 class StoreStandbyTest : public StandbyTest {
  protected:
   std::unique_ptr<StoreLease> Make() {
-    return std::make_unique<StoreLease>(std::make_unique<MemoryStore>(place_), directory_, kLease);
+    return std::make_unique<StoreLease>(std::make_unique<MemoryStore>(place_), directory_, lease_);
   }
-  std::shared_ptr<Lead> BeginInStore(milliseconds lease = kLease) {
+  std::shared_ptr<Lead> BeginInStore() {
     auto held = Make();
     EXPECT_TRUE(held->Take(*held->Look(), /*begins=*/true).ok());
-    return std::make_shared<Lead>(std::move(held), lease);
+    return std::make_shared<Lead>(std::move(held), lease_);
   }
   std::future<absl::StatusOr<Turn>> WaitInStore(bool has_led = false) {
     return std::async(std::launch::async, [this, has_led] {
@@ -225,18 +258,28 @@ class StoreStandbyTest : public StandbyTest {
     const std::lock_guard lock(place_->mutex);
     place_->entry = {LeaseText(dead), absl::StrCat("dead", ++place_->writes)};
   }
-  const std::shared_ptr<MemoryPlace> place_ = std::make_shared<MemoryPlace>();
+  std::shared_ptr<MemoryPlace> place_ = std::make_shared<MemoryPlace>();
 };
 
 TEST_F(StoreStandbyTest, WhoFindsNobodyBeginsAndWhoComesNextWaits) {
-  const auto first = WaitInStore().get();
-  ASSERT_TRUE(first.ok() && first->lead != nullptr) << first.status();
-  EXPECT_EQ(first->from, "");
-  EXPECT_TRUE(first->lead->Check().ok()) << first->lead->Check();
-  auto waiting = WaitInStore();
-  EXPECT_EQ(waiting.wait_for(2 * kLease), std::future_status::timeout) << "it beats";
-  stop_.request_stop();
-  EXPECT_EQ(waiting.get()->lead, nullptr);
+  TryWithLongerLeases([this] {
+    stop_ = {};
+    place_ = std::make_shared<MemoryPlace>();
+    const auto first = WaitInStore().get();
+    EXPECT_TRUE(first.ok() && first->lead != nullptr) << first.status();
+    if (!first.ok() || first->lead == nullptr) return true;
+    EXPECT_EQ(first->from, "");
+    const absl::Status leads = first->lead->Check();
+    EXPECT_TRUE(leads.ok() || absl::IsUnavailable(leads)) << leads;
+    auto waiting = WaitInStore();
+    const bool waits = waiting.wait_for(2 * lease_) == std::future_status::timeout;
+    stop_.request_stop();
+    const absl::StatusOr<Turn> turn = waiting.get();
+    EXPECT_TRUE(turn.ok()) << turn.status();
+    if (!leads.ok() || !waits || !turn.ok() || turn->lead != nullptr) return false;  // it did not beat in time
+    EXPECT_EQ(turn->reason, "");
+    return true;
+  });
 }
 
 TEST_F(StoreStandbyTest, WhatIsLeftIsTakenOverAndAnEndIsAnEnd) {
@@ -256,12 +299,13 @@ TEST_F(StoreStandbyTest, WhatIsLeftIsTakenOverAndAnEndIsAnEnd) {
 }
 
 TEST_F(StoreStandbyTest, AnEndIsSaidAgainWhenTheStoreIsThereAgain) {
+  lease_ = std::chrono::seconds(30);  // it tries again every twentieth of it, twice as long
   auto leader = BeginInStore();
   auto waiting = WaitInStore(/*has_led=*/true);
-  EXPECT_EQ(waiting.wait_for(kLease / 5), std::future_status::timeout);
+  EXPECT_EQ(waiting.wait_for(milliseconds(300)), std::future_status::timeout);
   place_->is_gone = true;
   auto ends = std::async(std::launch::async, [&] { leader->EndsWith(3, "something has failed"); });
-  EXPECT_EQ(ends.wait_for(kLease / 5), std::future_status::timeout) << "it tries again";
+  EXPECT_EQ(ends.wait_for(milliseconds(300)), std::future_status::timeout) << "it tries again";
   place_->is_gone = false;
   ends.get();
   leader.reset();
@@ -272,6 +316,7 @@ TEST_F(StoreStandbyTest, AnEndIsSaidAgainWhenTheStoreIsThereAgain) {
 
 // Told apart by the port: one has ended, the other may be frozen, and what it led is not begun anew.
 TEST_F(StoreStandbyTest, WhoIsDeadIsFollowedAndWhoMayBeFrozenIsReplaced) {
+  lease_ = kLease;
   auto listener = Listen(*ResolveHost("127.0.0.1"));
   ASSERT_TRUE(listener.ok()) << listener.status();
   LeaveBehind(HostAndPort(listener->address));
@@ -291,6 +336,7 @@ TEST_F(StoreStandbyTest, WhoIsDeadIsFollowedAndWhoMayBeFrozenIsReplaced) {
 }
 
 TEST_F(StoreStandbyTest, AStoreThatIsAwayIsAnErrorAtFirstAndWaitedForLater) {
+  lease_ = kLease;
   place_->is_gone = true;
   EXPECT_TRUE(absl::IsUnavailable(WaitInStore().get().status()));
   ASSERT_TRUE(RunLock::Take(directory_).ok());

@@ -21,6 +21,7 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::Not;
 using namespace std::chrono_literals;
+using testing::FetchStatusPatiently;
 using testing::RecordingClient;
 using testing::RecordingServer;
 using testing::StartClient;
@@ -171,7 +172,7 @@ TEST(AccessTest, TheRightTokenIsLetIn) {
   RecordingClient peer;
   auto client = StartClient(server->address(), &peer, {.token = "right"});
   ASSERT_TRUE(peer.Until([&] { return peer.connected == 1; }));
-  EXPECT_TRUE(FetchStatus({.address = server->address(), .token = "right"}).ok());
+  EXPECT_TRUE(FetchStatusPatiently({.address = server->address(), .token = "right"}).ok());
 }
 
 TEST(AccessTest, WrongAndMissingTokensAreNotHeard) {
@@ -187,7 +188,7 @@ TEST(AccessTest, WrongAndMissingTokensAreNotHeard) {
     EXPECT_EQ(peer.failures[0].code(), absl::StatusCode::kUnauthenticated) << peer.failures[0];
     EXPECT_THAT(Message(peer.failures[0]), Not(HasSubstr("right")));
     EXPECT_EQ(peer.connected, 0);
-    const auto status = FetchStatus({.address = server->address(), .token = token});
+    const auto status = FetchStatusPatiently({.address = server->address(), .token = token});
     EXPECT_EQ(status.status().code(), absl::StatusCode::kUnauthenticated);
   }
   server->Shutdown(0ms);
@@ -215,7 +216,7 @@ TEST(AccessTest, CertificatesOfTheAuthorityAreLetIn) {
   ASSERT_TRUE(peer.Until([&] { return peer.connected == 1; }));
   client->Send(FinishedMessage{1});
   ASSERT_TRUE(handler.Until([&] { return handler.messages.size() == 1; }));
-  EXPECT_TRUE(FetchStatus({.address = server->address(), .tls = Files("node")}).ok());
+  EXPECT_TRUE(FetchStatusPatiently({.address = server->address(), .tls = Files("node")}).ok());
 }
 
 TEST(AccessTest, StrangersAndPlainTextAreNotHeard) {
@@ -226,7 +227,7 @@ TEST(AccessTest, StrangersAndPlainTextAreNotHeard) {
     auto client = StartClient(server->address(), &peer, {.tls = files});
     ASSERT_TRUE(peer.Until([&] { return !peer.failures.empty(); }));
     EXPECT_EQ(peer.connected, 0);
-    const auto status = FetchStatus({.address = server->address(), .tls = files});
+    const auto status = FetchStatusPatiently({.address = server->address(), .tls = files});
     ASSERT_FALSE(status.ok());
     EXPECT_THAT(Message(status.status()),
                 HasSubstr(files.enabled() ? "or refuses this certificate" : "or asks for TLS (--tls-certificate"));
@@ -242,7 +243,7 @@ TEST(AccessTest, ARefusedCertificateIsLoggedWithItsAddress) {
   const auto deadline = std::chrono::steady_clock::now() + 120s;
   while (!is_logged() && std::chrono::steady_clock::now() < deadline) {
     ::testing::internal::CaptureStderr();
-    const auto status = FetchStatus({.address = server->address(), .tls = Files("stranger")});
+    const auto status = FetchStatusPatiently({.address = server->address(), .tls = Files("stranger")});
     EXPECT_EQ(status.status().code(), absl::StatusCode::kUnavailable) << status.status();
     log += ::testing::internal::GetCapturedStderr();
   }
@@ -253,7 +254,7 @@ TEST(AccessTest, ARefusedCertificateIsLoggedWithItsAddress) {
 TEST(AccessTest, ClientsRefuseAStrangersServer) {
   RecordingServer handler;
   auto server = StartServer(&handler, {.tls = Files("stranger")});
-  const auto status = FetchStatus({.address = server->address(), .tls = Files("node")});
+  const auto status = FetchStatusPatiently({.address = server->address(), .tls = Files("node")});
   EXPECT_EQ(status.status().code(), absl::StatusCode::kUnavailable) << status.status();
   EXPECT_EQ(handler.status_calls, 0);
 }
@@ -277,9 +278,9 @@ TEST(AccessTest, CertificatesAreMadeAsTheReadmeSays) {
   RecordingServer handler;
   auto server = StartServer(&handler, {.tls = made});
   ASSERT_NE(server, nullptr);
-  const auto status = FetchStatus({.address = server->address(), .tls = made});
+  const auto status = FetchStatusPatiently({.address = server->address(), .tls = made});
   EXPECT_TRUE(status.ok()) << status.status();
-  const auto of_another_authority = FetchStatus({.address = server->address(), .tls = Files("node")});
+  const auto of_another_authority = FetchStatusPatiently({.address = server->address(), .tls = Files("node")});
   EXPECT_EQ(of_another_authority.status().code(), absl::StatusCode::kUnavailable) << of_another_authority.status();
   std::filesystem::remove_all(directory);
 }

@@ -80,12 +80,16 @@ class RecordingClient : public ClientHandler, public Waiter {
   std::vector<absl::Status> failures;
 };
 
-/// In the place of the defaults: on a busy machine everybody may be silent for longer than those.
+/// In the place of the defaults: on a busy machine everybody may be silent, or be slow to connect and to say the first
+/// word, for longer than those.
 inline constexpr std::chrono::milliseconds kPatience = std::chrono::minutes(10);
 
 inline std::unique_ptr<ControlServer> StartServer(ControlHandler* handler, ControlServerOptions options = {}) {
   if (options.address == ControlServerOptions().address) options.address = "127.0.0.1:0";
-  if (options.keepalive == ControlServerOptions().keepalive) options.keepalive = kPatience;
+  const ControlServerOptions defaults;
+  if (options.keepalive == defaults.keepalive) options.keepalive = kPatience;
+  if (options.handshake_timeout == defaults.handshake_timeout) options.handshake_timeout = kPatience;
+  if (options.first_message_timeout == defaults.first_message_timeout) options.first_message_timeout = kPatience;
   auto server = ControlServer::Start(options, handler);
   if (!server.ok()) std::fprintf(stderr, "%s\n", std::string(server.status().message()).c_str());
   return server.ok() ? *std::move(server) : nullptr;
@@ -94,9 +98,17 @@ inline std::unique_ptr<ControlServer> StartServer(ControlHandler* handler, Contr
 inline std::unique_ptr<ControlClient> StartClient(const std::string& address, RecordingClient* handler,
                                                   ControlClientOptions options = {}) {
   options.address = address;
-  if (options.keepalive == ControlClientOptions().keepalive) options.keepalive = kPatience;
+  const ControlClientOptions defaults;
+  if (options.keepalive == defaults.keepalive) options.keepalive = kPatience;
+  if (options.connect_timeout == defaults.connect_timeout) options.connect_timeout = kTestTimeout;
   auto client = ControlClient::Start(options, handler);
   return client.ok() ? *std::move(client) : nullptr;
+}
+
+/// FetchStatus with time for a busy machine.
+inline absl::StatusOr<RunStatus> FetchStatusPatiently(ControlClientOptions options) {
+  options.connect_timeout = kTestTimeout;
+  return FetchStatus(options);
 }
 
 }  // namespace holdfast::testing

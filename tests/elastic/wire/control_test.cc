@@ -218,7 +218,7 @@ TEST(ControlTest, StatusIsFetched) {
   RecordingServer handler;
   handler.status = testing::RandomMessages(5).Status();
   auto server = StartServer(&handler);
-  const auto status = FetchStatus({.address = server->address()});
+  const auto status = testing::FetchStatusPatiently({.address = server->address()});
   ASSERT_TRUE(status.ok()) << status.status();
   EXPECT_TRUE(testing::Equal(*status, handler.status));
 }

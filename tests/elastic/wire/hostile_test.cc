@@ -111,12 +111,27 @@ class RawStream {
 /// A server with one healthy session, which has to be alive at the end of each test.
 class HostileTest : public ::testing::Test {
  protected:
-  void Begin(ControlServerOptions options = {}) {
+  void Begin(ControlServerOptions options = {}) { ASSERT_TRUE(TryToBegin(options)); }
+  /// False, and nothing has begun, if the healthy one was cut itself: a busy machine may not let it speak in time.
+  bool TryToBegin(ControlServerOptions options) {
     server_ = StartServer(&handler_, options);
     healthy_ = StartClient(server_->address(), &peer_);
-    ASSERT_TRUE(peer_.Until([&] { return peer_.connected == 1; }));
+    EXPECT_TRUE(peer_.Until([&] { return peer_.connected > 0; }));
     healthy_->Send(FinishedMessage{1});
-    ASSERT_TRUE(handler_.Until([&] { return handler_.messages.size() == 1; }));
+    bool was_cut = false;
+    const auto is_decided = [&] { return was_cut || handler_.messages.size() == 1; };
+    for (const auto end = std::chrono::steady_clock::now() + kTestTimeout;
+         !handler_.Until(is_decided, 10ms) && std::chrono::steady_clock::now() < end;) {
+      was_cut = peer_.Until([&] { return !peer_.disconnects.empty(); }, 0ms);
+    }
+    if (!was_cut) return handler_.Until([&] { return handler_.messages.size() == 1; }, 0ms);
+    healthy_ = nullptr;
+    server_ = nullptr;
+    peer_.connected = 0;
+    peer_.disconnects.clear();
+    handler_.messages.clear();
+    handler_.lost.clear();
+    return false;
   }
   void TearDown() override {
     const size_t before = handler_.messages.size();
@@ -132,7 +147,7 @@ class HostileTest : public ::testing::Test {
 };
 
 TEST_F(HostileTest, GarbageEndsTheConnection) {
-  Begin();
+  Begin({.handshake_timeout = 4000ms});  // with what may be the beginning of something it ends only then
   std::mt19937_64 random(1);
   for (int round = 0; round < 20; ++round) {
     std::string bytes(1 + random() % 100'000, '\0');
@@ -198,12 +213,16 @@ TEST_F(HostileTest, MessageOutOfBoundsEndsTheStreamWithItsName) {
 }
 
 TEST_F(HostileTest, WhoIsSilentAtTheStartIsCut) {
-  Begin({.first_message_timeout = 2000ms});
+  std::chrono::milliseconds limit = 2000ms;
+  while (!TryToBegin({.first_message_timeout = limit})) {
+    limit *= 2;
+    ASSERT_LT(limit, kTestTimeout / 2) << "whoever speaks is cut, too";
+  }
   RecordingClient silent;
   const auto begin = std::chrono::steady_clock::now();
   auto client = StartClient(server_->address(), &silent);
   ASSERT_TRUE(silent.Until([&] { return !silent.disconnects.empty(); }));
-  EXPECT_GE(std::chrono::steady_clock::now() - begin, 2000ms);
+  EXPECT_GE(std::chrono::steady_clock::now() - begin, limit);
   EXPECT_THAT(silent.disconnects[0], HasSubstr("no message came"));
   EXPECT_TRUE(handler_.lost.empty());
 }

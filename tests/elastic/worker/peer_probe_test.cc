@@ -85,7 +85,7 @@ TEST(PeerProbe, OfManyAtOnceAllAreTried) {
   EXPECT_EQ(std::count_if(seconds.begin(), seconds.end(), [](double s) { return s >= 0; }), 1200);
 }
 
-[[noreturn]] void ReachAfterBeingFrozen() {
+bool ReachesAfterBeingFrozen() {
   FullListener late;
   const auto probe = PeerProbe::Listen("127.0.0.1");
   std::promise<std::vector<double>> result;
@@ -101,7 +101,14 @@ TEST(PeerProbe, OfManyAtOnceAllAreTried) {
   }
   waitpid(freezer, nullptr, 0);
   late.Take();
-  _exit(result.get_future().get()[0] >= 0 ? 0 : 1);
+  return result.get_future().get()[0] >= 0;
+}
+
+// Where a busy machine lets it run for a while before it is frozen, or before there is room, its time is over: again.
+[[noreturn]] void ReachAfterBeingFrozen() {
+  int attempts = 10;
+  while (attempts > 0 && !ReachesAfterBeingFrozen()) --attempts;
+  _exit(attempts > 0 ? 0 : 1);
 }
 
 TEST(PeerProbeDeathTest, TimeInWhichItWasFrozenIsNobodysSilence) {

@@ -91,7 +91,8 @@ TEST(RoundTripTest, RandomConfigsComeBackExactly) {
     config.model.qk_norm = config.model.qk_norm || config.model.qk_norm_joint;
     config.model.activation = ActivationKind::kSwiglu;  // of experts
     config.model.bias = false;
-    config.model.num_experts = std::max<int64_t>(config.model.num_experts, 1);
+    config.model.num_experts =
+        std::clamp<int64_t>(config.model.num_experts, 1, (int64_t{1} << 20) / config.model.num_layers);
     config.model.expert_intermediate_size = std::max<int64_t>(config.model.expert_intermediate_size, 1);
     config.model.shared_expert_intermediate_size = std::max<int64_t>(config.model.shared_expert_intermediate_size, 1);
     config.model.experts_per_token = config.model.router_groups = config.model.router_groups_chosen = 1;

@@ -135,7 +135,7 @@ TEST(ValidateTest, Experts) {
   EXPECT_EQ(errors({"model.experts_per_token=9"}),
             "--set model.experts_per_token=9: experts_per_token 9 is more than num_experts 8");
   EXPECT_EQ(errors({"model.num_layers=4096", "model.num_experts=257"}),
-            "--set model.num_layers=4096: 4096 layers of 257 experts; at most 1048576 experts in all");
+            "--set model.num_experts=257: 4096 layers of 257 experts; at most 1048576 experts in all");
   EXPECT_EQ(errors({"model.num_experts=64", "model.experts_per_token=64", "batch.microbatch_size=65536"}),
             "--set batch.microbatch_size=65536: a microbatch in which 67108864 tokens choose 64 experts each; at most "
             "2^31 - 1 choices in all");

@@ -18,7 +18,7 @@
 namespace holdfast {
 namespace {
 
-constexpr std::chrono::milliseconds kExchangeTimeout{20'000};
+constexpr std::chrono::milliseconds kExchangeTimeout{300'000};
 constexpr int64_t kCols = 3;
 
 using Numbers = std::vector<int64_t>;

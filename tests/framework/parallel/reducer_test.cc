@@ -23,7 +23,7 @@
 namespace holdfast {
 namespace {
 
-constexpr std::chrono::milliseconds kReduceTimeout{20'000};
+constexpr std::chrono::milliseconds kReduceTimeout{300'000};
 
 /// Units of `chunks`, 4 and 1 chunks, the second one in two uneven parts.
 ParameterLayout ThreeUnits(int64_t chunks) {

@@ -15,7 +15,7 @@ namespace holdfast {
 namespace {
 
 constexpr int64_t kItems = 7, kExperts = 3;
-constexpr std::chrono::milliseconds kTimeout{10'000};
+constexpr std::chrono::milliseconds kTimeout{300'000};
 
 const StatisticsLayout& Layout() {
   static const StatisticsLayout layout{{{.name = "loss", .combine = Combine::kSum},

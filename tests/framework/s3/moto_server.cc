@@ -66,7 +66,7 @@ S3Options MotoServer::NewBucket() {
   options.region = "us-east-1";
   options.staging_directory = process_->folder() + "/staging";
   options.part_bytes = 1u << 20;
-  options.request_timeout = std::chrono::milliseconds(10'000);
+  options.request_timeout = std::chrono::milliseconds(120'000);  // no measure of speed
   S3Client client(options, *ResolveAddress(options), RealS3Shell());
   const MemoryBody nothing("");
   const absl::StatusOr<HttpAnswer> made = client.Send({.method = "PUT", .body = &nothing});

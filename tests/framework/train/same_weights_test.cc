@@ -22,7 +22,7 @@ namespace holdfast {
 namespace {
 
 constexpr int64_t kVocab = 61, kSequence = 16;
-constexpr std::chrono::seconds kTimeout{30};
+constexpr std::chrono::minutes kTimeout{5};  // nobody is so slow
 
 ReadWeightsFn ModelOf(float seed) {
   return [seed](int64_t first, absl::Span<float> out) {

@@ -17,6 +17,9 @@
 
 namespace holdfast::chaos {
 
+/// For tests in which nobody may be taken for dead who lives.
+inline constexpr char kLongHeartbeats[] = "elastic.heartbeat_timeout_ms=15000";
+
 inline void Sleep(int milliseconds) { std::this_thread::sleep_for(std::chrono::milliseconds(milliseconds)); }
 
 /// A directory with a config and token files. The config's runs are endless, so that none is over before its test has

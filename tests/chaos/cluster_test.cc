@@ -14,9 +14,6 @@
 namespace holdfast::chaos {
 namespace {
 
-/// For tests in which nobody may be taken for dead.
-constexpr const char* kLongHeartbeats = "elastic.heartbeat_timeout_ms=15000";
-
 std::set<int> Pids(const std::vector<WorkerView>& workers) {
   std::set<int> pids;
   for (const WorkerView& worker : workers) pids.insert(worker.pid);

@@ -19,8 +19,6 @@ using testing::HasSubstr;
 namespace fs = std::filesystem;
 
 const std::string kSteps = "train.steps=60";
-/// For tests in which nobody may be taken for dead who lives.
-const std::string kLongHeartbeats = "elastic.heartbeat_timeout_ms=15000";
 const std::pair<std::string, std::string> kSlow{"HOLDFAST_TEST_SLOWDOWN_MS", "5"};
 
 class Elastic : public StageTest {

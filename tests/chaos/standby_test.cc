@@ -20,7 +20,7 @@ class StandbyTest : public StageTest {
   /// Of every command; empty: the lock of the run directory decides.
   virtual std::vector<std::string> Lease() { return {}; }
   // Workers are to outlive every change of coordinators, and leaders are to beat in time, however slow the machine.
-  static constexpr int kLeaseMs = 8000;
+  static constexpr int kLeaseMs = 6000;
   const std::vector<std::string> overrides_{"elastic.heartbeat_timeout_ms=15000",
                                             "elastic.coordinator_lease_ms=" + std::to_string(kLeaseMs)};
   Cluster cluster_{*stage_, Run(), {.overrides = overrides_}};

@@ -151,7 +151,7 @@ TEST_F(LauncherTest, ARunWhoseWorkersAreAllLostForGoodEnds) {
   ASSERT_TRUE(outcome.ok()) << outcome.status();
   EXPECT_EQ(outcome->exit_code, 1) << outcome->reason;
   EXPECT_EQ(outcome->reason, "all workers have failed");
-  EXPECT_THAT(events(), Not(HasSubstr("\"event\":\"rewind"))) << "for whom?";
+  EXPECT_THAT(events(), testing::Not(HasSubstr("\"event\":\"rewind"))) << "for whom?";
 }
 
 TEST_F(LauncherTest, AServerSaysWhereItListensAndAStopEndsIt) {

@@ -265,9 +265,9 @@ TEST_F(ShellTest, AStopEndsARunWhoseEndCannotBeTold) {
   ASSERT_TRUE(WaitFor([&] { return generation_ > trained_in; }));
   answers = false;
   shell_->OnMessage(kWorker, FinishedMessage{generation_});
+  ASSERT_TRUE(WaitFor([&] { return ended_; }));
   const CoordinatorShell::Outcome outcome = shell_->Wait();
   EXPECT_EQ(outcome.exit_code, 128 + 15) << outcome.reason;
-  EXPECT_TRUE(ended_);
 }
 
 TEST_F(ShellTest, AStopOfARunThatIsPausedSavesWhenThereIsRoomAgain) {

@@ -1051,19 +1051,25 @@ TEST_F(CoordinatorTest, AWorkerOfANodeThatHasLeftIsToldToGo) {
   EXPECT_EQ(Count<event::NodeReturned>(), 1);
 }
 
-// And comes back as it was.
-TEST_F(CoordinatorTest, ANodeThatWasLetGoWhileItWasAwayHearsOfItWhenItIsBack) {
-  Start();
-  for (const int w : {0, 1, 2}) Join(w);
-  Event(MessageEvent{8, AgentHelloMessage{"n1", "h1", 1, 1, /*instance=*/5}});
-  Commit({0, 1, 2});
-  Event(MessageEvent{8, LeaveMessage{15}});
-  Event(DisconnectEvent{8, "stream broken"});
-  Commit({0, 1, 2});
-  Commit({0, 1});
-  ASSERT_EQ(Count<event::NodeLeft>(), 1);
+class NodeThatWasAwayTest : public CoordinatorTest {
+ protected:
+  // n1's agent has asked to leave and is gone before it is let go, of which it has not heard.
+  void SetUp() override {
+    Start();
+    for (const int w : {0, 1, 2}) Join(w);
+    Event(MessageEvent{8, AgentHelloMessage{"n1", "h1", 1, 1, /*instance=*/5}});
+    Commit({0, 1, 2});
+    Event(MessageEvent{8, LeaveMessage{15}});
+    Event(DisconnectEvent{8, "stream broken"});
+    Commit({0, 1, 2});
+    Commit({0, 1});
+    ASSERT_EQ(Count<event::NodeLeft>(), 1);
+    sent_.clear();
+  }
+};
+
+TEST_F(NodeThatWasAwayTest, HearsThatItWasLetGoWhenItIsBack) {
   Join(2, {}, First(2) + (uint64_t{1} << 40));
-  sent_.clear();
   Event(MessageEvent{9, AgentHelloMessage{"n1", "h1", 1, 1, /*instance=*/5}});
   Commit({0, 1});
   ASSERT_NE(LastSent<EndMessage>(2), nullptr);
@@ -1072,19 +1078,9 @@ TEST_F(CoordinatorTest, ANodeThatWasLetGoWhileItWasAwayHearsOfItWhenItIsBack) {
   EXPECT_TRUE(std::holds_alternative<EndMessage>(sent_[9].back()));
 }
 
-// Its agent was killed before it was let go, and the new one has not found the coordinator yet.
-TEST_F(CoordinatorTest, AWorkerThatComesBackToANodeBeforeItsAgentIsTakenIn) {
-  Start();
-  for (const int w : {0, 1, 2}) Join(w);
-  Event(MessageEvent{8, AgentHelloMessage{"n1", "h1", 1, 1, /*instance=*/5}});
-  Commit({0, 1, 2});
-  Event(MessageEvent{8, LeaveMessage{15}});
-  Event(DisconnectEvent{8, "killed"});
-  Commit({0, 1, 2});
-  Commit({0, 1});
-  ASSERT_EQ(Count<event::NodeLeft>(), 1);
+// The agent was killed, and a new one has not found the coordinator yet.
+TEST_F(NodeThatWasAwayTest, AWorkerOfItThatComesBeforeItsAgentIsTakenIn) {
   const int joined = Count<event::WorkerJoined>();
-  sent_.clear();
   Join(2, {}, First(2) + (uint64_t{1} << 40));
   EXPECT_EQ(LastSent<EndMessage>(2), nullptr);
   EXPECT_EQ(Count<event::WorkerJoined>(), joined + 1);

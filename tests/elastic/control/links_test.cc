@@ -6,6 +6,7 @@
 
 #include <gmock/gmock.h>
 
+#include <functional>
 #include <numeric>
 #include <random>
 
@@ -224,73 +225,62 @@ TEST_F(LinksTest, WhatWasFoundBeforeTheLastCommitSaysNothing) {
   EXPECT_EQ(WorldSize(), 3);
 }
 
-TEST_F(LinksTest, OfManyOnePerNodeTriesForAllOfIt) {
-  constexpr int kWorkers = 600;
-  CoordinatorOptions options = DefaultOptions();
-  options.elastic.workers = options.elastic.max_workers = kWorkers;
-  options.microbatches = kWorkers;
-  Start(options);
-  std::vector<int> all(kWorkers);
-  std::iota(all.begin(), all.end(), 0);
-  for (const int w : all) Join(w);
-  Pass(milliseconds(500), all);
-  ASSERT_EQ(WorldSize(), kWorkers);
-  Commit(all);
-  Wait(milliseconds(3500), all);
-  EXPECT_EQ(LastSent<ProbeMessage>(1), nullptr) << "n0/0 stands for it";
-  for (int w = 0; w < kWorkers; w += 2) {
-    const auto* probe = LastSent<ProbeMessage>(w);
-    ASSERT_NE(probe, nullptr) << w;
-    ASSERT_EQ(probe->addresses.size(), kWorkers / 2 - 1u);
-    ReachMessage reach{probe->round, {}};
-    for (const std::string& address : probe->addresses) {
-      const bool cut = (w == 0 && address == "at n7/14") || (w == 14 && address == "at n0/0");
-      reach.seconds.push_back(cut ? -1 : 0.001);
-    }
-    Say(w, reach);
+class ManyLinksTest : public LinksTest {
+ protected:
+  static constexpr int kWorkers = 600;  // of two to a node
+
+  void SetUp() override {
+    LinksTest::SetUp();
+    CoordinatorOptions options = DefaultOptions();
+    options.elastic.workers = options.elastic.max_workers = kWorkers;
+    options.microbatches = kWorkers;
+    Start(options);
+    std::iota(all_.begin(), all_.end(), 0);
+    for (const int w : all_) Join(w);
+    Pass(milliseconds(500), all_);
+    ASSERT_EQ(WorldSize(), kWorkers);
+    Commit(all_);
+    Wait(milliseconds(3500), all_);
   }
-  Pass(milliseconds(500), all);
+  /// Of the first worker of each node, which stands for it.
+  void AnswerAll(const std::function<bool(int worker, const std::string& address)>& is_cut) {
+    for (int w = 0; w < kWorkers; w += 2) {
+      const auto* probe = LastSent<ProbeMessage>(w);
+      ASSERT_NE(probe, nullptr) << w;
+      ASSERT_EQ(probe->addresses.size(), kWorkers / 2 - 1u);
+      ReachMessage reach{probe->round, {}};
+      for (const std::string& address : probe->addresses) reach.seconds.push_back(is_cut(w, address) ? -1 : 0.001);
+      Say(w, reach);
+    }
+  }
+
+  std::vector<int> all_ = std::vector<int>(kWorkers);
+};
+
+TEST_F(ManyLinksTest, OnePerNodeTriesForAllOfIt) {
+  EXPECT_EQ(LastSent<ProbeMessage>(1), nullptr) << "n0/0 stands for it";
+  AnswerAll([](int w, const std::string& address) {
+    return (w == 0 && address == "at n7/14") || (w == 14 && address == "at n0/0");
+  });
+  Pass(milliseconds(500), all_);
   EXPECT_EQ(Last<event::LinkCut>().links, 4) << "two workers on each side";
   EXPECT_EQ(Last<event::LinkCut>().without, "n7/14, n7/15");
   EXPECT_EQ(WorldSize(), kWorkers - 2);
 }
 
-// All links of a node are, so that everybody else is at the end of one.
-TEST_F(LinksTest, OfManyOnePerNodeTriesWhetherANodeIsBack) {
-  constexpr int kWorkers = 600;
-  CoordinatorOptions options = DefaultOptions();
-  options.elastic.workers = options.elastic.max_workers = kWorkers;
-  options.microbatches = kWorkers;
-  Start(options);
-  std::vector<int> all(kWorkers), others;
-  std::iota(all.begin(), all.end(), 0);
-  for (const int w : all) {
-    Join(w);
-    if (w / 2 != 7) others.push_back(w);
-  }
-  Pass(milliseconds(500), all);
-  Commit(all);
-  const auto answer = [&](bool cut) {
-    for (int w = 0; w < kWorkers; w += 2) {
-      const auto* probe = LastSent<ProbeMessage>(w);
-      ASSERT_NE(probe, nullptr) << w;
-      ReachMessage reach{probe->round, {}};
-      for (const std::string& address : probe->addresses) {
-        reach.seconds.push_back(cut && (w == 14 || address == "at n7/14") ? -1 : 0.001);
-      }
-      Say(w, reach);
-    }
-  };
-  Wait(milliseconds(3500), all);
-  answer(/*cut=*/true);
-  Pass(milliseconds(500), all);
+// All links of a node were cut, so that everybody else is at the end of one.
+TEST_F(ManyLinksTest, OnePerNodeTriesWhetherANodeIsBack) {
+  AnswerAll([](int w, const std::string& address) { return w == 14 || address == "at n7/14"; });
+  Pass(milliseconds(500), all_);
   ASSERT_EQ(WorldSize(), kWorkers - 2);
+  std::vector<int> others = all_;
+  std::erase_if(others, [](int w) { return w / 2 == 7; });
   Commit(others);
   sent_.clear();
-  Pass(milliseconds(2'500), all);
-  answer(/*cut=*/false);
+  Pass(milliseconds(2'500), all_);
+  AnswerAll([](int, const std::string&) { return false; });
   Commit(others);
-  Pass(milliseconds(500), all);
+  Pass(milliseconds(500), all_);
   Commit(others);
   EXPECT_EQ(WorldSize(), kWorkers);
 }

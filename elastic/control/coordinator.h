@@ -241,7 +241,6 @@ class Coordinator {
   void Handle(Connection from, const LeaveMessage& leave);
   bool IsLeaving(const std::string& node) const { return leaving_.count(node) > 0; }
   bool LeaversCanGo() const;
-  bool SomebodyStays() const;
   bool AllMembersLeave() const;
   bool CanSpare(const std::function<bool(const Member&)>& some) const;
   bool IsInWorld(const std::string& node) const;

@@ -369,11 +369,6 @@ bool Coordinator::LeaversCanGo() const {
          (!drained || HoldersOfLostState(open_->world, stays, options_.parallel, options_.used_cells).empty());
 }
 
-bool Coordinator::SomebodyStays() const {
-  return std::any_of(roster_.workers().begin(), roster_.workers().end(),
-                     [&](const auto& worker) { return !IsLeaving(worker.second.member.node); });
-}
-
 bool Coordinator::AllMembersLeave() const {
   return std::all_of(open_->world.members.begin(), open_->world.members.end(),
                      [&](const Member& member) { return IsLeaving(member.node); });
@@ -401,9 +396,12 @@ EndMessage Coordinator::Goodbye(const std::string& node, int signal) {
 // Nodes that are told to leave one by one leave the run to each other, until there is nobody to leave it to. Not at
 // once: another may be about to come, or to come back.
 void Coordinator::StopIfNobodyStays() {
-  const bool nobody = open_.has_value() && !Ending() && !SomebodyStays() &&
-                      std::all_of(roster_.agents().begin(), roster_.agents().end(),
-                                  [&](const auto& agent) { return IsLeaving(agent.second.node); });
+  const auto stays = [&](const std::string& node) { return !IsLeaving(node); };
+  const bool nobody = open_.has_value() && !Ending() &&
+                      std::none_of(roster_.workers().begin(), roster_.workers().end(),
+                                   [&](const auto& worker) { return stays(worker.second.member.node); }) &&
+                      std::none_of(roster_.agents().begin(), roster_.agents().end(),
+                                   [&](const auto& agent) { return stays(agent.second.node); });
   if (!nobody) {
     nobody_stays_since_.reset();
     return;

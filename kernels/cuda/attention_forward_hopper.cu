@@ -36,9 +36,9 @@ __global__ void __launch_bounds__(kThreads, Plan<kDim>::kBlocks)
   const int bh = static_cast<int>(blockIdx.x) % num_heads, b = bh / all.heads, h = bh % all.heads;
   const auto& s = all.OfSequence(b);
   const int query0 = (tiles - 1 - static_cast<int>(blockIdx.x) / num_heads) * P::kQueries;
-  const int queries = min(P::kQueries, s.sequence - query0);
+  const int last_query = min(query0 + P::kQueries, s.sequence) - 1;
   const int first_tile = s.first_key(query0) / kKeys;
-  const int end_tile = (s.end_key(query0 + queries - 1) + kKeys - 1) / kKeys;
+  const int end_tile = (s.end_key(last_query) + kKeys - 1) / kKeys;
   const int64_t row0 = int64_t{b} * s.sequence;
 
   const PartsCopy<kDim, kKeys, kThreads> k_copy(qkv[row0] + s.key_column(h / s.group()), qkv.stride);
@@ -49,17 +49,15 @@ __global__ void __launch_bounds__(kThreads, Plan<kDim>::kBlocks)
   };
   const PartsCopy<kDim, P::kQueries, kThreads> q_copy(qkv[row0] + s.query_column(h), qkv.stride);
   q_copy.Start(0, query0, s.sequence);
-  AsyncCopiesEndGroup();
   copy_keys(first_tile);
   AsyncCopiesEndGroup();
 
   const int lane = static_cast<int>(LaneId()), warp_row = static_cast<int>(threadIdx.x) / kWarpSize * kWarpRows;
   const int warp_query = query0 + warp_row, lane_query = warp_query + lane / 4, lane_key = 2 * (lane % 4);
-  const int group_query = query0 + warp_row / kWarpgroupRows * kWarpgroupRows;  // its warpgroup's first
-  uint32_t q[kDim / 16][4];
-  AsyncCopiesWait<1>();
-  __syncthreads();
-  LoadRows<kDim, P::kQueries>(q, 0, warp_row);
+  const int group_row = warp_row / kWarpgroupRows * kWarpgroupRows, group_query = query0 + group_row;  // its warpgroup's
+  // Every product reads them from there. Registers that hold operands for the whole loop ptxas 13.0 also gives to the
+  // probabilities, which destroy them (seen in its code, and as wrong sums on an H200).
+  const Place queries = kPartBytes<1> * group_row;
 
   const float scale_log2 = s.scale * kLog2E;
   Softmax<1> softmax;
@@ -77,9 +75,9 @@ __global__ void __launch_bounds__(kThreads, Plan<kDim>::kBlocks)
     const Place stage = P::kStages + tile % 2 * P::kStageBytes;
 
     Fragments<1, kN> scores;
-    WarpgroupArrive(q);
-    BeginTransposed<kDim, kN>(scores[0], q, stage);
-    WarpgroupWait(scores[0], q);
+    WarpgroupArrive();
+    BeginTransposed<kDim, P::kQueries, kN>(scores[0], queries, stage);
+    WarpgroupWait(scores[0]);
     if (key0 + kKeys > s.end_key(warp_query) || key0 < s.first_key(warp_query + kWarpRows - 1)) {
       HideKeys<1, kN>(scores, s, lane_query, key0 + lane_key);
     }
@@ -109,7 +107,7 @@ __global__ void __launch_bounds__(kThreads, Plan<kDim>::kBlocks)
       lse[int64_t{bh} * s.sequence + query] = fmaf(softmax.max[0][half], s.scale, logf(softmax.sum[0][half]));
     }
   }
-  // The queries are in registers since all have met: their memory is each warp's own now.
+  __syncthreads();  // the queries are read by nobody any more: their memory is each warp's own
   StoreRows<kDim, 1>(out[row0 + warp_query] + s.query_column(h), out.stride, s.sequence - warp_query, kDim,
                      static_cast<Place>(warp_row * Tile<kDim>::kRowBytes), sums, normalize);
 }

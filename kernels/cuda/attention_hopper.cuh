@@ -36,27 +36,7 @@ class PartsCopy {
   TileCopy<64, kRows, kThreads> copy_;
 };
 
-/// Rows `row` to row + 15 of a tile as operands.
-template <int kDim, int kRows>
-__device__ __forceinline__ void LoadRows(uint32_t (&a)[kDim / 16][4], Place tile, int row) {
-#pragma unroll
-  for (int k = 0; k < kDim / 16; ++k) {
-    const Place part = tile + k / 4 * kPartBytes<kRows> + row * static_cast<int>(Tile<64>::kRowBytes);
-    LoadMatrices(a[k], Shared(Tile<64>::Move(part + LaneByRows<64>(), 2 * (k % 4))));
-  }
-}
-
-/// Begins c (64, 8 kN) = a (64, kDim) b^T, b (8 kN, kDim) a tile.
-template <int kDim, int kN>
-__device__ __forceinline__ void BeginTransposed(float (&c)[kN][4], const uint32_t (&a)[kDim / 16][4], Place tile) {
-  const uint64_t b = MatrixDescriptor(Shared(tile), 0);
-#pragma unroll
-  for (int k = 0; k < kDim / 16; ++k) {
-    WarpgroupMultiply<BLayout::kColumns>(c, a[k], Further(b, k / 4 * kPartBytes<8 * kN> + k % 4 * 32), k > 0);
-  }
-}
-
-/// The same with a (64, kDim) rows from `a` on, a place in a tile of kRows rows.
+/// Begins c (64, 8 kN) = a (64, kDim) b^T, b (8 kN, kDim) a tile and a the rows from `a` on, a place in a tile of kRows.
 template <int kDim, int kRows, int kN>
 __device__ __forceinline__ void BeginTransposed(float (&c)[kN][4], Place a, Place tile) {
   const uint64_t left = MatrixDescriptor(Shared(a), 0), right = MatrixDescriptor(Shared(tile), 0);

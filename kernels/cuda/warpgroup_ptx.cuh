@@ -102,6 +102,12 @@ __device__ __forceinline__ void WarpgroupMultiply(float (&c)[8][4], uint64_t a, 
                : HOLDFAST_64_COLUMNS(0)
                : "l"(a), "l"(b), "r"(static_cast<int>(adds)));
 }
+__device__ __forceinline__ void WarpgroupMultiply(float (&c)[16][4], uint64_t a, uint64_t b, bool adds) {
+  asm volatile("{\n.reg .pred adds;\nsetp.ne.b32 adds, %66, 0;\n" HOLDFAST_WGMMA(
+                   128) "{" HOLDFAST_64_OF_C "}, %64, %65, adds, 1, 1, 0, 0;\n}\n"
+               : HOLDFAST_64_COLUMNS(0), HOLDFAST_64_COLUMNS(8)
+               : "l"(a), "l"(b), "r"(static_cast<int>(adds)));
+}
 
 #undef HOLDFAST_WGMMA
 #undef HOLDFAST_64_OF_C

@@ -109,7 +109,7 @@ settings() {
   set=()
   for setting in "train.device=$device" train.recompute=none "train.steps=$3" train.validate_every_steps=0 batch.microbatches=1 \
     "batch.microbatch_size=$batch" "batch.sequence_length=$length" "data.train=[$work/train.bin]" 'data.validation=[]' \
-    data.tokenizer=bytes checkpoint.every=never log.sample_bytes=0 log.digest_every_steps=0; do
+    data.tokenizer=bytes schedule.warmup_steps=0 checkpoint.every=never log.sample_bytes=0 log.digest_every_steps=0; do
     set+=(--set "$setting")
   done
 }

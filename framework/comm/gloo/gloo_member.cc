@@ -12,8 +12,10 @@
 namespace holdfast {
 namespace {
 
-// How long a broken connection waits for its explanation, which comes by another connection.
+// How long a broken connection waits for its explanation, which comes by another connection; and how often it looks at
+// least, as the time may pass while this process stands still.
 constexpr std::chrono::milliseconds kExplanationLimit{200};
+constexpr int kExplanationLooks = 200;
 
 void CopyBytes(Bytes to, ConstBytes from) {
   if (!from.empty() && to.data() != from.data()) std::memcpy(to.data(), from.data(), from.size());
@@ -143,7 +145,7 @@ absl::Status GlooMember::Explain(const std::string& what, int peer) {
   const GlooLoop::Ticks quick(mesh_->loop(), GlooLoop::Pace::kConnecting);
   const Deadline limit = std::chrono::steady_clock::now() + kExplanationLimit;
   const int world_rank = members_[static_cast<size_t>(peer)];
-  while (std::chrono::steady_clock::now() < limit) {
+  for (int looks = 0; looks < kExplanationLooks || std::chrono::steady_clock::now() < limit; ++looks) {
     RETURN_IF_ERROR(Hear(what));
     if (farewells_->HasLeft(channel_, world_rank)) {
       return Blaming(absl::UnavailableError(absl::StrCat(what, ": ", Name({world_rank}), " left")), {world_rank});

@@ -12,6 +12,7 @@
 #include "kernels/cuda/gemm.h"
 #include "kernels/cuda/gemm_finish.h"
 #include "kernels/cuda/gemm_plan.h"
+#include "kernels/cuda/gemm_split.h"
 #include "kernels/cuda/packet.cuh"
 #include "kernels/cuda/tile.cuh"
 
@@ -163,6 +164,18 @@ class CublasLtGemm final : public CudaGemm {
 
   void Run(const GemmArgs& args) override {
     if (handle_ == nullptr) return;
+    for (const GemmArgs& part : InWholeChunks(args)) RunOne(part);
+  }
+
+ private:
+  bool Succeeded(cublasStatus_t status) {
+    if (status != CUBLAS_STATUS_SUCCESS) queue_.Fail("Gemm", cublasLtGetStatusString(status));
+    return status == CUBLAS_STATUS_SUCCESS;
+  }
+
+  bool tunes() const { return choice_.on_tuned != nullptr; }
+
+  void RunOne(const GemmArgs& args) {
     const bool empty = args.c.rows <= 0 || args.c.cols <= 0;
     if (empty || DepthOf(args) <= 0) {
       if (!empty) FinishGemm(queue_, args, {});
@@ -177,14 +190,6 @@ class CublasLtGemm final : public CudaGemm {
     if (fuses) return static_cast<void>(RunFused(*plan, args));
     all.gelu_input || all.a_sums ? RunApart(args) : RunInSteps(args);
   }
-
- private:
-  bool Succeeded(cublasStatus_t status) {
-    if (status != CUBLAS_STATUS_SUCCESS) queue_.Fail("Gemm", cublasLtGetStatusString(status));
-    return status == CUBLAS_STATUS_SUCCESS;
-  }
-
-  bool tunes() const { return choice_.on_tuned != nullptr; }
 
   /// The plan with its algorithm, or apart; not runnable if there is none. A pinned one that does not fit is a failure:
   /// another would break the agreement with the other ranks.

@@ -10,6 +10,8 @@
 // are fused by default, sums of A (the gradient of a bias) only where a table says so; tuning times both ways and notes
 // the faster in the table. Apart, a bf16 product is rounded before GELU or its derivative, so the choice decides bits.
 //
+// Large products whose sizes are no multiple of 16 bytes are done in two parts: gemm_split.h.
+//
 // Of two operands, a bf16 and a fp32 one, the former is first copied to fp32 (4 bytes an element of working memory),
 // and the product is one of fp32: the library takes operands of one type only.
 //

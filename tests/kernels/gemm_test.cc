@@ -123,6 +123,21 @@ TEST(GemmTest, ManyBlocksOfRows) {
   ExpectCorrect(ops, {.m = 500, .n = 20, .k = 9000, .transpose_a = true, .accumulate = true}, rng);
 }
 
+// As of GPT-2's vocabulary. A GPU does all but the last few in a product of their own, and those in another.
+TEST(GemmTest, LargeProductsOfSizesThatAreNoWholeChunks) {
+  Rng rng(NewSeed());
+  TestOps ops(2);
+  const Case logits = {.m = 64, .n = 1027, .k = 1024, .transpose_b = true, .in = DType::kBF16, .aligned = true};
+  const Case d_input = {.m = 64, .n = 1024, .k = 1027, .in = DType::kBF16, .out = DType::kBF16, .aligned = true};
+  const Case d_weight = {.m = 1027, .n = 1024, .k = 64, .transpose_a = true, .in = DType::kBF16, .aligned = true};
+  const Case all_odd = {.m = 65, .n = 1031, .k = 1025, .transpose_b = true, .in = DType::kBF16, .aligned = true};
+  for (Case c : {logits, d_input, d_weight, all_odd}) {
+    ExpectCorrect(ops, c, rng);
+    c.accumulate = true;
+    ExpectCorrect(ops, c, rng);
+  }
+}
+
 TEST(GemmTest, EmptyProductsAreZeroOrUntouched) {
   Rng rng(NewSeed());
   TestOps ops(2);

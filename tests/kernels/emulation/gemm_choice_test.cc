@@ -126,6 +126,23 @@ TEST_F(GemmChoiceTest, RowsThatTheLibraryDoesNotTakeAreDoneApart) {
   EXPECT_THAT(EpiloguesOf(*ops, Forward, Matrices(4)), ElementsAre(CUBLASLT_EPILOGUE_DEFAULT));
 }
 
+TEST_F(GemmChoiceTest, LargeSizesThatAreNoWholeChunksAreDoneInTwo) {
+  EmulatedQueue queue;
+  const auto ops = MakeCudaOps(queue, {});
+  const auto products = [&](int64_t n, int64_t k, int64_t stride) {
+    TestMatrix a(DType::kBF16, 64, k, stride), b(DType::kBF16, n, k, stride), c(DType::kF32, 64, n, (n + 7) / 8 * 8);
+    emulation::Library().calls.clear();
+    ops->Gemm({.a = a.view(), .b = b.view(), .transpose_b = true, .c = c.view()});
+    return emulation::Library().calls.size();
+  };
+  EXPECT_EQ(products(1032, 1024, 1024), 1u);
+  EXPECT_EQ(products(1033, 1024, 1024), 2u);
+  EXPECT_EQ(products(1032, 1025, 1032), 2u);
+  EXPECT_EQ(products(1033, 1025, 1032), 3u);  // what is left of the columns is small
+  EXPECT_EQ(products(1033, 1025, 1025), 1u) << "rows that do not begin at 16 bytes";
+  EXPECT_EQ(products(1001, 1024, 1024), 1u) << "a small one";
+}
+
 TEST_F(GemmChoiceTest, TuningTakesTheFasterWay) {
   const std::vector<TunedGemm> fused = Tune(0);
   std::vector<std::string> names;

@@ -164,7 +164,10 @@ class CublasLtGemm final : public CudaGemm {
 
   void Run(const GemmArgs& args) override {
     if (handle_ == nullptr) return;
-    for (const GemmArgs& part : InWholeChunks(args)) RunOne(part);
+    const GemmSplit split = SplitOf(args);
+    if (split == GemmSplit::kNone) return RunOne(args);
+    if (split == GemmSplit::kDepth && args.c.dtype == DType::kBF16) return RunOnWideSums(args);
+    for (const GemmArgs& part : InTwo(args, split)) Run(part);
   }
 
  private:
@@ -174,6 +177,25 @@ class CublasLtGemm final : public CudaGemm {
   }
 
   bool tunes() const { return choice_.on_tuned != nullptr; }
+
+  /// Null if there is too little memory.
+  char* Scratch(size_t bytes) { return workspace_ != nullptr ? workspace_ : static_cast<char*>(queue_.Scratch(bytes)); }
+
+  /// With sums in fp32, to be rounded once: the library rounds a bf16 product before it adds it to another.
+  void RunOnWideSums(const GemmArgs& args) {
+    constexpr int64_t kAligned = 8;
+    const int64_t stride = (args.c.cols + kAligned - 1) / kAligned * kAligned;
+    const size_t bytes = AlignUp(static_cast<size_t>(args.c.rows * stride) * sizeof(float));
+    auto* const scratch = static_cast<char*>(queue_.Scratch(bytes + kGemmWorkspaceBytes));
+    if (scratch == nullptr) return;
+    GemmArgs wide = args;
+    wide.c = {scratch, DType::kF32, args.c.rows, args.c.cols, stride};
+    wide.accumulate = false;
+    workspace_ = scratch + bytes;  // is all that fp32 products of bf16 matrices need
+    Run(wide);
+    workspace_ = nullptr;
+    FinishGemm(queue_, args, wide.c);
+  }
 
   void RunOne(const GemmArgs& args) {
     const bool empty = args.c.rows <= 0 || args.c.cols <= 0;
@@ -232,8 +254,7 @@ class CublasLtGemm final : public CudaGemm {
   bool RunFused(GemmPlan& plan, const GemmArgs& args) {
     const bool round_bias = args.bias != nullptr && args.c.dtype == DType::kBF16;
     const size_t bias_bytes = round_bias ? AlignUp(static_cast<size_t>(args.c.cols) * sizeof(Bf16)) : 0;
-    auto* const scratch =
-        static_cast<char*>(queue_.Scratch(bias_bytes + kGemmWorkspaceBytes + Operands(args).copy_bytes));
+    char* const scratch = Scratch(bias_bytes + kGemmWorkspaceBytes + Operands(args).copy_bytes);
     if (scratch == nullptr) return false;
     const Operands operands = OfOneType(args, scratch + bias_bytes + kGemmWorkspaceBytes);
     GemmPointers at = {operands.a.data, operands.b.data, args.c.data};
@@ -314,8 +335,7 @@ class CublasLtGemm final : public CudaGemm {
       sums = {nullptr, DType::kF32, args.c.rows, args.c.cols, args.c.cols};
       sums_bytes = AlignUp(static_cast<size_t>(sums.rows * sums.cols) * sizeof(float));
     }
-    auto* const scratch =
-        static_cast<char*>(queue_.Scratch(sums_bytes + kGemmWorkspaceBytes + Operands(args).copy_bytes));
+    char* const scratch = Scratch(sums_bytes + kGemmWorkspaceBytes + Operands(args).copy_bytes);
     if (scratch == nullptr) return;
     const Operands operands = OfOneType(args, scratch + sums_bytes + kGemmWorkspaceBytes);
     if (sums_bytes > 0) sums.data = scratch;
@@ -334,6 +354,7 @@ class CublasLtGemm final : public CudaGemm {
   Ops& ops_;
   GemmChoice choice_;
   cublasLtHandle_t handle_ = nullptr;
+  char* workspace_ = nullptr;  // a part of the queue's working memory, while a product is split
   std::map<GemmShape, GemmPlan> plans_;
   std::set<GemmShape> tuned_;  // or pinned
 };

@@ -15,7 +15,8 @@
 // Of two operands, a bf16 and a fp32 one, the former is first copied to fp32 (4 bytes an element of working memory),
 // and the product is one of fp32: the library takes operands of one type only.
 //
-// A bias added to a bf16 product by cuBLASLt is rounded to bf16 first: the library takes no other.
+// A bias added to a bf16 product by cuBLASLt is rounded to bf16 first: the library takes no other. With some of its
+// algorithms so is the product, before the bias or what c holds is added (seen on an H200).
 
 #include <memory>
 

@@ -45,38 +45,35 @@ GemmArgs OfDepth(GemmArgs args, Range range) {
 
 bool HasAlignedRows(const ConstMatrix& m) { return m.stride % kChunk == 0 && GemmAlignmentOf(m.data) == 16; }
 
-bool MaySplit(const GemmArgs& args) {
-  const bool has_epilogue =
-      args.bias != nullptr || args.gelu || args.gelu_input.data != nullptr || args.a_sums != nullptr;
-  return !has_epilogue && args.a.dtype == DType::kBF16 && args.b.dtype == DType::kBF16 && HasAlignedRows(args.a) &&
-         HasAlignedRows(args.b) && HasAlignedRows(args.c);
+bool HasEpilogue(const GemmArgs& args) {
+  return args.bias != nullptr || args.gelu || args.gelu_input.data != nullptr || args.a_sums != nullptr;
 }
+
+int64_t WholeChunks(int64_t size) { return size / kChunk * kChunk; }
 
 }  // namespace
 
-std::vector<GemmArgs> InWholeChunks(const GemmArgs& args) {
+GemmSplit SplitOf(const GemmArgs& args) {
   const int64_t m = args.c.rows, n = args.c.cols, k = args.transpose_a ? args.a.rows : args.a.cols;
-  if (!MaySplit(args) || m * n * k < kLeastProducts) return {args};
-  std::vector<GemmArgs> parts;
-  const auto add = [&](const GemmArgs& part) {
-    for (const GemmArgs& of_part : InWholeChunks(part)) parts.push_back(of_part);
+  const bool gains = m * n * k >= kLeastProducts && args.a.dtype == DType::kBF16 && args.b.dtype == DType::kBF16 &&
+                     HasAlignedRows(args.a) && HasAlignedRows(args.b) && HasAlignedRows(args.c);
+  if (!gains || HasEpilogue(args)) return GemmSplit::kNone;
+  // Sizes that are the length of rows in memory: of c; of a; of a or b.
+  if (WholeChunks(n) != n) return GemmSplit::kColumns;
+  if (WholeChunks(m) != m && args.transpose_a) return GemmSplit::kRows;
+  if (WholeChunks(k) != k && (!args.transpose_a || args.transpose_b)) return GemmSplit::kDepth;
+  return GemmSplit::kNone;
+}
+
+std::array<GemmArgs, 2> InTwo(const GemmArgs& args, GemmSplit split) {
+  const auto cut = [&](int64_t size, auto part_of) {
+    const int64_t whole = WholeChunks(size);
+    return std::array<GemmArgs, 2>{part_of(args, {0, whole}), part_of(args, {whole, size})};
   };
-  const auto whole = [](int64_t size) { return size / kChunk * kChunk; };
-  // Sizes along rows in memory: of c, of a, and of a or b.
-  if (whole(n) != n) {
-    add(OfColumns(args, {0, whole(n)}));
-    add(OfColumns(args, {whole(n), n}));
-  } else if (args.transpose_a && whole(m) != m) {
-    add(OfRows(args, {0, whole(m)}));
-    add(OfRows(args, {whole(m), m}));
-  } else if ((!args.transpose_a || args.transpose_b) && whole(k) != k) {
-    add(OfDepth(args, {whole(k), k}));
-    GemmArgs most = OfDepth(args, {0, whole(k)});
-    most.accumulate = true;
-    add(most);
-  } else {
-    return {args};
-  }
+  if (split == GemmSplit::kRows) return cut(args.c.rows, OfRows);
+  if (split == GemmSplit::kColumns) return cut(args.c.cols, OfColumns);
+  std::array<GemmArgs, 2> parts = cut(args.transpose_a ? args.a.rows : args.a.cols, OfDepth);
+  parts[1].accumulate = true;
   return parts;
 }
 

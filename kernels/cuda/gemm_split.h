@@ -4,15 +4,19 @@
 // 50,256 (2026-11-27). So a large product is done in two: all whole chunks of such a size, and the few values that are
 // left.
 
-#include <vector>
+#include <array>
+#include <cstdint>
 
 #include "kernels/ops.h"
 
 namespace holdfast::kernels {
 
-/// Products that do `args` one after the other: `args` itself if nothing is gained by more. Of bf16 matrices without an
-/// epilogue only. Where the sums are split, those of what is left over are rounded to c's type before the others are
-/// added.
-std::vector<GemmArgs> InWholeChunks(const GemmArgs& args);
+enum class GemmSplit : uint8_t { kNone, kRows, kColumns, kDepth };  // of c, of c, of the sums
+
+/// What is split in two, if anything: of large products of bf16 matrices without an epilogue.
+GemmSplit SplitOf(const GemmArgs& args);
+
+/// Two products that do `args` one after the other, each of which may have to be split once more.
+std::array<GemmArgs, 2> InTwo(const GemmArgs& args, GemmSplit split);
 
 }  // namespace holdfast::kernels

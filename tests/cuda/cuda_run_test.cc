@@ -103,8 +103,8 @@ TEST_F(CudaRun, ThirtyStepsOfGpt2TwiceAreEqual) {
   ExpectSameBitsTwice(settings);
 }
 
-// A GPU that is compared with itself may be wrong the same way twice. Whole vocabularies, the kernels of both families
-// and of experts, whose router multiplies fp32 matrices by bf16 ones.
+// A GPU that is compared with itself may be wrong the same way twice. Whole vocabularies, sequences of several tiles of
+// attention, the kernels of both families and of experts, whose router multiplies fp32 matrices by bf16 ones.
 TEST_F(CudaRun, LossesAreThoseOfTheCpu) {
   const std::vector<std::string> llama{"model.vocab_size=128256"};
   // A smaller learning rate, as rounding decides which experts a token goes to.
@@ -116,7 +116,8 @@ TEST_F(CudaRun, LossesAreThoseOfTheCpu) {
                                          "optimizer.lr=1e-3"};
   for (std::vector<std::string> settings : {Gpt2(), llama, experts}) {
     const std::string name = settings.front();
-    settings.insert(settings.begin(), {"batch.microbatches=1", "train.steps=20", "train.validate_every_steps=0",
+    settings.insert(settings.begin(), {"batch.sequence_length=320", "model.max_sequence_length=320",
+                                       "batch.microbatches=1", "train.steps=20", "train.validate_every_steps=0",
                                        "schedule.warmup_steps=0", "optimizer.lr=2e-3", "train.threads=0"});
     const std::string gpu = Run() + name + "gpu", cpu = Run() + name + "cpu";
     ASSERT_EQ(Train(1, settings, gpu)->ExitCode(), 0);

@@ -245,6 +245,8 @@ class TestDevice {
   virtual Ops& ops() = 0;
   virtual void Synchronize() = 0;
   virtual std::span<const int> thread_counts() const { return kThreadCounts; }
+  /// Whether a bf16 product may be rounded before something is added to it, and after, too.
+  virtual bool may_round_twice() const { return false; }
 };
 std::unique_ptr<TestDevice> MakeTestDevice(int num_threads);
 
@@ -266,6 +268,7 @@ class TestOps {
   explicit TestOps(std::unique_ptr<TestDevice> device) : device_(std::move(device)) {}
   Call operator->() { return Call(*device_); }
   std::span<const int> thread_counts() const { return device_->thread_counts(); }
+  bool may_round_twice() const { return device_->may_round_twice(); }
 
  private:
   std::unique_ptr<TestDevice> device_;

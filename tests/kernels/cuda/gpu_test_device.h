@@ -19,6 +19,7 @@ class GpuTestDevice final : public TestDevice {
 
   Ops& ops() override { return ops_; }
   void Synchronize() override;
+  bool may_round_twice() const override { return !TestsRunOnCpu(); }  // as cuBLASLt does
   /// The same; returns what failed.
   absl::Status Finish();
 

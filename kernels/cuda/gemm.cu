@@ -287,7 +287,7 @@ class CublasLtGemm final : public CudaGemm {
   /// The fastest of the library's best proposals, which `run` is timed with.
   template <typename RunOnce>
   TunedGemm FastestOf(GemmPlan& plan, RunOnce&& run) {
-    constexpr int kCandidates = 16;
+    constexpr int kCandidates = 64;
     const std::vector<GemmAlgorithm> candidates = plan.Propose(handle_, kCandidates);
     TunedGemm best{.product = plan.shape().Name(), .ms = std::numeric_limits<float>::infinity()};
     RunEvents events;

@@ -21,10 +21,11 @@ table shows those two, and below it the screening of all. --out receives every m
 The exit code is 1 if a side has no figure.
 
 Each measurement is a process of its own. Step times are taken after --warmup steps: by a clock around the step for
-PyTorch, from metrics.jsonl for Holdfast. Peak memory on a CPU is the resident high-water mark: for PyTorch of the
-measured steps alone, so that compilation is not held against it; for Holdfast of the whole process. On a GPU it is what
-nvidia-smi shows of the process, for both after the last step, for Holdfast also until the warm-up is over. MFU is
-Holdfast's own (metrics.jsonl); PyTorch's follows from the ratio.
+PyTorch, from metrics.jsonl for Holdfast, without a run's last step, which makes a digest of the whole state. Peak
+memory on a CPU is the resident high-water mark: for PyTorch of the measured steps alone, so that compilation is not
+held against it; for Holdfast of the whole process. On a GPU it is what nvidia-smi shows of the process, for both after
+the last step, for Holdfast also until the warm-up is over. MFU is Holdfast's own (metrics.jsonl); PyTorch's follows
+from the ratio.
 """
 
 import argparse
@@ -291,7 +292,8 @@ def measure_holdfast(variant, batch, length, args):
     shutil.rmtree(run_dir, ignore_errors=True)
     settings = {
         "batch.sequence_length": length, "batch.microbatch_size": batch, "batch.microbatches": 1,
-        "train.steps": args.warmup + args.steps, "train.threads": args.threads, "train.compute_dtype": variant,
+        "train.steps": args.warmup + args.steps + 1,  # the last one makes a digest of the whole state
+        "train.threads": args.threads, "train.compute_dtype": variant,
         "train.validate_every_steps": 0, "data.train": f"[{args.tokens}]", "data.validation": "[]",
         "data.tokenizer": "bytes", "log.digest_every_steps": 0, "log.sample_bytes": 0, "schedule.warmup_steps": 0,
         "train.device": args.device, "train.recompute": args.recompute, "checkpoint.every": "never",
@@ -322,7 +324,7 @@ def measure_holdfast(variant, batch, length, args):
             log.seek(0)
             raise RuntimeError((log.read().strip().splitlines() or [f"exit code {process.returncode}"])[-1])
     with open(metrics) as f:
-        steps = [json.loads(line) for line in f]
+        steps = [json.loads(line) for line in f][:-1]
     version = subprocess.run([args.binary, "--version"], capture_output=True, text=True).stdout.strip()
     return {"seconds": [s["step_seconds"] for s in steps[args.warmup:]], "losses": [s["loss"] for s in steps],
             "peak_mib": usage.ru_maxrss / 1024 if args.device == "cpu" else gpu_mib, "version": version,

@@ -23,7 +23,8 @@ class NetworkTest : public StageTest {
     network_ = std::make_unique<Network>(std::vector<std::string>{"lead", "a", "b", "c"});
     cluster_ = std::make_unique<Cluster>(
         *stage_, Run(),
-        Cluster::Options{.overrides = {"elastic.max_workers=5"}, .listen = network_->Address("lead") + ":29400"});
+        Cluster::Options{.overrides = {"elastic.max_workers=5", "elastic.heartbeat_timeout_ms=8000"},
+                         .listen = network_->Address("lead") + ":29400"});
     network_->GoTo("lead");
     ASSERT_TRUE(cluster_->StartCoordinator());
     for (const std::string node : {"a", "b"}) {

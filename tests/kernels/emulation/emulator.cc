@@ -268,6 +268,11 @@ size_t& MaxSharedBytes() {
   return bytes;
 }
 
+int& Multiprocessors() {
+  thread_local int count = kFewMultiprocessors;
+  return count;
+}
+
 int Lane() { return running->lane(); }
 void* DynamicShared() { return shared.data(); }
 void BlockBarrier() { running->Yield(Wait::kBlock, 0); }

@@ -21,6 +21,10 @@ int Lane();
 inline constexpr size_t kHopperSharedBytes = 227 << 10;
 size_t& MaxSharedBytes();
 
+/// Of the emulated GPU; two, until a test says otherwise.
+inline constexpr int kFewMultiprocessors = 2;
+int& Multiprocessors();
+
 /// Whether a GPU takes such a launch (CUDA C++ Programming Guide, technical specifications).
 inline bool CanLaunch(const Size& grid, const Size& block, size_t shared_bytes) {
   constexpr unsigned kMaxGrid = 65535, kMaxThreads = 1024;  // the former in y and z

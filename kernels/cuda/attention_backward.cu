@@ -29,10 +29,12 @@ constexpr int kLanesOfHead = 8;
 template <typename T, int kPack>
 __global__ void StatsKernel(AttentionStats stats, Rows<const T> d_out, Rows<const T> out, const float* lse,
                             float lse_factor, int64_t count, AttentionSizes s) {
-  const int64_t at = (int64_t{blockIdx.x} * blockDim.x + threadIdx.x) / kLanesOfHead;  // (B, padded T, H)
+  // (B, padded T, H): 32 bits, for divisions of 64 would take longer than reading.
+  const unsigned at = blockIdx.x * (blockDim.x / kLanesOfHead) + threadIdx.x / kLanesOfHead;
   const int lane = static_cast<int>(threadIdx.x) % kLanesOfHead;
-  const int h = static_cast<int>(at % s.heads), query = static_cast<int>(at / s.heads % stats.stride);
-  const int64_t b = at / s.heads / stats.stride, bh = b * s.heads + h;
+  const unsigned heads = static_cast<unsigned>(s.heads), stride = static_cast<unsigned>(stats.stride);
+  const int h = static_cast<int>(at % heads), query = static_cast<int>(at / heads % stride);
+  const int64_t b = at / heads / stride, bh = b * s.heads + h;
   const bool real = at < count && query < s.sequence;
   float sum = 0;
   if (real) {
@@ -264,7 +266,8 @@ __global__ void __launch_bounds__(kThreads, QueriesPlan<kDim>::kBlocks)
     MultiplyTransposed<kDim, kM, kN>(scores, q_rows, stage);
     MultiplyTransposed<kDim, kM, kN>(dp, do_rows, stage + P::kKeyBytes);
     const bool some_hidden = key0 + P::kKeys > s.end_key(warp_query) || key0 < s.first_key(last_query);
-    Differentiate<kDrops, kM, kN>(scores, dp, row, s, s.first_element(bh), some_hidden, lane_query, key0 + lane_key);
+    Probabilities<kM, kN>(scores, row, s, some_hidden, lane_query, key0 + lane_key);
+    Differentiate<kDrops, kM, kN>(scores, dp, row, s, s.first_element(bh), lane_query, key0 + lane_key);
 #pragma unroll
     for (int k = 0; k < kN / 2; ++k) {
       uint32_t gradients[kM][4];

@@ -24,28 +24,43 @@ struct KeysPlan {
   static constexpr int kStatsBytes = kQueries * 4;
   static constexpr int kStageBytes =
       2 * kQueryBytes + 1024;  // Q, dO, lse and delta; a tile begins at multiples of 1024
-  static constexpr int kStages = 2 * kKeyBytes;
-  static constexpr int kSharedBytes = kStages + 2 * kStageBytes;
+  static constexpr int kStages = 2 * kKeyBytes, kEndOfStages = kStages + 3 * kStageBytes;
+  static constexpr int kSharedBytes = kEndOfStages;
   static_assert(2 * kStatsBytes <= 1024 && AttentionStats::kMultiple % kQueries == 0);
 };
 
-/// Operands of 16 kN / 2 queries: probabilities that are kept, and gradients of scores, from probabilities and dP^T.
+/// Operands of 16 kN / 2 queries: the probabilities that are kept, and all, `marked` where they are dropped.
 template <bool kDrops, int kN>
-__device__ __forceinline__ void PackGradients(uint32_t (&kept)[kN / 2][4], uint32_t (&gradients)[kN / 2][4],
-                                              const Fragments<1, kN>& probabilities, const Fragments<1, kN>& dp,
-                                              Place delta, const AttentionSizes& s, uint64_t first, int key,
-                                              int query) {
+__device__ __forceinline__ void PackProbabilities(uint32_t (&marked)[kN / 2][4], uint32_t (&kept)[kN / 2][4],
+                                                  const Fragments<1, kN>& probabilities, const AttentionSizes& s,
+                                                  uint64_t first, int key, int query) {
 #pragma unroll
   for (int k = 0; k < kN / 2; ++k) {
-    uint32_t marked[1][4], of_values[1][4], of_scores[1][4];
-    PackOperand<1, kN>(marked, probabilities, k);
-    PackOperand<1, kN>(of_values, probabilities, k);
-    if (kDrops) DropTransposed<1>(marked, of_values, s, first, key, query + 16 * k);
-    ScoreGradients<kDrops, 1, kN>(of_scores, dp, k, marked, delta, s.drop_scale);
+    uint32_t every[1][4], left_in[1][4];
+    PackOperand<1, kN>(every, probabilities, k);
+    PackOperand<1, kN>(left_in, probabilities, k);
+    if (kDrops) DropTransposed<1>(every, left_in, s, first, key, query + 16 * k);
 #pragma unroll
-    for (int i = 0; i < 4; ++i) kept[k][i] = of_values[0][i], gradients[k][i] = of_scores[0][i];
+    for (int i = 0; i < 4; ++i) marked[k][i] = every[0][i], kept[k][i] = left_in[0][i];
   }
 }
+
+/// Operands of 16 kN / 2 queries: gradients of scores, from dP^T and probabilities.
+template <bool kDrops, int kN>
+__device__ __forceinline__ void PackGradients(uint32_t (&gradients)[kN / 2][4], const Fragments<1, kN>& dp,
+                                              const uint32_t (&marked)[kN / 2][4], Place delta, float drop_scale) {
+#pragma unroll
+  for (int k = 0; k < kN / 2; ++k) {
+    const uint32_t probabilities[1][4] = {{marked[k][0], marked[k][1], marked[k][2], marked[k][3]}};
+    uint32_t packed[1][4];
+    ScoreGradients<kDrops, 1, kN>(packed, dp, k, probabilities, delta, drop_scale);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) gradients[k][i] = packed[0][i];
+  }
+}
+
+/// This warpgroup's number in its block; the compiler knows that it is the same in a warp, as what describes operands.
+__device__ __forceinline__ int Warpgroup() { return __shfl_sync(kWholeWarp, static_cast<int>(threadIdx.x) / 128, 0); }
 
 template <int kDim, bool kDrops, class Sizes>
 __global__ void __launch_bounds__(kThreads, 1)
@@ -63,25 +78,42 @@ __global__ void __launch_bounds__(kThreads, 1)
   const int first_tile = s.first_query(key0) / P::kQueries;
   const int end_tile = (s.end_query(key0 + P::kKeys - 1) + P::kQueries - 1) / P::kQueries;
 
-  const auto copy_queries = [&](int h, int tile, Place stage) {
-    const int query0 = tile * P::kQueries;
-    using Copy = PartsCopy<kDim, P::kQueries, kThreads>;
-    Copy(qkv[row0] + s.query_column(h), qkv.stride).Start(stage, query0, s.sequence);
-    Copy(d_out[row0] + s.query_column(h), d_out.stride).Start(stage + P::kQueryBytes, query0, s.sequence);
-    constexpr int kChunks = P::kStatsBytes / 16;
-    const int i = static_cast<int>(threadIdx.x);
-    if (i >= 2 * kChunks) return;
-    const float* row = (i < kChunks ? stats.lse : stats.delta) + (int64_t{b} * s.heads + h) * stats.stride;
-    AsyncCopy16(Shared(stage + 2 * P::kQueryBytes + i * 16), row + query0 + i % kChunks * 4, true);
+  // Copies the tiles one after the other: of each head, those from the first to the last.
+  using Copy = PartsCopy<kDim, P::kQueries, kThreads>;
+  const int first_head = g * s.group(), tiles = end_tile - first_tile, first_query = first_tile * P::kQueries;
+  constexpr int kChunks = P::kStatsBytes / 16;
+  const int chunk = static_cast<int>(threadIdx.x);  // of lse and delta
+  Copy q_copy(qkv[row0 + first_query] + s.query_column(first_head), qkv.stride);
+  Copy o_copy(d_out[row0 + first_query] + s.query_column(first_head), d_out.stride);
+  const float* stats_from = (chunk < kChunks ? stats.lse : stats.delta) +
+                            (int64_t{b} * s.heads + first_head) * stats.stride + first_query + chunk % kChunks * 4;
+  int heads_left = s.group(), tiles_left = tiles;
+  const auto copy_queries = [&](Place stage) {
+    if (heads_left > 0) {
+      const int rows = s.sequence - (end_tile - tiles_left) * P::kQueries;
+      q_copy.StartHere(stage, rows);
+      o_copy.StartHere(stage + P::kQueryBytes, rows);
+      if (chunk < 2 * kChunks) AsyncCopy16(Shared(stage + 2 * P::kQueryBytes + chunk * 16), stats_from, true);
+      q_copy.Move(P::kQueries * qkv.stride);
+      o_copy.Move(P::kQueries * d_out.stride);
+      stats_from += P::kQueries;
+      if (--tiles_left == 0) {
+        tiles_left = tiles, --heads_left;
+        q_copy.Move(kDim - tiles * P::kQueries * qkv.stride);
+        o_copy.Move(kDim - tiles * P::kQueries * d_out.stride);
+        stats_from += stats.stride - tiles * P::kQueries;
+      }
+    }
+    AsyncCopiesEndGroup();
   };
   const PartsCopy<kDim, P::kKeys, kThreads> k_copy(qkv[row0] + s.key_column(g), qkv.stride);
   k_copy.Start(kKeyTile, key0, s.sequence);
   k_copy.Start(kValueTile, key0, s.sequence, s.kv_heads * kDim);
-  copy_queries(g * s.group(), first_tile, P::kStages);
-  AsyncCopiesEndGroup();
+  copy_queries(P::kStages);
+  copy_queries(P::kStages + P::kStageBytes);
 
   const int lane = static_cast<int>(LaneId()), warp_row = static_cast<int>(threadIdx.x) / kWarpSize * kWarpRows;
-  const int group_row = warp_row / kWarpgroupRows * kWarpgroupRows;
+  const int group_row = Warpgroup() * kWarpgroupRows;
   const int group_key = key0 + group_row, last_key = group_key + kWarpgroupRows - 1;  // of the warpgroup
   const int lane_key = key0 + warp_row + lane / 4, lane_query = 2 * (lane % 4);
   const Place keys = kKeyTile + kPartBytes<1> * group_row, values = kValueTile + kPartBytes<1> * group_row;
@@ -89,40 +121,61 @@ __global__ void __launch_bounds__(kThreads, 1)
   Fragments<1, kDim / 8> d_keys, d_values;
   Clear<1, kDim / 8>(d_keys);
   Clear<1, kDim / 8>(d_values);
-  int h = g * s.group(), tile = first_tile;
-  for (Place stage = P::kStages, other = P::kStages + P::kStageBytes; h < (g + 1) * s.group();) {
-    AsyncCopiesWait<0>();
-    ShowToWarpgroups();
-    __syncthreads();  // all have this tile, and none still reads the one before
-    const int this_h = h, query0 = tile * P::kQueries;
-    if (++tile == end_tile) tile = first_tile, ++h;
-    if (h < (g + 1) * s.group()) copy_queries(h, tile, other);
-    AsyncCopiesEndGroup();
+
+  // While a tile's softmax is computed, products of the tile before and after it run, in this order: ..., dP(i),
+  // dV(i), S(i + 1), dK(i), dP(i + 1), ...
+  Fragments<1, kN> scores, dp;
+  uint32_t kept[kN / 2][4], gradients[kN / 2][4];  // probabilities and gradients of scores, as operands
+  const auto begin_scores = [&](Place q) {
+    WarpgroupArrive(scores[0]);
+    BeginTransposed<kDim, P::kKeys, kN>(scores[0], keys, q);
+    WarpgroupEndGroup();
+  };
+  const auto next_stage = [](Place stage) {
+    return stage + P::kStageBytes == P::kEndOfStages ? Place{P::kStages} : stage + P::kStageBytes;
+  };
+  AsyncCopiesWait<1>();
+  ShowToWarpgroups();
+  __syncthreads();
+  Clear<1, kN>(scores);
+  begin_scores(P::kStages);
+  WarpgroupWaitFor<0>(scores[0]);
+  Place stage = P::kStages;
+  int h = first_head, tile = first_tile;
+  for (int left = s.group() * tiles; left > 0; --left) {
     const Place q = stage, d_o = stage + P::kQueryBytes, lse = stage + 2 * P::kQueryBytes;
     const Place delta = lse + P::kStatsBytes;
-    stage = other, other = q;
-    // None of these queries sees a key of this warpgroup.
-    if (query0 + P::kQueries <= s.first_query(group_key) || query0 >= s.end_query(last_key)) continue;
-
-    Fragments<1, kN> probabilities, dp;
+    const int query0 = tile * P::kQueries;
     WarpgroupArrive();
-    BeginTransposed<kDim, P::kKeys, kN>(probabilities[0], keys, q);
     BeginTransposed<kDim, P::kKeys, kN>(dp[0], values, d_o);
-    WarpgroupWait(probabilities[0]);
-    WarpgroupWait(dp[0]);
-    Probabilities<1, kN>(probabilities, lse, scale_log2);
+    WarpgroupEndGroup();
+    Probabilities<1, kN>(scores, lse, scale_log2);
     if (query0 < s.first_query(last_key) || query0 + P::kQueries > s.end_query(group_key)) {
-      HideQueries<1, kN>(probabilities, s, lane_key, query0 + lane_query);
+      HideQueries<1, kN>(scores, s, lane_key, query0 + lane_query);
     }
-    uint32_t kept[kN / 2][4], gradients[kN / 2][4];
-    PackGradients<kDrops, kN>(kept, gradients, probabilities, dp, delta, s, s.first_element(b * s.heads + this_h),
-                              lane_key, query0 + lane_query);
-    WarpgroupArrive(d_values[0], d_keys[0], kept, gradients);
+    uint32_t marked[kN / 2][4];
+    PackProbabilities<kDrops, kN>(marked, kept, scores, s, s.first_element(b * s.heads + h), lane_key,
+                                  query0 + lane_query);
+    WarpgroupArrive(d_values[0], kept);
     BeginAdd<kDim, P::kQueries>(d_values[0], kept, d_o);
+    WarpgroupEndGroup();
+    WarpgroupWaitFor<1>(dp[0], d_keys[0], gradients);
+
+    AsyncCopiesWait<0>();
+    ShowToWarpgroups();
+    __syncthreads();  // all have the next tile, and none still reads the one before this
+    stage = next_stage(stage);
+    begin_scores(stage);  // of what was there before, after the last
+    copy_queries(next_stage(stage));
+
+    PackGradients<kDrops, kN>(gradients, dp, marked, delta, s.drop_scale);
+    WarpgroupArrive(d_keys[0], gradients);
     BeginAdd<kDim, P::kQueries>(d_keys[0], gradients, q);
-    WarpgroupWait(d_values[0], kept);
-    WarpgroupWait(d_keys[0], gradients);
+    WarpgroupEndGroup();
+    WarpgroupWaitFor<1>(scores[0], d_values[0], kept);
+    if (++tile == end_tile) tile = first_tile, ++h;
   }
+  WarpgroupWaitFor<0>(d_keys[0], gradients);
 
   // Keys and values are read by nobody any more when all have met: their memory is each warp's own.
   __syncthreads();
@@ -140,7 +193,7 @@ template <int kDim, bool kDrops>
 struct QueriesPlan {
   static constexpr int kQueries = kWarpgroups * kWarpgroupRows;
   static constexpr int kKeys = kDim <= 64 ? 64 : 32;
-  static constexpr int kBlocks = kDim <= 64 && !kDrops ? 2 : 1;  // of a multiprocessor
+  static constexpr int kBlocks = kDrops ? 1 : 2;  // of a multiprocessor
 
   static constexpr int kQueryBytes = kTileBytes<kQueries, kDim>, kKeyBytes = kTileBytes<kKeys, kDim>;
   static constexpr int kStageBytes = 2 * kKeyBytes;  // keys and values
@@ -165,44 +218,50 @@ __global__ void __launch_bounds__(kThreads, QueriesPlan<kDim, kDrops>::kBlocks)
   const int end_tile = (s.end_key(query0 + P::kQueries - 1) + P::kKeys - 1) / P::kKeys;
   const int64_t row0 = int64_t{b} * s.sequence;
 
-  const PartsCopy<kDim, P::kKeys, kThreads> k_copy(qkv[row0] + s.key_column(h / s.group()), qkv.stride);
-  const auto copy_keys = [&](int tile) {
-    const Place stage = P::kStages + tile % 2 * P::kStageBytes;
-    k_copy.Start(stage, tile * P::kKeys, s.sequence);
-    k_copy.Start(stage + P::kKeyBytes, tile * P::kKeys, s.sequence, s.kv_heads * kDim);
+  PartsCopy<kDim, P::kKeys, kThreads> k_copy(qkv[row0 + first_tile * P::kKeys] + s.key_column(h / s.group()),
+                                             qkv.stride);
+  const auto copy_keys = [&](int tile, Place stage) {
+    k_copy.StartHere(stage, s.sequence - tile * P::kKeys);
+    k_copy.StartHere(stage + P::kKeyBytes, s.sequence - tile * P::kKeys, s.kv_heads * kDim);
+    k_copy.Move(P::kKeys * qkv.stride);
   };
   using Copy = PartsCopy<kDim, P::kQueries, kThreads>;
   Copy(qkv[row0] + s.query_column(h), qkv.stride).Start(kQueryTile, query0, s.sequence);
   Copy(d_out[row0] + s.query_column(h), d_out.stride).Start(kGradientTile, query0, s.sequence);
-  copy_keys(first_tile);
+  copy_keys(first_tile, P::kStages);
   AsyncCopiesEndGroup();
 
   const int lane = static_cast<int>(LaneId()), warp_row = static_cast<int>(threadIdx.x) / kWarpSize * kWarpRows;
-  const int group_row = warp_row / kWarpgroupRows * kWarpgroupRows;
+  const int group_row = Warpgroup() * kWarpgroupRows;
   const int group_query = query0 + group_row, last_query = group_query + kWarpgroupRows - 1;  // of the warpgroup
   const int lane_query = query0 + warp_row + lane / 4, lane_key = 2 * (lane % 4);
   const Place queries = kQueryTile + kPartBytes<1> * group_row, d_o = kGradientTile + kPartBytes<1> * group_row;
   const RowStats<1> row(stats, bh, lane_query);
   Fragments<1, kDim / 8> sums;
   Clear<1, kDim / 8>(sums);
+  Place stage = P::kStages, other = P::kStages + P::kStageBytes;
   for (int tile = first_tile; tile < end_tile; ++tile) {
     AsyncCopiesWait<0>();
     ShowToWarpgroups();
     __syncthreads();  // all have this tile, and none still reads the one before
-    if (tile + 1 < end_tile) copy_keys(tile + 1);
+    if (tile + 1 < end_tile) copy_keys(tile + 1, other);
     AsyncCopiesEndGroup();
     const int key0 = tile * P::kKeys;
+    const Place keys = stage;
+    stage = other, other = keys;
     if (key0 >= s.end_key(last_query) || key0 + P::kKeys <= s.first_key(group_query)) continue;  // nothing they see
-    const Place stage = P::kStages + tile % 2 * P::kStageBytes;
 
     Fragments<1, kN> scores, dp;
     WarpgroupArrive();
-    BeginTransposed<kDim, P::kQueries, kN>(scores[0], queries, stage);
-    BeginTransposed<kDim, P::kQueries, kN>(dp[0], d_o, stage + P::kKeyBytes);
-    WarpgroupWait(scores[0]);
-    WarpgroupWait(dp[0]);
+    BeginTransposed<kDim, P::kQueries, kN>(scores[0], queries, keys);
+    WarpgroupEndGroup();
+    BeginTransposed<kDim, P::kQueries, kN>(dp[0], d_o, keys + P::kKeyBytes);
+    WarpgroupEndGroup();
+    WarpgroupWaitFor<1>(scores[0]);
     const bool some_hidden = key0 + P::kKeys > s.end_key(group_query) || key0 < s.first_key(last_query);
-    Differentiate<kDrops, 1, kN>(scores, dp, row, s, s.first_element(bh), some_hidden, lane_query, key0 + lane_key);
+    Probabilities<1, kN>(scores, row, s, some_hidden, lane_query, key0 + lane_key);
+    WarpgroupWaitFor<0>(dp[0]);
+    Differentiate<kDrops, 1, kN>(scores, dp, row, s, s.first_element(bh), lane_query, key0 + lane_key);
     uint32_t gradients[kN / 2][4];
 #pragma unroll
     for (int k = 0; k < kN / 2; ++k) {
@@ -212,8 +271,9 @@ __global__ void __launch_bounds__(kThreads, QueriesPlan<kDim, kDrops>::kBlocks)
       for (int i = 0; i < 4; ++i) gradients[k][i] = packed[0][i];
     }
     WarpgroupArrive(sums[0], gradients);
-    BeginAdd<kDim, P::kKeys>(sums[0], gradients, stage);
-    WarpgroupWait(sums[0], gradients);
+    BeginAdd<kDim, P::kKeys>(sums[0], gradients, keys);
+    WarpgroupEndGroup();
+    WarpgroupWaitFor<0>(sums[0], gradients);
   }
 
   __syncthreads();  // the queries are read by nobody any more: their memory is each warp's own

@@ -47,7 +47,8 @@ struct AttentionSizes {
   __device__ __forceinline__ int first_query(int key) const { return causal ? key : 0; }
   __device__ __forceinline__ int end_query(int key) const { return min(key + window, sequence); }
   __device__ __forceinline__ bool hides(int query, int key) const {
-    return (causal ? key > query : key >= sequence) || query - key >= window;
+    const int last = causal ? query : sequence - 1;
+    return static_cast<int>(key > last) | static_cast<int>(query - key >= window);  // without a branch
   }
   // Columns of qkv.
   __device__ __forceinline__ int64_t query_column(int h) const { return int64_t{h} * head_dim; }
@@ -92,7 +93,9 @@ struct PackedSizes : AttentionSizes {
 /// The keys that a query sees, or the queries that see a key: first to end - 1.
 struct Seen {
   int first, end;
-  __device__ __forceinline__ bool has(int i) const { return i >= first && i < end; }
+  __device__ __forceinline__ bool has(int i) const {
+    return static_cast<int>(i >= first) & static_cast<int>(i < end);  // without a branch
+  }
 };
 __device__ __forceinline__ Seen KeysOf(const PackedSizes& s, int query) {
   return {s.first_key(query), s.end_key(query)};

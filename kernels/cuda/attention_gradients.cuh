@@ -110,26 +110,48 @@ struct RowStats {
   }
 };
 
-/// Scores become dS, without the scale: `query` and `key` are those of the lane's first element.
-template <bool kDrops, int kM, int kN, class Sizes>
-__device__ __forceinline__ void Differentiate(Fragments<kM, kN>& scores, const Fragments<kM, kN>& dp,
-                                              const RowStats<kM>& row, const Sizes& s, uint64_t first, bool some_hidden,
-                                              int query, int key) {
+/// Turns scores into probabilities: `query` and `key` are those of the lane's first element.
+template <int kM, int kN, class Sizes>
+__device__ __forceinline__ void Probabilities(Fragments<kM, kN>& scores, const RowStats<kM>& row, const Sizes& s,
+                                              bool some_hidden, int query, int key) {
   const float scale_log2 = s.scale * kLog2E;
+#pragma unroll
+  for (int m = 0; m < kM; ++m) {
+#pragma unroll
+    for (int n = 0; n < kN; ++n) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) scores[m][n][i] = Exp2(fmaf(scores[m][n][i], scale_log2, -row.lse[m][i / 2]));
+    }
+  }
+  if (!some_hidden) return;
 #pragma unroll
   for (int m = 0; m < kM; ++m) {
     const decltype(KeysOf(s, query)) seen[2] = {KeysOf(s, query + 16 * m), KeysOf(s, query + 16 * m + 8)};
 #pragma unroll
     for (int n = 0; n < kN; ++n) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        if (!seen[i / 2].has(key + 8 * n + i % 2)) scores[m][n][i] = 0;
+      }
+    }
+  }
+}
+
+/// Probabilities become dS, without the scale.
+template <bool kDrops, int kM, int kN>
+__device__ __forceinline__ void Differentiate(Fragments<kM, kN>& probabilities, const Fragments<kM, kN>& dp,
+                                              const RowStats<kM>& row, const AttentionSizes& s, uint64_t first,
+                                              int query, int key) {
+#pragma unroll
+  for (int m = 0; m < kM; ++m) {
+#pragma unroll
+    for (int n = 0; n < kN; ++n) {
       const unsigned keeps = kDrops ? KeepsOfQueryRows(s, first, query + 16 * m, key + 8 * n) : 0;
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
-        float& x = scores[m][n][i];
-        float p = Exp2(fmaf(x, scale_log2, -row.lse[m][i / 2]));
-        if (some_hidden && !seen[i / 2].has(key + 8 * n + i % 2)) p = 0;
         float d = dp[m][n][i];
         if (kDrops) d = keeps >> i & 1u ? d * s.drop_scale : 0;
-        x = p * (d - row.delta[m][i / 2]);
+        probabilities[m][n][i] *= d - row.delta[m][i / 2];
       }
     }
   }

@@ -32,11 +32,20 @@ class PartsCopy {
     }
   }
 
+  __device__ __forceinline__ void Move(int64_t elements) { copy_.Move(elements); }
+  __device__ __forceinline__ void StartHere(Place tile, int rows, int columns = 0) const {
+#pragma unroll
+    for (int part = 0; part < kDim / 64; ++part) {
+      copy_.StartHere(tile + part * kPartBytes<kRows>, rows, columns + 64 * part);
+    }
+  }
+
  private:
   TileCopy<64, kRows, kThreads> copy_;
 };
 
-/// Begins c (64, 8 kN) = a (64, kDim) b^T, b (8 kN, kDim) a tile and a the rows from `a` on, a place in a tile of kRows.
+/// Begins c (64, 8 kN) = a (64, kDim) b^T, b (8 kN, kDim) a tile and a the rows from `a` on, a place in a tile of
+/// kRows.
 template <int kDim, int kRows, int kN>
 __device__ __forceinline__ void BeginTransposed(float (&c)[kN][4], Place a, Place tile) {
   const uint64_t left = MatrixDescriptor(Shared(a), 0), right = MatrixDescriptor(Shared(tile), 0);

@@ -23,9 +23,19 @@ class TileCopy {
   /// Starts copying rows from `first` on, of the head `columns` further; what is beyond row `end` or the head's size
   /// becomes 0.
   __device__ __forceinline__ void Start(Place tile, int first, int end, int columns = 0) const {
+    StartFrom(from_ + (first * stride_ + columns), tile, end - first);
+  }
+
+  /// Moves on by `elements`: StartHere copies what it has come to, of which there are `rows`.
+  __device__ __forceinline__ void Move(int64_t elements) { from_ += elements; }
+  __device__ __forceinline__ void StartHere(Place tile, int rows, int columns = 0) const {
+    StartFrom(from_ + columns, tile, rows);
+  }
+
+ private:
+  __device__ __forceinline__ void StartFrom(const Bf16* from, Place tile, int rows) const {
     if (Chunk() >= static_cast<int>(T::kChunks)) return;
-    const Bf16* from = from_ + (first * stride_ + columns);
-    const int rows = end - first - row_;
+    rows -= row_;
 #pragma unroll
     for (int i = 0; i < kRows; i += kStep) {
       AsyncCopy16(Shared(tile + T::Offset(Row() + i, Chunk())), from, i < rows);
@@ -33,7 +43,6 @@ class TileCopy {
     }
   }
 
- private:
   using T = Tile<kDim>;
   static constexpr int kLanes = T::kChunks <= 8 ? 8 : T::kChunks <= 16 ? 16 : 32;  // of a row; at kDim = 96 some idle
   static constexpr int kStep = kThreads / kLanes;

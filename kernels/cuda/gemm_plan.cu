@@ -125,18 +125,15 @@ std::vector<GemmAlgorithm> GemmPlan::Propose(cublasLtHandle_t handle, int most) 
   prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, static_cast<uint32_t>(shape_.c_alignment));
   if (status_ != CUBLAS_STATUS_SUCCESS) return proposals;
 
-  std::vector<cublasLtMatmulHeuristicResult_t> results(kMaxProposals);
+  cublasLtMatmulHeuristicResult_t results[kMaxProposals] = {};
   int found = 0;
-  const cublasStatus_t status =
-      cublasLtMatmulAlgoGetHeuristic(handle, product_.get(), a_.get(), b_.get(), c_.get(), c_.get(), preference.get(),
-                                     kMaxProposals, results.data(), &found);
+  const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(
+      handle, product_.get(), a_.get(), b_.get(), c_.get(), c_.get(), preference.get(), kMaxProposals, results, &found);
   if (status != CUBLAS_STATUS_SUCCESS) return proposals;  // not supported: nothing to propose
-  results.resize(static_cast<size_t>(found));
-  for (const cublasLtMatmulHeuristicResult_t& result : results) {
-    if (static_cast<int>(proposals.size()) == most) break;
-    if (result.state == CUBLAS_STATUS_SUCCESS && result.workspaceSize <= kGemmWorkspaceBytes &&
-        HasFixedOrder(result.algo)) {
-      std::copy_n(result.algo.data, GemmAlgorithm().size(), proposals.emplace_back().begin());
+  for (int i = 0; i < found && static_cast<int>(proposals.size()) < most; ++i) {
+    if (results[i].state == CUBLAS_STATUS_SUCCESS && results[i].workspaceSize <= kGemmWorkspaceBytes &&
+        HasFixedOrder(results[i].algo)) {
+      std::copy_n(results[i].algo.data, GemmAlgorithm().size(), proposals.emplace_back().begin());
     }
   }
   return proposals;

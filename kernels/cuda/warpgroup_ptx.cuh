@@ -33,7 +33,10 @@ __device__ __forceinline__ uint64_t MatrixDescriptor(const void* at, uint32_t pa
 }
 
 /// That of a B that begins `bytes` further, a multiple of 16.
-__device__ __forceinline__ uint64_t Further(uint64_t descriptor, uint32_t bytes) { return descriptor + (bytes >> 4); }
+__device__ __forceinline__ uint64_t Further(uint64_t descriptor, uint32_t bytes) {
+  const auto address = static_cast<uint32_t>(descriptor) + (bytes >> 4);  // 32 bits: it does not carry
+  return descriptor >> 32 << 32 | address;
+}
 
 /// What this thread wrote to shared memory is seen by products that begin after a barrier.
 __device__ __forceinline__ void ShowToWarpgroups() { asm volatile("fence.proxy.async.shared::cta;\n" ::: "memory"); }
@@ -116,6 +119,17 @@ __device__ __forceinline__ void WarpgroupMultiply(float (&c)[16][4], uint64_t a,
 #undef HOLDFAST_64_COLUMNS
 #undef HOLDFAST_32_COLUMNS
 #undef HOLDFAST_COLUMNS
+
+/// Ends a group of products. Groups are done in the order in which they began.
+__device__ __forceinline__ void WarpgroupEndGroup() { asm volatile("wgmma.commit_group.sync.aligned;\n" ::: "memory"); }
+
+/// Waits until at most `pending` of the newest groups are under way: `registers` are sums that may then be read, and
+/// operands that may be changed.
+template <int pending, typename... Registers>
+__device__ __forceinline__ void WarpgroupWaitFor(Registers&... registers) {
+  asm volatile("wgmma.wait_group.sync.aligned %0;\n" ::"n"(pending) : "memory");
+  (Settle(registers), ...);
+}
 
 /// Waits for all products that this warpgroup has begun, so that c may be read.
 template <int n>

@@ -39,7 +39,11 @@ struct Copy {
 struct Sum {
   float* at;
   std::vector<float> values;
-  std::vector<std::function<void(float*)>> products;
+  size_t products;  // that have begun
+};
+struct Product {
+  float* sum;
+  std::function<void(float*)> multiply;
 };
 
 #ifdef HOLDFAST_FIND_RACES
@@ -88,6 +92,8 @@ struct Thread {
   std::deque<std::vector<Copy>> groups;
   bool copies_shown = true;
   std::vector<Sum> sums;  // of products that have begun
+  std::vector<Product> products;  // not in a group yet
+  std::deque<std::vector<Product>> product_groups;
 };
 
 // Shared by all launches.
@@ -317,18 +323,35 @@ void MultiplyLater(float* sum, size_t n, std::function<void(float*)> multiply) {
   std::vector<Sum>& sums = running->current().sums;
   auto found = std::find_if(sums.begin(), sums.end(), [&](const Sum& s) { return s.at == sum; });
   if (found == sums.end()) {
-    found = sums.insert(sums.end(), {sum, {sum, sum + n}, {}});
+    found = sums.insert(sums.end(), {sum, {sum, sum + n}, 0});
     std::memset(sum, 0xff, n * sizeof(float));  // NaNs
   }
-  found->products.push_back(std::move(multiply));
+  ++found->products;
+  running->current().products.push_back({sum, std::move(multiply)});
 }
 
-void WaitForProducts() {
-  std::vector<Sum> sums = std::exchange(running->current().sums, {});
-  for (Sum& sum : sums) {
-    for (const auto& multiply : sum.products) multiply(sum.values.data());
-    std::copy(sum.values.begin(), sum.values.end(), sum.at);
+void EndProductGroup() {
+  running->current().product_groups.push_back(std::exchange(running->current().products, {}));
+}
+
+void WaitForProductGroups(size_t pending) {
+  auto& groups = running->current().product_groups;
+  std::vector<Sum>& sums = running->current().sums;
+  while (groups.size() > pending) {
+    const std::vector<Product> group = std::move(groups.front());
+    groups.pop_front();
+    for (const Product& product : group) {
+      const auto sum = std::find_if(sums.begin(), sums.end(), [&](const Sum& s) { return s.at == product.sum; });
+      product.multiply(sum->values.data());
+      if (--sum->products > 0) continue;
+      std::copy(sum->values.begin(), sum->values.end(), sum->at);
+      sums.erase(sum);
+    }
   }
+}
+void WaitForProducts() {
+  EndProductGroup();
+  WaitForProductGroups(0);
 }
 
 void Launch(const Size& grid, const Size& block, size_t shared_bytes, const std::function<void()>& body) {

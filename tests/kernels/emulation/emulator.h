@@ -79,6 +79,8 @@ void CheckCopiesShown();
 /// A matrix product of the running warpgroup that happens when it is waited for. `sum` (n values) is unusable until
 /// then; `multiply` gets its values. The whole warp does the same.
 void MultiplyLater(float* sum, size_t n, std::function<void(float*)> multiply);
+void EndProductGroup();
+void WaitForProductGroups(size_t pending);
 void WaitForProducts();
 
 template <typename T, typename From>

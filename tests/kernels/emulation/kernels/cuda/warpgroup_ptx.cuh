@@ -94,6 +94,12 @@ void WarpgroupMultiply(float (&c)[n][4], uint64_t a, uint64_t b, bool adds) {
   });
 }
 
+inline void WarpgroupEndGroup() { emulation::EndProductGroup(); }
+template <int pending, typename... Registers>
+void WarpgroupWaitFor(Registers&...) {
+  emulation::WaitForProductGroups(pending);
+}
+
 template <int n>
 void WarpgroupWait(float (&)[n][4]) {
   emulation::WaitForProducts();

@@ -59,9 +59,6 @@ __device__ __forceinline__ void PackGradients(uint32_t (&gradients)[kN / 2][4], 
   }
 }
 
-/// This warpgroup's number in its block; the compiler knows that it is the same in a warp, as what describes operands.
-__device__ __forceinline__ int Warpgroup() { return __shfl_sync(kWholeWarp, static_cast<int>(threadIdx.x) / 128, 0); }
-
 template <int kDim, bool kDrops, class Sizes>
 __global__ void __launch_bounds__(kThreads, 1)
     HopperKeysKernel(Rows<Bf16> d_qkv, Rows<const Bf16> d_out, Rows<const Bf16> qkv, AttentionStats stats,

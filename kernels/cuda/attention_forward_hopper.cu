@@ -54,7 +54,7 @@ __global__ void __launch_bounds__(kThreads, Plan<kDim>::kBlocks)
 
   const int lane = static_cast<int>(LaneId()), warp_row = static_cast<int>(threadIdx.x) / kWarpSize * kWarpRows;
   const int warp_query = query0 + warp_row, lane_query = warp_query + lane / 4, lane_key = 2 * (lane % 4);
-  const int group_row = warp_row / kWarpgroupRows * kWarpgroupRows, group_query = query0 + group_row;  // its warpgroup's
+  const int group_row = Warpgroup() * kWarpgroupRows, group_query = query0 + group_row;  // the warpgroup's first
   // Every product reads them from there. Registers that hold operands for the whole loop ptxas 13.0 also gives to the
   // probabilities, which destroy them (seen in its code, and as wrong sums on an H200).
   const Place queries = kPartBytes<1> * group_row;

@@ -17,6 +17,9 @@ inline constexpr int kPartBytes = kRows* static_cast<int>(Tile<64>::kRowBytes);
 template <int kRows, int kDim>
 inline constexpr int kTileBytes = kDim / 64 * kPartBytes<kRows>;
 
+/// This warpgroup's number in its block; the compiler knows that it is the same in a warp, as what describes operands.
+__device__ __forceinline__ int Warpgroup() { return __shfl_sync(kWholeWarp, static_cast<int>(threadIdx.x) / 128, 0); }
+
 /// Copies tiles of a head of kDim columns, by a block of kThreads.
 template <int kDim, int kRows, int kThreads>
 class PartsCopy {

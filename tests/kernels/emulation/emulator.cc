@@ -91,7 +91,7 @@ struct Thread {
   std::vector<Copy> copies;  // not in a group yet
   std::deque<std::vector<Copy>> groups;
   bool copies_shown = true;
-  std::vector<Sum> sums;  // of products that have begun
+  std::vector<Sum> sums;          // of products that have begun
   std::vector<Product> products;  // not in a group yet
   std::deque<std::vector<Product>> product_groups;
 };
@@ -330,9 +330,7 @@ void MultiplyLater(float* sum, size_t n, std::function<void(float*)> multiply) {
   running->current().products.push_back({sum, std::move(multiply)});
 }
 
-void EndProductGroup() {
-  running->current().product_groups.push_back(std::exchange(running->current().products, {}));
-}
+void EndProductGroup() { running->current().product_groups.push_back(std::exchange(running->current().products, {})); }
 
 void WaitForProductGroups(size_t pending) {
   auto& groups = running->current().product_groups;

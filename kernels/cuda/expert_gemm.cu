@@ -1,19 +1,16 @@
 // Products of all experts of a layer in one launch. How many rows an expert has only the GPU knows: the grid has room
-// for any distribution of the rows, and a block finds out from the offsets what is its own, if anything.
+// for any distribution of the rows, and a block finds out from the offsets what is its own, if anything. Hopper does
+// large ones another way (expert_gemm_hopper.cu).
 
 #include <cstdint>
 
 #include "kernels/cuda/cuda_ops.h"
+#include "kernels/cuda/expert_gemm_hopper.h"
 #include "kernels/cuda/expert_product.cuh"
 #include "kernels/cuda/launch.cuh"
 
 namespace holdfast::kernels {
 namespace {
-
-struct Segments {
-  const int32_t* offsets;  // (E + 1)
-  int num_experts;
-};
 
 /// Up to `size` rows of one expert, from `first` of its own on; `count` is all that it has.
 struct RowTile {
@@ -21,20 +18,11 @@ struct RowTile {
 };
 
 /// Expert e's tiles are numbered from offsets[e] / size + e on. There is room up to the next one's, whatever the
-/// offsets are, so none has to be counted; numbers that are left over have no rows. A warp searches together, each step
-/// narrowing the experts to a 32nd.
+/// offsets are, so none has to be counted; numbers that are left over have no rows.
 __device__ __forceinline__ RowTile FindTile(const Segments& segments, int number, int size) {
-  const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
   const auto first_of = [&](int e) { return segments.offsets[e] / size + e; };
-  int begin = 0, end = segments.num_experts;  // the expert is one of these
-  while (end - begin > 1) {
-    const int step = (end - begin + kWarpSize - 1) / kWarpSize;
-    const int e = begin + lane * step;
-    const unsigned before = __ballot_sync(kWholeWarp, e < end && first_of(e) <= number);  // the lower lanes
-    begin += (__popc(before) - 1) * step;
-    end = min(begin + step, end);
-  }
-  return {begin, (number - first_of(begin)) * size, segments.offsets[begin + 1] - segments.offsets[begin]};
+  const int e = LastAtMost(segments.num_experts, number, first_of);
+  return {e, (number - first_of(e)) * size, segments.offsets[e + 1] - segments.offsets[e]};
 }
 
 /// Blocks that run at the same time share what they read: they are numbered through kTogether tiles of rows, then on to
@@ -111,34 +99,38 @@ void QueueGradient(CudaQueue& queue, const ExpertGradientArgs& args, const Exper
 }
 
 template <class Layout, typename Out>
-void QueueBf16(CudaQueue& queue, const ExpertGemmArgs& args, const ExpertRows& rows) {
+void QueueBf16(CudaQueue& queue, const ExpertGemmArgs& args, const ExpertRows& rows, bool hopper) {
   const bool whole = args.a.cols % 8 == 0 && args.c.cols % 8 == 0 && args.b_step % 8 == 0 &&
                      AllWhole<8>(0, RowsOf<Bf16>(args.a), RowsOf<Bf16>(args.b), RowsOf<Out>(args.c));
+  if (whole && hopper && FitsHopper(args)) return ExpertGemmHopper(queue, args, rows);
   whole ? QueueGemm<TensorCoreBlock<Layout, Out>, Out>(queue, args, rows)
         : QueueGemm<Fp32Block<Layout, Bf16, Out>, Out>(queue, args, rows);
 }
 
 template <class Layout>
-void QueueLayout(CudaQueue& queue, const ExpertGemmArgs& args, const ExpertRows& rows) {
+void QueueLayout(CudaQueue& queue, const ExpertGemmArgs& args, const ExpertRows& rows, bool hopper) {
   if (args.a.dtype == DType::kF32) return QueueGemm<Fp32Block<Layout, float, float>, float>(queue, args, rows);
-  args.c.dtype == DType::kF32 ? QueueBf16<Layout, float>(queue, args, rows)
-                              : QueueBf16<Layout, Bf16>(queue, args, rows);
+  args.c.dtype == DType::kF32 ? QueueBf16<Layout, float>(queue, args, rows, hopper)
+                              : QueueBf16<Layout, Bf16>(queue, args, rows, hopper);
 }
 
 }  // namespace
 
 void CudaOps::ExpertGemm(const ExpertGemmArgs& args, const ExpertRows& rows) {
   if (rows.slots == 0) return;
-  args.transpose_b ? QueueLayout<ForwardLayout>(queue_, args, rows)
-                   : QueueLayout<InputGradientLayout>(queue_, args, rows);
+  args.transpose_b ? QueueLayout<ForwardLayout>(queue_, args, rows, hopper_)
+                   : QueueLayout<InputGradientLayout>(queue_, args, rows, hopper_);
 }
 
 void CudaOps::ExpertGradient(const ExpertGradientArgs& args, const ExpertRows& rows) {
   using Layout = WeightGradientLayout;
   if (args.a.dtype == DType::kF32) return QueueGradient<Fp32Block<Layout, float, float>>(queue_, args, rows);
+  const Rows<float> c = RowsOf<float>(args.c);
   const bool whole = args.a.cols % 8 == 0 && args.b.cols % 8 == 0 && args.c_step % 2 == 0 &&
-                     AllWhole<8>(0, RowsOf<Bf16>(args.a), RowsOf<Bf16>(args.b)) &&
-                     AllWhole<2>(0, RowsOf<float>(args.c));
+                     AllWhole<8>(0, RowsOf<Bf16>(args.a), RowsOf<Bf16>(args.b)) && AllWhole<2>(0, c);
+  if (whole && hopper_ && args.c_step % 4 == 0 && AllWhole<4>(0, c) && FitsHopper(args)) {
+    return ExpertGradientHopper(queue_, args, rows);
+  }
   whole ? QueueGradient<TensorCoreBlock<Layout, float>>(queue_, args, rows)
         : QueueGradient<Fp32Block<Layout, Bf16, float>>(queue_, args, rows);
 }

@@ -21,6 +21,28 @@ struct OneProduct {
   bool accumulate;  // add to what c holds
 };
 
+/// Rows of the experts: expert e's are offsets[e] to offsets[e + 1] - 1.
+struct Segments {
+  const int32_t* offsets;  // (E + 1)
+  int num_experts;
+};
+
+/// The last of `count` experts whose first_of is at most `number`; that of expert 0 is, and none is less than the one
+/// before. A warp searches together, each step narrowing the experts to a 32nd.
+template <typename FirstOf>
+__device__ __forceinline__ int LastAtMost(int count, int number, FirstOf first_of) {
+  const int lane = static_cast<int>(LaneId());
+  int begin = 0, end = count;  // the expert is one of these
+  while (end - begin > 1) {
+    const int step = (end - begin + kWarpSize - 1) / kWarpSize;
+    const int e = begin + lane * step;
+    const unsigned before = __ballot_sync(kWholeWarp, e < end && first_of(e) <= number);  // the lower lanes
+    begin += (__popc(before) - 1) * step;
+    end = min(begin + step, end);
+  }
+  return begin;
+}
+
 /// How A and B lie in memory: k goes down the rows of the matrix, or along them.
 struct ForwardLayout {  // a (rows, depth), b (cols, depth)
   static constexpr bool kDownA = false, kDownB = false;

@@ -31,6 +31,15 @@ inline size_t MaxSharedBytes(const CudaQueue& queue) {
   return static_cast<size_t>(bytes);
 }
 
+/// Of the queue's GPU.
+inline int64_t Multiprocessors(const CudaQueue& queue) {
+  queue.stream();  // makes its GPU the thread's
+  int device = 0, count = 1;
+  cudaGetDevice(&device);
+  cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device);
+  return count;
+}
+
 /// Why a kernel that asks for so much was not started.
 inline std::string LaunchFailure(const CudaQueue& queue, cudaError_t error, size_t shared_bytes) {
   const size_t most = MaxSharedBytes(queue);

@@ -237,14 +237,6 @@ __global__ void __launch_bounds__(kMaxThreads) CrossEntropyKernel(CrossEntropyAr
   }
 }
 
-int64_t Multiprocessors(const CudaQueue& queue) {
-  queue.stream();  // makes its GPU the thread's
-  int device = 0, count = 1;
-  cudaGetDevice(&device);
-  cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device);
-  return count;
-}
-
 }  // namespace
 
 void CudaOps::SoftmaxCrossEntropy(float* losses, Matrix d_logits, ConstMatrix logits, const int32_t* targets,

@@ -72,6 +72,12 @@ __device__ __forceinline__ void WarpgroupArrive(Registers&... registers) {
   HOLDFAST_32_OF_C                                                                                  \
   ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50" \
   ", %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
+#define HOLDFAST_128_OF_C                                                                           \
+  HOLDFAST_64_OF_C                                                                                  \
+  ", %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, %80, %81, %82" \
+  ", %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, %96, %97, %98, %99, %100"     \
+  ", %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, %112, %113, %114, %115"      \
+  ", %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
 #define HOLDFAST_WGMMA(n) "wgmma.mma_async.sync.aligned.m64n" #n "k16.f32.bf16.bf16 "
 
 /// c = a b, or c += a b if `adds`. Begun, not done.
@@ -112,7 +118,18 @@ __device__ __forceinline__ void WarpgroupMultiply(float (&c)[16][4], uint64_t a,
                : "l"(a), "l"(b), "r"(static_cast<int>(adds)));
 }
 
+/// The same with any layouts: b's, and that of a's transposed.
+template <BLayout kA, BLayout kB>
+__device__ __forceinline__ void WarpgroupMultiply(float (&c)[32][4], uint64_t a, uint64_t b, bool adds) {
+  asm volatile("{\n.reg .pred adds;\nsetp.ne.b32 adds, %130, 0;\n" HOLDFAST_WGMMA(
+                   256) "{" HOLDFAST_128_OF_C "}, %128, %129, adds, 1, 1, %131, %132;\n}\n"
+               : HOLDFAST_64_COLUMNS(0), HOLDFAST_64_COLUMNS(8), HOLDFAST_64_COLUMNS(16), HOLDFAST_64_COLUMNS(24)
+               : "l"(a), "l"(b), "r"(static_cast<int>(adds)), "n"(kA == BLayout::kRows ? 1 : 0),
+                 "n"(kB == BLayout::kRows ? 1 : 0));
+}
+
 #undef HOLDFAST_WGMMA
+#undef HOLDFAST_128_OF_C
 #undef HOLDFAST_64_OF_C
 #undef HOLDFAST_32_OF_C
 #undef HOLDFAST_16_OF_C

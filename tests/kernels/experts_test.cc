@@ -8,7 +8,7 @@
 #include <iterator>
 #include <numeric>
 
-#include "tests/kernels/kernel_test_util.h"
+#include "tests/kernels/experts_test_util.h"
 
 namespace holdfast::kernels {
 namespace {
@@ -579,6 +579,13 @@ TEST_F(ExpertRowsTest, ProductsAreThoseOfEachExpertsRows) {
       }
     }
   }
+}
+
+TEST_F(ExpertRowsTest, ProductsMatchTheDefinitionAtTheEdgesOfTiles) {
+  Rng rng(NewSeed());
+  TestOps ops(2);
+  ExpertProducts({0, 1, 63, 0, 64, 65, 129}, 72, 264, rng).Check(ops, rng);
+  ExpertProducts({257}, 192, 136, rng).Check(ops, rng);
 }
 
 // However many rows there are and wherever a row lies among those of its expert: it gets the same bits.

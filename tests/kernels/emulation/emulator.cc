@@ -90,7 +90,7 @@ struct Thread {
   alignas(16) std::array<std::byte, kMaxExchanged> slot;
   std::vector<Copy> copies;  // not in a group yet
   std::deque<std::vector<Copy>> groups;
-  bool copies_shown = true;
+  bool copies_shown = true, copy_now = false;
   std::vector<Sum> sums;          // of products that have begun
   std::vector<Product> products;  // not in a group yet
   std::deque<std::vector<Product>> product_groups;
@@ -296,7 +296,20 @@ void CheckAligned(const void* at, size_t alignment) {
   if (reinterpret_cast<uintptr_t>(at) % alignment != 0) Die("an address is not aligned as its instruction demands");
 }
 
-void CopyLater(void* to, const void* from, size_t bytes) { running->current().copies.push_back({to, from, bytes}); }
+void Do(const Copy& copy) {
+  if (copy.from == nullptr) {
+    std::memset(copy.to, 0, copy.bytes);
+  } else {
+    std::memcpy(copy.to, copy.from, copy.bytes);
+  }
+}
+
+// Every second one happens at once, too, as it may: it destroys what somebody still reads.
+void CopyLater(void* to, const void* from, size_t bytes) {
+  Thread& thread = running->current();
+  thread.copies.push_back({to, from, bytes});
+  if ((thread.copy_now = !thread.copy_now)) Do(thread.copies.back());
+}
 
 void EndCopyGroup() { running->current().groups.push_back(std::exchange(running->current().copies, {})); }
 
@@ -304,13 +317,7 @@ void WaitForCopyGroups(size_t pending) {
   std::deque<std::vector<Copy>>& groups = running->current().groups;
   for (; groups.size() > pending; groups.pop_front()) {
     if (!groups.front().empty()) running->current().copies_shown = false;
-    for (const Copy& copy : groups.front()) {
-      if (copy.from == nullptr) {
-        std::memset(copy.to, 0, copy.bytes);
-      } else {
-        std::memcpy(copy.to, copy.from, copy.bytes);
-      }
-    }
+    for (const Copy& copy : groups.front()) Do(copy);
   }
 }
 

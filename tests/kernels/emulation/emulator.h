@@ -66,7 +66,8 @@ void EndExchange(uint32_t mask);
 /// Ends the process if `at` is not a multiple of `alignment`.
 void CheckAligned(const void* at, size_t alignment);
 
-/// Copies of the running thread that happen when their group is waited for; `from` null: zeros.
+/// Copies of the running thread that happen, some of them a second time, when their group is waited for; `from` null:
+/// zeros.
 void CopyLater(void* to, const void* from, size_t bytes);
 void EndCopyGroup();
 void WaitForCopyGroups(size_t pending);

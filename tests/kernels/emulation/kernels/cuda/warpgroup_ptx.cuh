@@ -82,16 +82,20 @@ void WarpgroupMultiply(float (&c)[n][4], const uint32_t (&a)[4], uint64_t b, boo
   });
 }
 
-template <int n>
+template <BLayout kA, BLayout kB, int n>
 void WarpgroupMultiply(float (&c)[n][4], uint64_t a, uint64_t b, bool adds) {
-  BeginProduct(c, b, BLayout::kColumns, adds, [=] {
+  BeginProduct(c, b, kB, adds, [=] {
     const auto first = static_cast<uint32_t>(threadIdx.x % 128 / 32 * 16 + emulation::Lane() / 4);
     std::array<std::array<double, 16>, 2> rows;
     for (uint32_t half = 0; half < 2; ++half) {
-      for (uint32_t k = 0; k < 16; ++k) rows[half][k] = Element(a, BLayout::kColumns, k, first + 8 * half);
+      for (uint32_t k = 0; k < 16; ++k) rows[half][k] = Element(a, kA, k, first + 8 * half);
     }
     return rows;
   });
+}
+template <int n>
+void WarpgroupMultiply(float (&c)[n][4], uint64_t a, uint64_t b, bool adds) {
+  WarpgroupMultiply<BLayout::kColumns, BLayout::kColumns>(c, a, b, adds);
 }
 
 inline void WarpgroupEndGroup() { emulation::EndProductGroup(); }

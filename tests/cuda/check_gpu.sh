@@ -53,7 +53,7 @@ left_out+=:GemmTest.BitsDoNotDependOnHowFarRowsAreApart
 broken='GemmTuning.ATableOfBrokenAlgorithmsIsAnError' # is run by itself
 tried='Axpby.*'                                       # one short test, to see whether a tool works
 # What is wide, unaligned or shared between the threads of a block; products are cuBLASLt's own.
-checked='Both/Shapes.*:Vectors.*:AttentionTest.MatchesTheDefinitionInWholeChunks:CachedAttention.Matches*:ExpertRowsTest.*'
+checked='Both/Shapes.*:Vectors.*:AttentionTest.MatchesTheDefinitionInWholeChunks*:CachedAttention.Matches*:ExpertRowsTest.*'
 checked+=':Router.ChoosesAndWeighs*:RouterReport.*:NormForward.*:NormBackward.*:ColumnSum.*:Clip.*:Jitter.Equals*'
 
 work=$(mktemp -d)
@@ -216,6 +216,8 @@ part_6() {
   [[ $device == cpu ]] || works sanitizers 'ERROR SUMMARY' compute-sanitizer --tool memcheck || return
   export HOLDFAST_TEST_MEMORY=exact
   for tool in memcheck synccheck racecheck; do
+    # There two warps meet at a named barrier, at which one does not wait; racecheck takes what passes it for a race.
+    [[ $tool != racecheck ]] || checked+='-AttentionTest.MatchesTheDefinitionInWholeChunksOfOtherHeads'
     if [[ $device == cpu ]]; then # which the tools do not know
       kernels 150 "$tool" "$checked"
     else

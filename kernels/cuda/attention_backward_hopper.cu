@@ -24,8 +24,8 @@ struct KeysPlan {
   static constexpr int kStatsBytes = kQueries * 4;
   static constexpr int kStageBytes =
       2 * kQueryBytes + 1024;  // Q, dO, lse and delta; a tile begins at multiples of 1024
-  static constexpr int kStages = 2 * kKeyBytes, kEndOfStages = kStages + 3 * kStageBytes;
-  static constexpr int kSharedBytes = kEndOfStages;
+  static constexpr int kStages = 2 * kKeyBytes;
+  static constexpr int kSharedBytes = kStages + 3 * kStageBytes;
   static_assert(2 * kStatsBytes <= 1024 && AttentionStats::kMultiple % kQueries == 0);
 };
 
@@ -129,7 +129,7 @@ __global__ void __launch_bounds__(kThreads, 1)
     WarpgroupEndGroup();
   };
   const auto next_stage = [](Place stage) {
-    return stage + P::kStageBytes == P::kEndOfStages ? Place{P::kStages} : stage + P::kStageBytes;
+    return stage + P::kStageBytes == P::kSharedBytes ? Place{P::kStages} : stage + P::kStageBytes;
   };
   AsyncCopiesWait<1>();
   ShowToWarpgroups();

@@ -216,7 +216,8 @@ part_6() {
   [[ $device == cpu ]] || works sanitizers 'ERROR SUMMARY' compute-sanitizer --tool memcheck || return
   export HOLDFAST_TEST_MEMORY=exact
   for tool in memcheck synccheck racecheck; do
-    # There two warps meet at a named barrier, at which one does not wait; racecheck takes what passes it for a race.
+    # There two warps meet at a named barrier, at which one does not wait; racecheck reports hazards, which the emulation
+    # that knows such barriers does not find.
     [[ $tool != racecheck ]] || checked+='-AttentionTest.MatchesTheDefinitionInWholeChunksOfOtherHeads'
     if [[ $device == cpu ]]; then # which the tools do not know
       kernels 150 "$tool" "$checked"

@@ -1,24 +1,19 @@
 #pragma once
 // Products of tiles by warpgroups, as attention needs them. A tile of kRows rows of a head lies in shared memory in
-// parts of 64 columns, one after the other; a warpgroup works on 64 rows, each of its warps on 16, and so a lane has
-// fragments as it has of a warp's own products (attention_tile.cuh) with kM = 1.
+// parts of 64 columns, one after the other; a lane has fragments as it has of a warp's own products
+// (attention_tile.cuh) with kM = 1.
 
 #include <cstdint>
 
 #include "kernels/cuda/attention_tile.cuh"
-#include "kernels/cuda/warpgroup_ptx.cuh"
+#include "kernels/cuda/warpgroup.cuh"
 
 namespace holdfast::kernels {
-
-inline constexpr int kWarpgroupRows = 64, kWarpRows = 16;
 
 template <int kRows>
 inline constexpr int kPartBytes = kRows* static_cast<int>(Tile<64>::kRowBytes);
 template <int kRows, int kDim>
 inline constexpr int kTileBytes = kDim / 64 * kPartBytes<kRows>;
-
-/// This warpgroup's number in its block; the compiler knows that it is the same in a warp, as what describes operands.
-__device__ __forceinline__ int Warpgroup() { return __shfl_sync(kWholeWarp, static_cast<int>(threadIdx.x) / 128, 0); }
 
 /// Copies tiles of a head of kDim columns, by a block of kThreads.
 template <int kDim, int kRows, int kThreads>

@@ -11,13 +11,13 @@
 #include "kernels/cuda/expert_gemm_hopper.h"
 #include "kernels/cuda/expert_product.cuh"
 #include "kernels/cuda/launch.cuh"
-#include "kernels/cuda/warpgroup_ptx.cuh"
+#include "kernels/cuda/warpgroup.cuh"
 
 namespace holdfast::kernels {
 namespace {
 
 constexpr int kRows = 128, kCols = 256, kDepth = 64;  // of a tile, and of a step
-constexpr int kThreads = 256, kWarpgroupRows = 64, kWarpRows = 16;
+constexpr int kThreads = 256;
 
 /// One operand: how its steps lie in shared memory, and how they get there. That is kSize rows of 64 k, or where k goes
 /// down kDepth rows in parts of 64 columns, one after the other.
@@ -300,7 +300,7 @@ __global__ void __launch_bounds__(kThreads, 1) HopperExpertsKernel(Tiles tiles) 
   Copies<Layout, Tiles> copies(tiles);
 #pragma unroll 1
   for (int i = 0; i < kAhead; ++i) copies.Next();
-  const int group_row = static_cast<int>(threadIdx.x) / 128 * kWarpgroupRows;
+  const int group_row = Warpgroup() * kWarpgroupRows;
   Place stage = 0;
   auto tile = tiles[number];
   float c[kCols / 8][4];

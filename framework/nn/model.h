@@ -60,7 +60,7 @@ struct PassContext {
   kernels::Ops* ops = nullptr;
   Arena* arena = nullptr;
   UnitStore* store = nullptr;
-  kernels::RandomKey random;  // seed, step, microbatch; the model fills in the site
+  kernels::RandomKey random;  // seed, step (from 1), microbatch; the model fills in the site
   float loss_scale = 1;       // gradient of each loss: 1 / (rows of the global batch)
   float counted = 1;          // of the rows here, the share whose losses count
   // Where a training pass writes Model::statistics: device memory, laid out as they are, zero before the pass. Null:

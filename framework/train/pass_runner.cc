@@ -13,11 +13,6 @@ namespace {
 constexpr size_t kElementBytes = 4;
 constexpr int64_t kMaxQueued = 64;  // passes; fetching results costs one wait, little against so many
 
-/// Kernels number steps from 0, all others from 1.
-kernels::RandomKey RandomKeyOf(uint64_t seed, const CpuBatch& microbatch) {
-  return {.seed = seed, .step = microbatch.step - 1, .microbatch = microbatch.index};
-}
-
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<PassRunner>> PassRunner::Create(Model& model, Device& device, const Options& options) {
@@ -96,7 +91,7 @@ absl::Status PassRunner::Queue(const CpuBatch& microbatch, UnitStore& store, Par
   const PassContext context{.ops = &stream_->ops(),
                             .arena = &own.arena,
                             .store = &store,
-                            .random = RandomKeyOf(options_.seed, microbatch),
+                            .random = {.seed = options_.seed, .step = microbatch.step, .microbatch = microbatch.index},
                             .counted = static_cast<float>(microbatch.counted) / static_cast<float>(rows),
                             .parts = parts};
   float* const losses = losses_.as<float>() + static_cast<int64_t>(queued_.size()) * options_.max_rows;

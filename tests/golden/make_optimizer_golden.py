@@ -98,7 +98,7 @@ def train(model, weights, config, make_optimizer, seed):
             w.grad = None
         sum_of_losses = 0.0
         for m in range(base.MICROBATCHES):
-            logits = model(weights, config, inputs[step, m], base.Dropout(step, m, base.RATE))
+            logits = model(weights, config, inputs[step, m], base.Dropout(step + 1, m, base.RATE))
             loss = F.cross_entropy(logits.flatten(0, 1), targets[step, m].flatten()) / base.MICROBATCHES
             loss.backward()
             sum_of_losses += loss.detach()

@@ -12,7 +12,8 @@ must be those of golden.safetensors, which are transformers' own. Autograd makes
 Dropout masks are Philox4x32-10 (Salmon et al. 2011), implemented here from the paper with the key that
 kernels/philox.h, models/pass.h and kernels/ops.h document:
   key      seed (low, high 32 bits)
-  counter  block (low 32 bits), site << 16 | block bits 32 to 47, microbatch, step; element e is word e % 4 of block e // 4
+  counter  block (low 32 bits), site << 16 | block bits 32 to 47, microbatch, step (from 1); element e is word e % 4 of block
+           e // 4
   site     8 * layer + place: layer 0 is the embedding (place 0), block l is layer l + 1: attention probabilities (1),
            attention branch (2), MLP branch (3)
   element  row * columns + column of (B * T, C); of attention probabilities ((b * heads + head) * T + i) * T + j
@@ -180,7 +181,7 @@ def train(model, weights, config):
         optimizer.zero_grad()
         sum_of_losses = 0.0
         for m in range(MICROBATCHES):
-            logits = model(weights, config, inputs[step, m], Dropout(step, m, RATE))
+            logits = model(weights, config, inputs[step, m], Dropout(step + 1, m, RATE))
             loss = F.cross_entropy(logits.flatten(0, 1), targets[step, m].flatten()) / MICROBATCHES
             loss.backward()
             sum_of_losses += loss.detach()

@@ -82,10 +82,41 @@ TEST(PassRunner, TellsTheModelSeedStepAndMicrobatch) {
   for (const auto& [step, index] : {std::pair{1u, 0u}, {4u, 0u}, {1u, 5u}, {70'001u, 9u}}) {
     ASSERT_TRUE((*runner)->ForwardBackward(MicrobatchOf(step, index), 1, store).ok());
     EXPECT_EQ(model.keys.back().seed, kSeed);
-    EXPECT_EQ(model.keys.back().step, step - 1) << "kernels number steps from 0";
+    EXPECT_EQ(model.keys.back().step, step);
     EXPECT_EQ(model.keys.back().microbatch, index);
     EXPECT_EQ(model.keys.back().site, 0u) << "which is the model's own";
   }
+}
+
+// Site 0 of a pass is a parameter's number of initial values: a step of 0 would give both the same numbers.
+TEST(PassRunner, TheFirstStepDrawsOtherNumbersThanInitialValues) {
+  constexpr uint64_t kSeed = 7;
+  const auto device = MakeCpuDevice(1);
+  const auto model = MakeTransformer(TinyModel(), {.compute_dtype = DType::kF32}, *device).value();
+  TrainerOptions options;
+  options.batch = {.sequence_length = kSequence, .microbatch_size = kBatch, .microbatches = 1};
+  options.total_steps = 1;
+  options.seed = kSeed;
+  options.arena_bytes = PlanTraining(*model, kBatch, kSequence).arena_bytes;
+  const auto trainer = Trainer::Create(*model, *device, options).value();
+  ASSERT_TRUE(trainer->EnterWorld({}, {}).ok());
+  const ParameterSpec& first = model->layout().parameters()[0];
+  ASSERT_EQ(first.init, InitKind::kNormal);
+  std::vector<float> initial(static_cast<size_t>(model->layout().chunks()[0].elements)), drawn(initial.size());
+  trainer->state().ReadWeights(0, initial.data());
+
+  KeyRecorder recorder(model->layout());
+  NoStore store;
+  const auto runner = PassRunner::Create(
+      recorder, *device, {.max_rows = kBatch * kSequence, .max_passes = 1, .arena_bytes = 1024, .seed = kSeed});
+  ASSERT_TRUE(runner.ok()) << runner.status();
+  ASSERT_TRUE((*runner)->ForwardBackward(MicrobatchOf(1, 0), 1, store).ok());
+  const auto draw = [&](const kernels::RandomKey& key) {
+    (*runner)->stream().ops().FillNormal(drawn.data(), static_cast<int64_t>(drawn.size()), 0, first.init_std, key);
+    return drawn;
+  };
+  EXPECT_EQ(draw({.seed = kSeed}), initial) << "else what follows says nothing";
+  EXPECT_NE(draw(recorder.keys.back()), initial);
 }
 
 // Results wait on the device, as many as there is room for; those beyond are fetched in between.

@@ -347,6 +347,9 @@ absl::StatusOr<double> Trainer::Evaluate(int64_t count, MicrobatchSource source,
   microbatches.items.resize(static_cast<size_t>(size));
   for (int64_t i = 0; i < count; ++i) microbatches.items[static_cast<size_t>(i % size)].push_back(i);
   for (int64_t first = 0; first < count; first += size) {
+    // Where a pass needs nobody's weights ranks would get further apart with each, and who is slow would not be there
+    // when the others have waited for its losses for as long as they do.
+    if (first > 0 && size > 1) RETURN_IF_ERROR(current().world()->Barrier(Clock::now() + options_.transfer_timeout));
     std::vector<bool> has_microbatch;
     for (int r = 0; r < size; ++r) has_microbatch.push_back(first + r < count);
     pass.BeginEvaluationPass(has_microbatch);

@@ -162,7 +162,8 @@ class Trainer {
   /// so is this one if the state goes away (Forget; another world, unless a step was committed in this one).
   std::shared_ptr<Snapshot> StartSnapshot(size_t staging_bytes);
 
-  /// Mean loss over microbatches 0 .. count - 1 of `source`, over the rows that count. Touches nothing of training.
+  /// Mean loss over microbatches 0 .. count - 1 of `source`, over the rows that count. Touches nothing of training. No
+  /// rank begins a pass before all have ended the one before.
   absl::StatusOr<double> Evaluate(int64_t count, MicrobatchSource source, std::stop_token stop);
 
   /// Calls use(read) on rank 0, where read gives the weights of the whole model; every rank must call it.

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <atomic>
 #include <barrier>
 #include <bit>
@@ -906,6 +907,26 @@ TEST(World, EvaluatesAlikeWithAPartOfTheModel) {
 // Of 7 microbatches some ranks have none in the last pass, and serve those that have.
 TEST(World, EvaluatesAlikeWithExpertsInParts) {
   EvaluateAndGiveWeights({.num_experts = 5, .in_parts = true, .turns = true});
+}
+
+// Where they need nobody's weights, either. The slow one would be taken for lost when the others wait for its losses.
+TEST(World, NoRankIsPassesAheadInValidation) {
+  Setting setting;
+  setting.parallel.sharding = Sharding::kNoShard;
+  Fleet fleet(setting);
+  TestWorld world(fleet.Start(2), Nodes(2, 1), setting);
+  world.Enter(nullptr);
+  std::array<std::atomic<int64_t>, 2> begun{};
+  world.Run([&](int rank) {
+    const auto source = [&](int64_t index) {
+      const int64_t pass = begun[static_cast<size_t>(rank)]++;
+      EXPECT_GE(begun[static_cast<size_t>(1 - rank)], pass);
+      if (rank == 1) std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      return MakeMicrobatch(100, index);
+    };
+    const auto loss = world.trainer(rank).Evaluate(10, source, {});
+    EXPECT_TRUE(loss.ok()) << loss.status();
+  });
 }
 
 // Ranks die and join at random between and during steps; some that die have heard of a commit that others have not.

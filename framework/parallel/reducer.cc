@@ -317,7 +317,7 @@ absl::Status Reducer::Exchange(int wave, int unit, const Contribution& mine) {
     }
     RETURN_IF_ERROR(world_.AllToAllV({sent, out.counts, out.displacements},
                                      {AsBytes(received_.as<float>(), all), in.counts, in.displacements},
-                                     NextDeadline()));
+                                     DeadlineOf(wave)));
     if (have && scattered_[static_cast<size_t>(unit)]) {
       stream_->ops().Copy(received_.as<float>() + (me * most + k) * elements, packed_.as<float>() + mine_begin_,
                           static_cast<size_t>(elements * kFloatBytes));
@@ -346,7 +346,8 @@ absl::Status Reducer::ReduceParts(int wave, int unit, const Contribution& mine) 
   const int64_t elements = mine_[static_cast<size_t>(unit)];
   const bool moved = part_gradients_->moves();
   if (moved) {
-    RETURN_IF_ERROR(part_gradients_->Exchange(*plan_, wave, unit, mine.pieces, received_.as<float>(), NextDeadline()));
+    RETURN_IF_ERROR(
+        part_gradients_->Exchange(*plan_, wave, unit, mine.pieces, received_.as<float>(), DeadlineOf(wave)));
   }
   if (elements == 0) return absl::OkStatus();
   size_t home = 0;
@@ -380,7 +381,8 @@ absl::Status Reducer::Forward(int unit) {
   Buffer& mirror = mirrors_[static_cast<size_t>(unit)];
   const Bytes received(mirror.as<std::byte>(), mirror.bytes());
   return world_.AllToAllV({sent, plan.send_counts, plan.send_starts},
-                          {received, plan.receive_counts, plan.receive_starts}, NextDeadline());
+                          {received, plan.receive_counts, plan.receive_starts},
+                          std::chrono::steady_clock::now() + timeout_);
 }
 
 // Sum of squares of each chunk of the finished sums.

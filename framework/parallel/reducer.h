@@ -4,6 +4,8 @@
 // and in the last wave hands the finished sums to the other holders. One Reducer lives as long as a world of more than
 // one.
 
+#include <algorithm>
+#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
@@ -53,8 +55,8 @@ class Reducer {
   /// every microbatch sends, any units'; of sums of pieces, so many of each unit, whose memory is planned.
   static constexpr int64_t kMaxWaiting = 2;
 
-  /// All arguments must outlive the reducer; `world` has the ranks of `placement`. `in_parts`: units that are cut at
-  /// parts are computed where they lie.
+  /// All arguments must outlive the reducer; `world` has the ranks of `placement`. `timeout`: of one exchange, for each
+  /// pass that a rank makes before it. `in_parts`: units that are cut at parts are computed where they lie.
   static absl::StatusOr<std::unique_ptr<Reducer>> Create(const ShardMap& map, const Placement& placement,
                                                          const SumOrder& order, Communicator& world, Device& device,
                                                          std::chrono::milliseconds timeout, bool in_parts = false);
@@ -113,7 +115,10 @@ class Reducer {
   /// Contribute's, or an empty one where this rank computes nothing in the wave.
   absl::Status WaitForContribution(int wave, int unit, Contribution* mine);
   void Fail(const absl::Status& status);
-  Deadline NextDeadline() const { return std::chrono::steady_clock::now() + timeout_; }
+  /// Of the contributions to a wave. Ranks make all their passes of it first, some slower than others, some none.
+  Deadline DeadlineOf(int wave) const {
+    return std::chrono::steady_clock::now() + timeout_ * std::max<int64_t>(plan_->MaxMicrobatches(wave), 1);
+  }
 
   const ShardMap& map_;
   const Placement& placement_;

@@ -35,6 +35,12 @@ size_t ReductionPlan::MaxPieces(int wave) const {
   return most;
 }
 
+int64_t ReductionPlan::MaxMicrobatches(int wave) const {
+  int64_t most = 0;
+  for (int rank = 0; rank < size_; ++rank) most = std::max(most, RangeOf(wave, rank).count);
+  return most;
+}
+
 std::vector<int64_t> ReductionPlan::MicrobatchesOf(int rank) const {
   std::vector<int64_t> indices;
   for (int wave = 0; wave < num_waves(); ++wave) {

@@ -33,6 +33,8 @@ class ReductionPlan {
   const std::vector<MicrobatchRange>& Pieces(int wave, int rank) const { return At(wave, rank).pieces; }
   /// The most pieces that any rank sends in the wave.
   size_t MaxPieces(int wave) const;
+  /// The most microbatches of the wave that any rank computes.
+  int64_t MaxMicrobatches(int wave) const;
   /// Indices of the microbatches of `rank`, ascending.
   std::vector<int64_t> MicrobatchesOf(int rank) const;
 

@@ -12,13 +12,16 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "framework/comm/in_process.h"
 #include "framework/parallel/sharded_store.h"
+#include "tests/framework/comm/wrapped_communicator.h"
 
 namespace holdfast {
 namespace {
@@ -248,6 +251,48 @@ TEST_F(ReducerTest, WaitingForRoomEndsWithAStopOrAnAbort) {
   EXPECT_EQ(reducer->Finish().code(), absl::StatusCode::kAborted);
   EXPECT_EQ(reducer->Begin(plan, LastToFirst(plan.num_waves())).code(), absl::StatusCode::kAborted)
       << "it is of no use any more";
+}
+
+/// Takes note of how far ahead the deadline of the first exchange is.
+class FirstDeadline final : public WrappedCommunicator {
+ public:
+  using WrappedCommunicator::WrappedCommunicator;
+  absl::Status AllToAllV(RankSlices<ConstBytes> input, RankSlices<Bytes> output, Deadline deadline) override {
+    if (!ahead.has_value()) ahead = deadline - std::chrono::steady_clock::now();
+    return WrappedCommunicator::AllToAllV(input, output, deadline);
+  }
+
+  std::optional<std::chrono::steady_clock::duration> ahead;
+};
+
+// A rank that has the whole model sends nothing before its last microbatch, and others may have fewer or be faster.
+TEST_F(ReducerTest, OthersMayMakeAllTheirPassesFirst) {
+  for (const auto& [sharding, passes] : {std::pair{Sharding::kNoShard, 6}, {Sharding::kFullShard, 1}}) {
+    ParallelConfig options;
+    options.sharding = sharding;
+    const Placement placement(Nodes(2), options);
+    const ShardMap map(layout_, DType::kF32, placement);
+    const SumOrder order = SumOrder::Tree();
+    const ReductionPlan plan(std::vector<int64_t>{0, 6}, ShardedStore::Mode(placement), order);
+    auto communicators = MakeInProcessWorld(2, 1);
+    std::vector<std::unique_ptr<FirstDeadline>> worlds;
+    for (auto& communicator : communicators) worlds.push_back(std::make_unique<FirstDeadline>(std::move(communicator)));
+    std::vector<std::thread> threads;
+    for (int rank = 0; rank < 2; ++rank) {
+      threads.emplace_back([&, rank] {
+        FirstDeadline& world = *worlds[static_cast<size_t>(rank)];
+        const auto reducer = Reducer::Create(map, placement, order, world, *device_, kReduceTimeout);
+        ASSERT_TRUE(reducer.ok()) << reducer.status();
+        Step(**reducer, plan, order, rank, /*turns=*/false);
+        ASSERT_TRUE(world.Barrier(std::chrono::steady_clock::now() + kReduceTimeout).ok());
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    for (const auto& world : worlds) {
+      EXPECT_GT(*world->ahead, (passes - 0.5) * kReduceTimeout);
+      EXPECT_LE(*world->ahead, passes * kReduceTimeout);
+    }
+  }
 }
 
 TEST_F(ReducerTest, ALostRankEndsTheStepOfTheOthers) {

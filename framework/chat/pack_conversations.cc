@@ -33,8 +33,8 @@ class RowFile {
 
   absl::StatusOr<PackedRows> Finish() {
     RETURN_IF_ERROR(rows_.Finish([this](absl::Span<const uint32_t> row) { return writer_->AppendMarked(row); }));
-    // The last row's last target: that of a sample is one token behind its inputs.
-    RETURN_IF_ERROR(writer_->AppendMarked({padding_ | kDocumentStart | kNotLearned}));
+    // Any token, behind the last row: what is read of a row ends with the token after it, its last target.
+    RETURN_IF_ERROR(writer_->AppendMarked({kDocumentStart | kNotLearned}));
     packed_.rows = rows_.rows();
     packed_.tokens = rows_.tokens();
     RETURN_IF_ERROR(writer_->Finish());
@@ -44,11 +44,10 @@ class RowFile {
 
  private:
   RowFile(std::unique_ptr<TokenFileWriter> writer, const RowPacker::Options& rows)
-      : writer_(std::move(writer)), rows_(rows), padding_(rows.padding) {}
+      : writer_(std::move(writer)), rows_(rows) {}
 
   std::unique_ptr<TokenFileWriter> writer_;
   RowPacker rows_;
-  uint32_t padding_;
   PackedRows packed_;
 };
 
@@ -79,8 +78,7 @@ class ConversationPacker {
     if (options_.row_tokens < 2) {
       return absl::InvalidArgumentError(absl::StrCat("rows of ", options_.row_tokens, " tokens hold no conversation"));
     }
-    const RowPacker::Options rows{.row_tokens = options_.row_tokens,
-                                  .padding = static_cast<uint32_t>(chat_.end_of_text().value_or(0))};
+    const RowPacker::Options rows{.row_tokens = options_.row_tokens};
     ASSIGN_OR_RETURN(RowFile training, RowFile::Create(files_, options_.paths.output, rows));
     training_ = std::move(training);
     if (options_.paths.validation_output.empty()) return absl::OkStatus();

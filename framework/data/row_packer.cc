@@ -31,8 +31,8 @@ absl::Status RowPacker::Finish(Emit emit) {
 absl::Status RowPacker::Close(Rows::iterator row, Emit emit) {
   std::vector<uint32_t> tokens = std::move(open_.extract(row).mapped());
   const size_t used = tokens.size();
-  tokens.resize(static_cast<size_t>(options_.row_tokens), options_.padding | kNotLearned);
-  if (used < tokens.size()) tokens[used] |= kDocumentStart;
+  tokens.resize(static_cast<size_t>(options_.row_tokens));
+  for (size_t i = used; i < tokens.size(); ++i) tokens[i] = tokens[i - used] | kNotLearned;
   ++rows_;
   return emit(tokens);
 }

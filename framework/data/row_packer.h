@@ -1,6 +1,7 @@
 #pragma once
 // Documents of different lengths into rows of one length: each goes into the row with room for it that has the least
-// (best fit; Johnson 1974), of those that are open. What stays free in a row is padding, which is not learned.
+// (best fit; Johnson 1974), of those that are open. What stays free in a row repeats its documents, not learned:
+// routers of experts balance all tokens, of which one over and over would make a few experts look busy.
 
 #include <cstdint>
 #include <map>
@@ -18,9 +19,8 @@ class RowPacker {
   struct Options {
     int64_t row_tokens = 0;    // of each row
     int64_t open_rows = 4096;  // at most; each is held in memory
-    uint32_t padding = 0;      // a token
   };
-  /// A whole row: its documents' tokens with their marks, then padding.
+  /// A whole row: its documents' tokens with their marks, then what repeats them.
   using Emit = absl::FunctionRef<absl::Status(absl::Span<const uint32_t> row)>;
 
   explicit RowPacker(const Options& options) : options_(options) {}

@@ -1,5 +1,5 @@
-// Proves that rows hold every document once and whole, each in the row it fits best, that what is free is padding that
-// nobody learns, and that memory is bounded.
+// Proves that rows hold every document once and whole, each in the row it fits best, that what is free repeats them and
+// nobody learns it, and that memory is bounded.
 
 #include "framework/data/row_packer.h"
 
@@ -36,7 +36,7 @@ struct Collected {
 
 TEST(RowPacker, ADocumentGoesWhereItFitsBest) {
   Collected collected;
-  RowPacker packer({.row_tokens = 6, .padding = 99});
+  RowPacker packer({.row_tokens = 6});
   for (const auto& [id, length] : {std::pair(1U, 3), std::pair(2U, 4), std::pair(3U, 2), std::pair(4U, 3)}) {
     ASSERT_TRUE(packer.Add(Document(id, length), collected.taker()).ok());
   }
@@ -46,9 +46,28 @@ TEST(RowPacker, ADocumentGoesWhereItFitsBest) {
             (std::vector<Row>{{2 | kFirst, 2, 2, 2, 3 | kFirst, 3}, {1 | kFirst, 1, 1, 4 | kFirst, 4, 4}}));
   ASSERT_TRUE(packer.Add(Document(5, 4), collected.taker()).ok());
   ASSERT_TRUE(packer.Finish(collected.taker()).ok());
-  EXPECT_EQ(collected.rows[2], (Row{5 | kFirst, 5, 5, 5, 99 | kFirst | kNotLearned, 99 | kNotLearned}));
+  EXPECT_EQ(collected.rows[2], (Row{5 | kFirst, 5, 5, 5, 5 | kFirst | kNotLearned, 5 | kNotLearned}));
   EXPECT_EQ(packer.rows(), 3);
   EXPECT_EQ(packer.tokens(), 16);
+}
+
+// So a router of experts sees text there, not one token over and over.
+TEST(RowPacker, WhatIsFreeRepeatsTheRowsDocuments) {
+  constexpr uint32_t kFirst = kDocumentStart, kNot = kNotLearned;
+  Collected collected;
+  RowPacker packer({.row_tokens = 12});
+  ASSERT_TRUE(packer.Add(Row{1 | kFirst | kNot, 2, 3 | kNot}, collected.taker()).ok());
+  ASSERT_TRUE(packer.Add(Row{4 | kFirst, 5}, collected.taker()).ok());
+  ASSERT_TRUE(packer.Finish(collected.taker()).ok());
+  const auto free = [](Row tokens) {
+    for (uint32_t& token : tokens) token |= kNot;
+    return tokens;
+  };
+  const Row documents{1 | kFirst | kNot, 2, 3 | kNot, 4 | kFirst, 5};
+  Row row = documents;
+  for (const Row& next : {free(documents), free({1 | kFirst, 2})}) row.insert(row.end(), next.begin(), next.end());
+  EXPECT_EQ(collected.rows, std::vector<Row>{row});
+  EXPECT_EQ(packer.tokens(), 5);
 }
 
 TEST(RowPacker, EveryDocumentIsInOneRowAndFewAreFree) {

@@ -58,7 +58,9 @@ absl::StatusOr<HttpAnswer> S3Client::Send(const S3Call& call, int* attempts) {
                                             ? SendOnce(call, *payload_sha256, *credentials)
                                             : NotOfTheObject(credentials.status(), absl::StatusCode::kPermissionDenied);
     absl::Status status = answer.ok() ? StatusOfAnswer(*answer, call.method == "HEAD") : answer.status();
-    if (call.method == "HEAD" && absl::IsNotFound(status)) status = WhyNotFound(call, *payload_sha256, *credentials);
+    // 400 is also what S3 says of credentials that have expired.
+    const bool unexplained = answer.ok() && (answer->status == 404 || answer->status == 400);
+    if (call.method == "HEAD" && unexplained) status = WhyRefused(call, *payload_sha256, *credentials);
     if (status.ok() && call.check != nullptr) status = call.check(*answer);
     if (status.ok()) return answer;
     if (answer.ok() && absl::IsPermissionDenied(status) && renewals < kRenewals && Renew(*answer, *credentials)) {
@@ -80,14 +82,14 @@ absl::StatusOr<HttpAnswer> S3Client::Send(const S3Call& call, int* attempts) {
   }
 }
 
-absl::Status S3Client::WhyNotFound(const S3Call& head, const std::string& payload_sha256,
-                                   const S3Credentials& credentials) {
+absl::Status S3Client::WhyRefused(const S3Call& head, const std::string& payload_sha256,
+                                  const S3Credentials& credentials) {
   S3Call get = head;
   get.method = "GET";
   get.headers.emplace_back("range", "bytes=0-0");
   ASSIGN_OR_RETURN(const HttpAnswer answer, SendOnce(get, payload_sha256, credentials));
   const absl::Status status = StatusOfAnswer(answer, /*is_head=*/false);
-  return status.ok() || absl::IsOutOfRange(status) ? absl::UnavailableError("HTTP status 404 of what is there")
+  return status.ok() || absl::IsOutOfRange(status) ? absl::UnavailableError("HEAD is refused of what is there")
                                                    : status;
 }
 

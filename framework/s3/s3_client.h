@@ -66,8 +66,8 @@ class S3Client {
 
   absl::StatusOr<HttpAnswer> SendOnce(const S3Call& call, const std::string& payload_sha256,
                                       const S3Credentials& credentials);
-  /// 404 to HEAD has no body, and may be of anything in between: asked again in a way that has one.
-  absl::Status WhyNotFound(const S3Call& head, const std::string& payload_sha256, const S3Credentials& credentials);
+  /// 404 and 400 to HEAD have no body, and may be of anything in between: asked again in a way that has one.
+  absl::Status WhyRefused(const S3Call& head, const std::string& payload_sha256, const S3Credentials& credentials);
   /// Whether the same request may be taken where it was refused: other credentials, another time.
   bool Renew(const HttpAnswer& refusal, const S3Credentials& used);
   void SayThatItTakesLong(const std::string& what, const absl::Status& status, std::chrono::milliseconds left);

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -362,6 +363,38 @@ TEST_F(Rotation, ARequestIsMadeAgainWithOtherCredentials) {
   const absl::Status status = storage_->Create("b", "x");
   EXPECT_THAT(TextOf(status), Not(HasSubstr("ExpiredToken"))) << "the request was not made again";
   EXPECT_EQ(CountRequests("PUT"), 3u);
+  EXPECT_TRUE(sleeps_.empty());
+}
+
+/// Has others whenever it is asked.
+class RenewedSource final : public S3CredentialSource {
+ public:
+  explicit RenewedSource(S3Credentials credentials) : credentials_(std::move(credentials)) {}
+  absl::StatusOr<S3Credentials> Get() override { return credentials_; }
+  bool Refused(const S3Credentials& /*credentials*/) override { return ++refused_ > 0; }
+  int refused() const { return refused_; }
+
+ private:
+  const S3Credentials credentials_;
+  std::atomic<int> refused_{0};
+};
+
+// The first request of a large shard is a HEAD, whose answer has no body that would name the reason.
+TEST_F(Rotation, AHeadIsMadeAgainToo) {
+  const auto source = std::make_shared<RenewedSource>(*options_.credentials->Get());
+  options_.credentials = source;
+  Open();
+  ASSERT_TRUE(storage_->Create("a", "12345").ok());
+  proxy_->SetRule([requests = 0](const ProxiedRequest& request) mutable {
+    if (++requests > 2) return Fault{};
+    const bool is_head = request.method == "HEAD";
+    return Fault{Fault::Kind::kAnswer,
+                 is_head ? "HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n" : ErrorAnswer(400, "ExpiredToken")};
+  });
+  const absl::StatusOr<uint64_t> size = storage_->Size("a");
+  ASSERT_TRUE(size.ok()) << size.status();
+  EXPECT_EQ(*size, 5u);
+  EXPECT_EQ(source->refused(), 1);
   EXPECT_TRUE(sleeps_.empty());
 }
 

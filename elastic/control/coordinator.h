@@ -187,6 +187,11 @@ struct RewindAction {
 struct VerifyCheckpointAction {
   std::string name;
 };
+/// There was no room for a checkpoint: those begun before this one that were never finished, or given up, may go.
+struct MakeRoomAction {
+  int64_t step = 0;
+  uint64_t generation = 0;
+};
 /// For whoever watches (elastic/coordinator/run_observer.h).
 struct ReportAction {
   RunEvent event;
@@ -198,7 +203,7 @@ struct EndAction {
 };
 using CoordinatorAction =
     std::variant<SendAction, SendToAllAction, CloseAction, PersistAction, RecordAction, CommitCheckpointAction,
-                 RewindAction, VerifyCheckpointAction, ReportAction, EndAction>;
+                 RewindAction, VerifyCheckpointAction, MakeRoomAction, ReportAction, EndAction>;
 
 class Coordinator {
  public:
@@ -317,6 +322,7 @@ class Coordinator {
   std::optional<double> LossNow() const;
   bool AwaitsValidation(int64_t step) const;
   bool MustSaveAtEnd() const;
+  void MakeRoom(int64_t step, uint64_t generation);
   void SaveFailed(int64_t step, CheckpointControl::Failure failure);
   void AbandonSavesOf(const WorkerId& id);
   void ReportSlowSaves();

@@ -33,6 +33,7 @@ void Coordinator::Handle(Connection from, const SavedMessage& saved) {
     const std::string cause =
         absl::StrCat(worker->member.id.name, " on ", worker->member.host, ": ", ClipText(saved.cause, kMaxTextBytes));
     checkpoints_.pending().Remove(saved.step, saved.generation);
+    if (saved.no_room) MakeRoom(saved.step + 1, saved.generation);
     SaveFailed(saved.step, {cause, saved.no_room});
     return;
   }
@@ -83,6 +84,8 @@ void Coordinator::On(const CheckpointDoneEvent& done) {
   checkpoints_.SetUsable(done.usable, committed_, branch_);
   if (end_.over()) return;
   if (!done.cause.empty()) {
+    // Not of this one, which may exist in spite of the error.
+    if (done.no_room) MakeRoom(done.step, done.generation);
     SaveFailed(done.step, {done.cause, done.no_room});
     if (done.fenced) {
       Fail(done.cause);
@@ -107,6 +110,12 @@ void Coordinator::On(const CheckpointDoneEvent& done) {
 void Coordinator::On(const CheckpointsTidiedEvent& tidied) {
   checkpoints_.SetUsable(tidied.usable, committed_, branch_);
   if (!end_.over() && !tidied.warning.empty()) Report(event::CheckpointWarning{committed_, tidied.warning});
+}
+
+// What writers that were lost have left of earlier checkpoints may be what fills the storage, and only a checkpoint
+// that begins to exist would clear it away. Not while another one is being written: it may be older.
+void Coordinator::MakeRoom(int64_t step, uint64_t generation) {
+  if (checkpoints_.pending().empty()) actions_.emplace_back(MakeRoomAction{step, generation});
 }
 
 void Coordinator::SaveFailed(int64_t step, CheckpointControl::Failure failure) {

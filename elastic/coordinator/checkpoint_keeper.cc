@@ -42,6 +42,18 @@ std::vector<CheckpointName> BeyondLimit(const std::vector<CatalogEntry>& valid,
   return beyond;
 }
 
+/// What was never finished or given up, of checkpoints that were begun before `next`.
+std::vector<CheckpointName> LeftBefore(const CheckpointName& next, const Catalog& catalog) {
+  std::vector<CheckpointName> left;
+  for (const RejectedCheckpoint& rejected : catalog.rejected) {
+    const auto name = CheckpointName::Parse(rejected.name);
+    const bool old = name.has_value() && (name->generation < next.generation ||
+                                          (name->generation == next.generation && name->step < next.step));
+    if ((rejected.unfinished || rejected.given_up) && old) left.push_back(*name);
+  }
+  return left;
+}
+
 }  // namespace
 
 std::vector<CheckpointChoice> ChoicesOf(const Catalog& catalog) {
@@ -161,6 +173,28 @@ CheckpointVerifiedEvent CheckpointKeeper::Read(const std::string& name) {
   return {.name = name, .cause = std::string(problems.status().message()), .damaged = damaged};
 }
 
+std::string CheckpointKeeper::Delete(const std::vector<CheckpointName>& doomed) {
+  std::string warning;
+  const auto begun = std::chrono::steady_clock::now();
+  for (const CheckpointName& name : doomed) {
+    // Who stands by waits for us to leave; and who was replaced meanwhile deletes nothing any more.
+    if (finishing_.stop_requested() && std::chrono::steady_clock::now() - begun > kTidyAtEnd) break;
+    if (!fence_->Check().ok()) break;
+    const absl::Status deleted = DeleteCheckpoint(*storage_, name.ToString());
+    if (!deleted.ok()) warning = absl::StrCat("cannot delete ", name.ToString(), ": ", std::string(deleted.message()));
+  }
+  return warning;
+}
+
+void CheckpointKeeper::MakeRoom(const CheckpointName& next) {
+  thread_.Post([this, next] {
+    if (!fence_->GoBack(BranchNow()).ok() || !fence_->Check().ok()) return;
+    storage_->Sweep().IgnoreError();
+    const absl::StatusOr<Catalog> catalog = ScanCheckpoints(*storage_);
+    if (catalog.ok()) Delete(LeftBefore(next, *catalog));
+  });
+}
+
 // What cannot be deleted now is tried again after the next one. Whatever it is, training does not suffer from it.
 void CheckpointKeeper::ApplyRetention(const CheckpointName& newest, CheckpointsTidiedEvent* tidied) {
   if (!fence_->GoBack(BranchNow()).ok() || !fence_->Check().ok()) return;
@@ -173,21 +207,9 @@ void CheckpointKeeper::ApplyRetention(const CheckpointName& newest, CheckpointsT
     const std::vector<CheckpointName> beyond = BeyondLimit(catalog->valid, doomed, c.max_gib);
     doomed.insert(doomed.end(), beyond.begin(), beyond.end());
   }
-  for (const RejectedCheckpoint& rejected : catalog->rejected) {
-    const auto name = CheckpointName::Parse(rejected.name);
-    const bool old = name.has_value() && (name->generation < newest.generation ||
-                                          (name->generation == newest.generation && name->step < newest.step));
-    if ((rejected.unfinished || rejected.given_up) && old) doomed.push_back(*name);
-  }
-  const auto begun = std::chrono::steady_clock::now();
-  for (const CheckpointName& name : doomed) {
-    // Who stands by waits for us to leave; and who was replaced meanwhile deletes nothing any more.
-    if (finishing_.stop_requested() && std::chrono::steady_clock::now() - begun > kTidyAtEnd) break;
-    if (!fence_->Check().ok()) return;
-    const absl::Status deleted = DeleteCheckpoint(*storage_, name.ToString());
-    if (!deleted.ok())
-      tidied->warning = absl::StrCat("cannot delete ", name.ToString(), ": ", std::string(deleted.message()));
-  }
+  const std::vector<CheckpointName> left = LeftBefore(newest, *catalog);
+  doomed.insert(doomed.end(), left.begin(), left.end());
+  tidied->warning = Delete(doomed);
   catalog = ScanCheckpoints(*storage_);
   if (catalog.ok()) usable_ = ChoicesOf(*catalog);
 }

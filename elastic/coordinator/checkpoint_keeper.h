@@ -48,8 +48,12 @@ class CheckpointKeeper {
   CheckpointVerifiedEvent Read(const std::string& name);
   /// Does so later and answers (CheckpointVerifiedEvent).
   void Verify(const std::string& name, Answer answer);
-  /// What lies beyond the branch is given up: it is not made to exist any more, and goes when there is a newer one.
+  /// What lies beyond the branch is given up: it is not made to exist any more, and goes when there is a newer one or
+  /// no room for one.
   void GoBack(const Branch& branch);
+  /// Deletes later what was never finished or given up, of checkpoints that were begun before `next`, and what writers
+  /// that are gone have left.
+  void MakeRoom(const CheckpointName& next);
   /// Waits for all commits that were begun.
   void Finish();
 
@@ -62,6 +66,8 @@ class CheckpointKeeper {
   Branch BranchNow();
   absl::Status PublishManifest(const Manifest& manifest, CheckpointDoneEvent* done);
   void ApplyRetention(const CheckpointName& newest, CheckpointsTidiedEvent* tidied);
+  /// What cannot be deleted, if something cannot.
+  std::string Delete(const std::vector<CheckpointName>& doomed);
 
   const Config& config_;
   const RunDirectory& directory_;

@@ -235,6 +235,32 @@ TEST_F(CheckpointTest, IsGivenUpWithAWriterThatWasLostOrFailedAndTheRunGoesOn) {
   EXPECT_TRUE(ToldToSave(0)) << "the next one is tried";
 }
 
+TEST_F(CheckpointTest, WhatIsLeftOfOthersGoesIfThereIsNoRoomAndNoneIsBeingWritten) {
+  const auto room_made = [this] {  // before which step
+    int64_t step = 0;
+    for (const CoordinatorAction& action : actions_) {
+      if (const auto* room = std::get_if<MakeRoomAction>(&action)) step = room->step;
+    }
+    return step;
+  };
+  StartThree(KeepingTheBest(EverySteps(1)));
+  Commit({0, 1, 2});
+  Commit({0, 1, 2});
+  ASSERT_TRUE(ToldToSave(0)) << "that of step 1 is still being written";
+  Saved(0, 2, "disk full", /*no_room=*/true);
+  EXPECT_EQ(room_made(), 0) << "it would take that of step 1 away";
+  Saved(1, 1, "disk full", /*no_room=*/true);
+  EXPECT_EQ(room_made(), 2) << "the one that failed goes, too";
+  Commit({0, 1, 2});
+  Saved(0, 3, "no permission");
+  EXPECT_EQ(room_made(), 0);
+  Commit({0, 1, 2});
+  Say(0, ValidationMessage{Generation(), 4, 0.25});
+  for (const int w : {0, 1, 2}) Saved(w, 4);
+  Done(4, {}, "disk full", /*fenced=*/false, /*no_room=*/true);
+  EXPECT_EQ(room_made(), 4) << "one whose manifest could not be written may exist in spite of that";
+}
+
 TEST_F(CheckpointTest, AndALongCauseIsCutBetweenCharacters) {
   StartThree(EverySteps(1));
   Commit({0, 1, 2});

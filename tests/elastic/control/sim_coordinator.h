@@ -537,6 +537,8 @@ class CoordinatorRuntime {
     });
     return absl::OkStatus();
   }
+  // What does not exist has no place in the truth.
+  absl::Status Do(Process* /*p*/, const MakeRoomAction& /*action*/) { return absl::OkStatus(); }
   // Who starts a coordinator looks at the events first: a run that is over is not started again.
   absl::Status Do(Process* p, const ReportAction& action) {
     if (IsOfYesterday(p)) return absl::OkStatus();  // goes to a file that nobody reads

@@ -50,6 +50,7 @@ class DecisionDigest {
   }
   static void Append(const RewindAction& a, std::string* text) { absl::StrAppend(text, a.step); }
   static void Append(const VerifyCheckpointAction& a, std::string* text) { absl::StrAppend(text, a.name); }
+  static void Append(const MakeRoomAction& a, std::string* text) { absl::StrAppend(text, a.step, " ", a.generation); }
   static void Append(const ReportAction&, std::string*) {}
   static void Append(const EndAction& a, std::string* text) { absl::StrAppend(text, a.exit_code, " ", a.reason); }
 

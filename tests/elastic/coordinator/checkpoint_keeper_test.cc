@@ -170,6 +170,38 @@ TEST_F(CheckpointKeeperTest, TheNewestStaysWhateverTheSpaceAndSoDoesWhatIsBeingW
   EXPECT_EQ(Commit(next).cause, "");
 }
 
+// Only a checkpoint that begins to exist would clear it away, and there may never be room for that one.
+TEST_F(CheckpointKeeperTest, WhatWasNeverFinishedGoesWhereThereIsNoRoom) {
+  EXPECT_EQ(Commit(Write(7)).cause, "");
+  for (const int64_t step : {8, 9, 10}) Write(step);  // 8: a writer was lost; 9: did not fit; 10: begun since
+  const int64_t sweeps = faults_->CallsOf(StorageOperation::kSweep);
+  keeper_->MakeRoom({.step = 10, .generation = 3});
+  keeper_->Finish();
+  const auto catalog = ScanCheckpoints(*memory_);
+  ASSERT_TRUE(catalog.ok()) << catalog.status();
+  ASSERT_EQ(catalog->valid.size(), 1u);
+  EXPECT_EQ(catalog->valid[0].manifest.name.step, 7);
+  ASSERT_EQ(catalog->rejected.size(), 1u);
+  EXPECT_EQ(catalog->rejected[0].name, (CheckpointName{.step = 10, .generation = 3}).ToString());
+  EXPECT_EQ(faults_->CallsOf(StorageOperation::kSweep), sweeps + 1) << "what killed writers have left takes room, too";
+}
+
+TEST_F(CheckpointKeeperTest, AndWhatWasGivenUpButNothingOfAnotherOwner) {
+  EXPECT_EQ(Commit(Write(7)).cause, "");
+  Branch branch;
+  branch.GoBack({.generation = 3, .step = 5});
+  keeper_->GoBack(branch);
+  keeper_->MakeRoom({.step = 8, .generation = 4});
+  keeper_->Finish();
+  EXPECT_TRUE(memory_->List("step-")->empty());
+  const auto other = Fence::Claim(*memory_, "another run");
+  ASSERT_TRUE(other.ok()) << other.status();
+  Write(9);
+  keeper_->MakeRoom({.step = 10, .generation = 4});
+  keeper_->Finish();
+  EXPECT_FALSE(memory_->List("step-")->empty());
+}
+
 TEST_F(CheckpointKeeperTest, AnOlderOneThatComesLateIsNotTheNewest) {
   EXPECT_EQ(Commit(Write(8)).cause, "");
   const CheckpointDoneEvent done = Commit(Write(7));

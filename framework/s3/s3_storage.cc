@@ -212,6 +212,8 @@ class S3Storage final : public Storage {
     if (staging_ != nullptr) return absl::OkStatus();
     const std::string& directory = client_.options().staging_directory;
     if (directory.empty()) return absl::InvalidArgumentError("S3 storage has no staging directory to make files in");
+    // Where only workers run, nobody else clears away what killed ones have left.
+    StagingArea::Sweep(directory).IgnoreError();
     ASSIGN_OR_RETURN(staging_, StagingArea::Create(directory));
     return absl::OkStatus();
   }

@@ -5,7 +5,9 @@
 #include <unistd.h>
 
 #include <filesystem>
+#include <fstream>
 
+#include "framework/base/process_id.h"
 #include "framework/s3/object_writer.h"
 #include "tests/framework/s3/s3_bed.h"
 
@@ -178,6 +180,19 @@ TEST_F(Multipart, SweepOfAWholeBucketSparesAllUploads) {
   ASSERT_TRUE(direct_->Send({.method = "POST", .key = "theirs", .query = {{"uploads", ""}}, .body = &nothing}).ok());
   ASSERT_TRUE(storage_->Sweep().ok());  // this server says of every upload that it was begun in 2010
   EXPECT_EQ(ListUploads(*direct_, "")->size(), 1u);
+}
+
+// The machines of workers may have no coordinator that would sweep them.
+TEST_F(Multipart, WhoStagesClearsAwayWhatTheDeadHaveLeft) {
+  const std::string folder = options_.staging_directory + "/s3-0123456789abcdef";
+  std::filesystem::create_directories(folder);
+  std::ofstream(folder + "/shard") << "x";
+  ProcessId dead = ThisProcess();
+  ++dead.started;  // its number is ours by now
+  std::ofstream(folder + ".lock") << ToText(dead) << "\n";
+  EXPECT_TRUE(Put("a", "x").ok());
+  EXPECT_FALSE(std::filesystem::exists(folder));
+  EXPECT_FALSE(std::filesystem::exists(folder + ".lock"));
 }
 
 TEST_F(Multipart, AFileThatBecomesShorterIsNoObject) {

@@ -90,9 +90,9 @@ inline constexpr size_t kMaxTensors = 1 << 20;
 inline constexpr size_t kMaxShards = 1 << 20;
 
 std::string FormatManifest(const Manifest& manifest);
-/// DataLoss if the digest does not fit; InvalidArgument, naming the field, for everything else: an unknown version,
-/// fields missing, unknown or in another order, names that leave the directory or occur twice, shapes whose product
-/// overflows.
+/// DataLoss if the digest does not fit; Unimplemented for a later version; InvalidArgument, naming the field, for
+/// everything else: fields missing, unknown or in another order, names that leave the directory or occur twice, shapes
+/// whose product overflows.
 absl::StatusOr<Manifest> ParseManifest(absl::string_view text);
 
 /// InvalidArgument, naming the first tensor that differs, unless the checkpoint has tensors of the names and shapes of

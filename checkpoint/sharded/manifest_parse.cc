@@ -150,7 +150,12 @@ class ManifestHandler final : public nlohmann::json_sax<Json> {
 
   bool TakeVersion(uint64_t version) {
     if (version < 1 || version > kManifestVersion) {
-      return Fail(absl::StrCat(version, " is unknown to this version, which reads 1 to ", kManifestVersion));
+      Fail(absl::StrCat(version, " is unknown to this version of Holdfast, which reads 1 to ", kManifestVersion));
+      // That of a later one is no damage, for which an older checkpoint would be taken.
+      if (version > kManifestVersion) {
+        status = absl::UnimplementedError(absl::StrCat(status.message(), ": use the later one that wrote it"));
+      }
+      return false;
     }
     version_ = version;
     DropLaterFields(&frames_.back().fields);

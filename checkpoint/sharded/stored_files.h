@@ -26,7 +26,8 @@ absl::StatusOr<bool> HoldsCheckpoints(Storage& storage);
 
 bool Contains(absl::Span<const StoredObject> objects, const std::string& name);
 
-/// The manifest of `name`, or why it cannot be used (DataLoss or InvalidArgument), or why that cannot be told.
+/// The manifest of `name`, or why it cannot be used (DataLoss or InvalidArgument; Unimplemented if it is of a later
+/// version), or why that cannot be told.
 absl::StatusOr<Manifest> ReadManifest(Storage& storage, const CheckpointName& name);
 
 /// An error about a stored object: DataLoss where `status` says that it is missing or not what it should be; anything

@@ -14,7 +14,9 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "checkpoint/sharded/checkpoint_reader.h"
+#include "checkpoint/sharded/digest.h"
 #include "checkpoint/sharded/stored_files.h"
 #include "framework/storage/fault_storage.h"
 #include "framework/storage/memory_storage.h"
@@ -139,6 +141,20 @@ TEST_F(CatalogTest, ManifestsThatCannotBeReadNowAreNoReasonToUseAnOlderOne) {
       EXPECT_EQ(CheckpointReader::Open(failing, {2, 1}).status().code(), code);
     }
   }
+}
+
+TEST_F(CatalogTest, AManifestOfALaterVersionIsNoReasonEither) {
+  ASSERT_NO_FATAL_FAILURE(Make({1, 1}));
+  ASSERT_NO_FATAL_FAILURE(Make({2, 1}));
+  const std::string name = ObjectName({2, 1}, kManifestName);
+  std::string body = ObjectText(*storage_, name);
+  body.resize(body.rfind(",\n  \"digest\""));
+  body = absl::StrReplaceAll(body, {{"\"version\": 4", "\"version\": 5"}});
+  ReplaceObject(*storage_, name, absl::StrCat(body, ",\n  \"digest\": \"", DigestFile(body), "\"\n}\n"));
+  const auto catalog = ScanCheckpoints(*storage_);
+  EXPECT_TRUE(absl::IsUnimplemented(catalog.status())) << catalog.status();
+  EXPECT_THAT(std::string(catalog.status().message()), HasSubstr("step-0000000002-g1: version: 5 is unknown"));
+  EXPECT_TRUE(absl::IsUnimplemented(CheckpointReader::Open(*storage_, {2, 1}).status()));
 }
 
 // A listing that still shows a checkpoint which is then deleted.

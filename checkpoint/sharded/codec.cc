@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <cstring>
+#include <new>
 
 #include "absl/strings/str_cat.h"
 #include "framework/base/status.h"
@@ -96,7 +97,9 @@ void UnshuffleBytes(absl::Span<const std::byte> in, absl::Span<std::byte> out) {
 
 struct PieceEncoder::Context {
   ZSTD_CCtx* zstd = ZSTD_createCCtx();
-  Context() { HOLDFAST_CHECK(zstd != nullptr); }
+  Context() {
+    if (zstd == nullptr) throw std::bad_alloc();
+  }
   Context(const Context&) = delete;
   Context& operator=(const Context&) = delete;
   ~Context() { ZSTD_freeCCtx(zstd); }
@@ -119,7 +122,9 @@ absl::Span<const std::byte> PieceEncoder::Compress(absl::Span<const std::byte> v
 
 struct PieceDecoder::Context {
   ZSTD_DCtx* zstd = ZSTD_createDCtx();
-  Context() { HOLDFAST_CHECK(zstd != nullptr); }
+  Context() {
+    if (zstd == nullptr) throw std::bad_alloc();
+  }
   Context(const Context&) = delete;
   Context& operator=(const Context&) = delete;
   ~Context() { ZSTD_freeDCtx(zstd); }

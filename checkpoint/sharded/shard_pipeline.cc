@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <chrono>
+#include <exception>
 #include <utility>
 
 #include "checkpoint/sharded/digest.h"
+#include "framework/base/out_of_memory.h"
 #include "framework/base/seconds.h"
 
 namespace holdfast {
@@ -45,8 +47,10 @@ void Encode(Compression compression, PieceEncoder* encoder, ChunkInFlight* chunk
 ShardPipeline::ShardPipeline(const PipelineOptions& options, WriteFn write)
     : options_(options), write_(std::move(write)) {
   try {
-    for (int i = 0; i < std::max(1, options_.threads); ++i) threads_.emplace_back([this] { EncodeLoop(); });
-    threads_.emplace_back([this] { WriteLoop(); });
+    for (int i = 0; i < std::max(1, options_.threads); ++i) {
+      threads_.emplace_back([this] { Guard(&ShardPipeline::EncodeLoop); });
+    }
+    threads_.emplace_back([this] { Guard(&ShardPipeline::WriteLoop); });
   } catch (...) {  // a thread cannot be started: those that were would end the process
     Abandon();
     throw;
@@ -94,6 +98,16 @@ absl::Status ShardPipeline::Add(ChunkInFlight chunk) {
 absl::Status ShardPipeline::Finish() {
   Join();
   return status_;
+}
+
+void ShardPipeline::Guard(void (ShardPipeline::*loop)()) {
+  try {
+    (this->*loop)();
+  } catch (const std::exception& error) {
+    const std::scoped_lock lock(mutex_);
+    Fail(OutOfMemoryError(error.what()));
+    changed_.notify_all();
+  }
 }
 
 void ShardPipeline::EncodeLoop() {

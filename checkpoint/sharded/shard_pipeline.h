@@ -65,6 +65,8 @@ class ShardPipeline {
   double write_seconds() const { return write_seconds_; }
 
  private:
+  /// One of the loops, in a thread: what is thrown in it (no memory) would end the process.
+  void Guard(void (ShardPipeline::*loop)());
   void EncodeLoop();
   void WriteLoop();
   void Fail(const absl::Status& status);  // with mutex_ held

@@ -17,7 +17,7 @@
 #include "framework/config/decides.h"
 #include "framework/config/load.h"
 #include "framework/optim/optimizer.h"
-#include "models/families/huggingface.h"
+#include "models/runtime/initial_weights.h"
 #include "models/runtime/make_model.h"
 #include "models/runtime/run_device.h"
 
@@ -35,19 +35,19 @@ Manifest NewManifest(const Config& config, const StateLayout& layout) {
   return manifest;
 }
 
-absl::StatusOr<CapturedChunk> ReadChunk(const SavedModelReader& model, const StateLayout& layout, int index) {
+absl::StatusOr<CapturedChunk> ReadChunk(const ReadWeightsFn& model, const StateLayout& layout, int index) {
   const Chunk& chunk = layout.parameters().chunks()[static_cast<size_t>(index)];
   CapturedChunk captured{.chunk = index, .bytes = CpuBytes(layout.ChunkBytes(chunk))};
   const absl::Span<float> values(reinterpret_cast<float*>(captured.bytes.data()),
                                  captured.bytes.size() / sizeof(float));
-  RETURN_IF_ERROR(model.Read(chunk.offset, values.first(static_cast<size_t>(chunk.elements))));
+  RETURN_IF_ERROR(model(chunk.offset, values.first(static_cast<size_t>(chunk.elements))));
   BeginPlanes(layout, chunk, values);
   captured.digest = DigestBytes(captured.bytes);
   return captured;
 }
 
 absl::StatusOr<ShardReport> WriteShard(Storage& storage, const Config& config, const StateLayout& layout,
-                                       const SavedModelReader& model, const ByteProgress& progress) {
+                                       const ReadWeightsFn& model, const ByteProgress& progress) {
   const absl::Span<const Chunk> chunks = layout.parameters().chunks();
   std::vector<int> all(chunks.size());
   std::iota(all.begin(), all.end(), 0);
@@ -84,14 +84,13 @@ absl::StatusOr<ModelImport> ModelImport::Open(const Config& config, const std::s
         "a checkpoint of a whole model is of no use to a config that trains a part of it, or adapters: set "
         "train.init_from to the saved model instead");
   }
-  Config on_cpu = config;
-  on_cpu.train.device = DeviceKind::kCpu;
-  ASSIGN_OR_RETURN(const auto device, MakeDevice(on_cpu.train));
-  ASSIGN_OR_RETURN(const auto model, MakeModel(on_cpu, *device));
+  Config here = config;
+  here.train.device = DeviceKind::kCpu;
+  here.train.init_from = directory;
+  ASSIGN_OR_RETURN(const auto device, MakeDevice(here.train));
+  ASSIGN_OR_RETURN(const auto model, MakeModel(here, *device));
   const ParameterLayout& layout = model->layout();
-  const auto ignorable = [&](const std::string& name) { return IsIgnorableHuggingFaceTensor(config.model, name); };
-  ASSIGN_OR_RETURN(SavedModelReader weights,
-                   SavedModelReader::Open(directory, layout, HuggingFaceTensorMap(config.model, layout), ignorable));
+  ASSIGN_OR_RETURN(ReadWeightsFn weights, OpenInitialWeights(here, layout));
   return ModelImport(config, layout, std::move(weights));
 }
 

@@ -7,15 +7,15 @@
 
 #include "absl/status/statusor.h"
 #include "checkpoint/admin/byte_progress.h"
-#include "checkpoint/saved_model_reader.h"
 #include "checkpoint/sharded/manifest.h"
 #include "framework/config/config.h"
 #include "framework/nn/layout.h"
 #include "framework/storage/storage.h"
+#include "framework/train/weight_exchange.h"
 
 namespace holdfast {
 
-/// A saved model directory, opened for a config whose model is the same.
+/// A saved model directory, opened for a config whose model is the same; routers may have biases besides, from 0.
 class ModelImport {
  public:
   /// Checks names and shapes of the tensors in `directory`; reads no value.
@@ -28,12 +28,12 @@ class ModelImport {
   absl::StatusOr<Manifest> WriteTo(Storage& storage, const std::string& owner, const ByteProgress& progress) const;
 
  private:
-  ModelImport(Config config, ParameterLayout layout, SavedModelReader weights)
+  ModelImport(Config config, ParameterLayout layout, ReadWeightsFn weights)
       : config_(std::move(config)), layout_(std::move(layout)), weights_(std::move(weights)) {}
 
   Config config_;
   ParameterLayout layout_;
-  SavedModelReader weights_;
+  ReadWeightsFn weights_;
 };
 
 }  // namespace holdfast

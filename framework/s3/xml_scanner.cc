@@ -9,7 +9,7 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/strip.h"
+#include "framework/base/byte_order_mark.h"
 
 namespace holdfast {
 namespace {
@@ -66,8 +66,8 @@ void RefuseType(void* context, const char* /*name*/, const char* /*system*/, con
 absl::Status ScanXml(absl::string_view document, OnElement on_element) {
   const Parser parser(XML_ParserCreate("UTF-8"), &XML_ParserFree);
   if (parser == nullptr) return absl::ResourceExhaustedError("no memory for an XML parser");
-  absl::ConsumePrefix(&document, "\xef\xbb\xbf");
-  document = absl::StripLeadingAsciiWhitespace(document);  // which servers send while somebody waits
+  document =
+      absl::StripLeadingAsciiWhitespace(WithoutByteOrderMark(document));  // which servers send while somebody waits
   if (document.size() > kMaxXmlBytes) {
     return absl::InvalidArgumentError(absl::StrCat("over ", kMaxXmlBytes, " bytes of XML"));
   }

@@ -11,7 +11,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
-#include "absl/strings/strip.h"
+#include "framework/base/byte_order_mark.h"
 #include "framework/base/files.h"
 #include "framework/base/limits.h"
 #include "framework/base/status.h"
@@ -116,9 +116,7 @@ absl::StatusOr<std::vector<Observation>> ParseObservations(const std::string& te
   std::vector<Observation> runs;
   std::optional<std::vector<Column>> columns;
   int64_t number = 0;
-  absl::string_view content = text;
-  absl::ConsumePrefix(&content, "\xef\xbb\xbf");  // the byte order mark with which spreadsheets save UTF-8
-  for (const absl::string_view whole : absl::StrSplit(content, '\n')) {
+  for (const absl::string_view whole : absl::StrSplit(WithoutByteOrderMark(absl::string_view(text)), '\n')) {
     const std::string where = absl::StrCat(file, ":", ++number);
     const absl::string_view line = absl::StripAsciiWhitespace(whole);
     if (line.empty() || line.front() == '#') continue;

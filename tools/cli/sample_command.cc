@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "framework/base/byte_order_mark.h"
 #include "framework/base/log.h"
 #include "framework/base/status.h"
 #include "framework/chat/chat_template.h"
@@ -105,8 +106,7 @@ absl::StatusOr<std::vector<std::string>> SampleCommand::Prompts() const {
     LocalFileAccess files;
     ASSIGN_OR_RETURN(InputFile input, InputFile::Open(files, prompts_file));
     const auto take = [&](std::string_view line) {
-      constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
-      if (all.size() == prompts.size() && line.starts_with(kByteOrderMark)) line.remove_prefix(kByteOrderMark.size());
+      if (all.size() == prompts.size()) line = WithoutByteOrderMark(line);
       if (line.ends_with('\r')) line.remove_suffix(1);
       all.emplace_back(line);
       return absl::OkStatus();

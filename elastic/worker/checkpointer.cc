@@ -32,27 +32,27 @@ SavedFile ToSaved(const StoredFile& file) { return {file.name, file.size, file.d
 
 Checkpointer::~Checkpointer() {
   const std::lock_guard lock(mutex_);
-  if (current_ != nullptr) current_->Abandon();
+  for (const std::shared_ptr<Snapshot>& snapshot : unwritten_) snapshot->Abandon();
 }
 
 void Checkpointer::Begin(const CheckpointName& name, int rank, int world_size, std::shared_ptr<Snapshot> snapshot) {
   {
     const std::lock_guard lock(mutex_);
-    ++writing_;
+    unwritten_.push_back(snapshot);
     if (current_ != nullptr) stall_left_ += current_->stall_seconds() - std::exchange(stall_taken_, 0);
     current_ = snapshot;
   }
   thread_.Post([this, name, rank, world_size, snapshot = std::move(snapshot)] {
     Write(name, rank, world_size, *snapshot);
     const std::lock_guard lock(mutex_);
-    --writing_;
+    unwritten_.pop_front();
     changed_.notify_all();
   });
 }
 
 void Checkpointer::Finish(const std::stop_token& stop) {
   std::unique_lock lock(mutex_);
-  changed_.wait(lock, stop, [&] { return writing_ == 0; });
+  changed_.wait(lock, stop, [&] { return unwritten_.empty(); });
 }
 
 double Checkpointer::TakeStallSeconds() {

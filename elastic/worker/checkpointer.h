@@ -4,6 +4,7 @@
 // whatever world wrote them.
 
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -61,8 +62,9 @@ class Checkpointer {
   std::mutex mutex_;
   std::condition_variable_any changed_;
   // Under mutex_:
-  int writing_ = 0;
-  std::shared_ptr<Snapshot> current_;  // shared with the trainer, which copies into it
+  // Shared with the trainer, which copies into them:
+  std::deque<std::shared_ptr<Snapshot>> unwritten_;  // the first is being written
+  std::shared_ptr<Snapshot> current_;
   double stall_taken_ = 0, stall_left_ = 0;
 
   std::mutex storage_mutex_;  // apart, as opening may take long

@@ -6,9 +6,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <future>
+#include <memory>
 #include <new>
+#include <thread>
 #include <utility>
+#include <vector>
 
 #include "framework/base/status.h"
 #include "framework/data/dataset.h"
@@ -212,6 +216,28 @@ TEST_F(CheckpointerTest, FinishReturnsWhenItIsStopped) {
 }
 
 // The wrong region, no certificate: the run may go on with others.
+TEST_F(CheckpointerTest, WhoEndsGivesUpAllThatWasBegun) {
+  std::promise<void> ending;
+  WriteAfter(ending);
+  auto checkpointer = std::make_unique<Checkpointer>(Dependencies());
+  std::vector<std::shared_ptr<Snapshot>> snapshots;
+  for (const uint64_t generation : {1, 2}) {
+    snapshots.push_back(trainer().StartSnapshot(checkpointer->staging_bytes()));
+    checkpointer->Begin({step_, generation}, 0, 1, snapshots.back());
+    Step();
+  }
+  const auto ended = std::async(std::launch::async, [&] { checkpointer.reset(); });
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+  for (const auto& snapshot : snapshots) {
+    while (!snapshot->abandoned() && std::chrono::steady_clock::now() < deadline) std::this_thread::yield();
+    EXPECT_TRUE(snapshot->abandoned());
+  }
+  ending.set_value();
+  ended.wait();
+  ASSERT_EQ(saved_.size(), 2u);
+  for (const SavedMessage& saved : saved_) EXPECT_THAT(saved.cause, HasSubstr("its state was discarded"));
+}
+
 TEST_F(CheckpointerTest, AStorageThatThisHostAloneCannotOpenIsNoReasonToEndTheRun) {
   Checkpointer writer(Dependencies());
   const std::string name = Publish(storage_, Save(writer), trainer().state_layout());

@@ -1,6 +1,6 @@
 # cmake -D OUT=FILE -P BuildId.cmake: writes the definition of BuildId() (framework/base/build.h) to OUT, unless it stands
 # there already. Run at every build, from the root of the sources.
-cmake_policy(SET CMP0009 NEW) # symbolic links are not followed
+cmake_minimum_required(VERSION 3.25) # the project's policies do not reach a script
 file(GLOB_RECURSE sources RELATIVE ${CMAKE_SOURCE_DIR}
      kernels/*.cc kernels/*.h kernels/*.def kernels/*.cu kernels/*.cuh framework/*.cc framework/*.h framework/*.cu
      models/*.cc models/*.h checkpoint/*.cc checkpoint/*.h elastic/*.cc elastic/*.h elastic/*.proto tools/*.cc tools/*.h

@@ -1,7 +1,9 @@
-// A failure outside of tests, as when a suite is set up, ends the program: the suite's tests would be skipped, which
-// ctest does not count as failed.
+// What holds for all tests of a program. A failure outside of tests, as when a suite is set up, ends the program: the
+// suite's tests would be skipped, which ctest does not count as failed. SIGINT is heeded, here and by what tests start,
+// also where the tests run in the background of a script, which ignores it.
 
 #include <atomic>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 
@@ -23,6 +25,7 @@ class EndsAtFailedSetup final : public ::testing::EmptyTestEventListener {
 
 [[maybe_unused]] const bool kIsListening = [] {
   ::testing::UnitTest::GetInstance()->listeners().Append(new EndsAtFailedSetup);
+  std::signal(SIGINT, SIG_DFL);
   return true;
 }();
 

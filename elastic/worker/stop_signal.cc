@@ -11,13 +11,16 @@ namespace {
 
 constexpr std::chrono::seconds kOneSignal{1};
 
-/// SIGHUP too, the end of the terminal, unless somebody (nohup) has said that it does not matter.
+/// A terminal's signals (Ctrl-C, and its end) are for who works at it: they stay ignored where somebody has said so, as
+/// nohup does of SIGHUP, and a shell without job control of SIGINT for what it starts with &.
 sigset_t StopSignals() {
   sigset_t set;
   sigemptyset(&set);
-  for (const int signal : {SIGTERM, SIGINT, SIGUSR1}) sigaddset(&set, signal);
-  struct sigaction hangup {};
-  if (sigaction(SIGHUP, nullptr, &hangup) == 0 && hangup.sa_handler != SIG_IGN) sigaddset(&set, SIGHUP);
+  for (const int signal : {SIGTERM, SIGUSR1}) sigaddset(&set, signal);
+  for (const int signal : {SIGINT, SIGHUP}) {
+    struct sigaction before {};
+    if (sigaction(signal, nullptr, &before) == 0 && before.sa_handler != SIG_IGN) sigaddset(&set, signal);
+  }
   return set;
 }
 

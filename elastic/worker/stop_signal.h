@@ -10,9 +10,9 @@
 
 namespace holdfast {
 
-/// Must be created before any other thread, which then inherits the blocked signal mask. SIGTERM, SIGINT, SIGUSR1 and
-/// SIGHUP request a stop; later ones are the same request, as schedulers repeat it in every process of a job. Only
-/// SIGINT, more than a second after the first, ends the process at once with 130.
+/// Must be created before any other thread, which then inherits the blocked signal mask. SIGTERM, SIGUSR1 and, unless
+/// they are ignored, SIGINT and SIGHUP request a stop; later ones are the same request, as schedulers repeat it in
+/// every process of a job. Only SIGINT, more than a second after the first, ends the process at once with 130.
 class StopSignal {
  public:
   /// `sender`: signals of other processes are passed over; 0: of none.

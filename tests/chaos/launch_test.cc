@@ -1,5 +1,5 @@
-// mpirun.sh of tools/launch starts, stops and saves a run of two machines, both this one. (Those for Slurm:
-// slurm_test.cc.)
+// The scripts of tools/launch start, stop and save a run: mpirun.sh of two machines, both this one, node.sh of one.
+// (Those for Slurm: slurm_test.cc.)
 
 #include <gtest/gtest.h>
 
@@ -27,9 +27,10 @@ class LaunchTest : public StageTest {
             {"HOLDFAST_TEST_SLOWDOWN_MS", "4"}};
   }
 
-  static void StopAndCompare(LoggedProcess& launcher, int exit_code) {
-    ASSERT_TRUE(WaitUntil(launcher, Run(), [](const RunView& v) { return v.world_size == 4 && v.committed_step > 5; }));
-    launcher.Signal(SIGTERM);
+  static void StopAndCompare(LoggedProcess& launcher, int workers, int signal, int exit_code) {
+    ASSERT_TRUE(
+        WaitUntil(launcher, Run(), [&](const RunView& v) { return v.world_size == workers && v.committed_step > 5; }));
+    launcher.Signal(signal);
     EXPECT_EQ(launcher.ExitCode(), exit_code);
     EXPECT_TRUE(stage_->HasUndisturbedBits(Run()));
     EXPECT_TRUE(std::filesystem::exists(Run() + "/model/model.safetensors"));
@@ -45,7 +46,15 @@ TEST_F(LaunchTest, Mpirun) {
                                          {"OMPI_ALLOW_RUN_AS_ROOT", "1"},
                                          {"OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1"}});
   LoggedProcess launcher({}, Run() + ".log", environment, kScripts + "mpirun.sh");
-  StopAndCompare(launcher, 128 + SIGUSR1);
+  StopAndCompare(launcher, 4, SIGTERM, 128 + SIGUSR1);
+}
+
+// bash has what it starts with & ignore SIGINT.
+TEST_F(LaunchTest, ANodeThatIsInterruptedSavesTheRun) {
+  Environment environment = CommonEnvironment();
+  environment.emplace_back("NODES", "1");
+  LoggedProcess launcher({}, Run() + ".log", environment, kScripts + "node.sh");
+  StopAndCompare(launcher, 2, SIGINT, 128 + SIGTERM);
 }
 
 }  // namespace

@@ -20,11 +20,12 @@ common=("$CONFIG" --run-dir "$RUN_DIR" --set "elastic.workers=$((NODES * WORKERS
 address_file=$RUN_DIR/coordinator.address
 coordinator='' agent='' code='' restarts=10
 
-# The coordinator, where it is here, has the run saved, and the agents end with the run.
+# The coordinator, where it is here, has the run saved, and the agents end with the run. What is started with & ignores
+# SIGINT, so it is told by SIGTERM.
 # shellcheck disable=SC2317 # called by a trap, as below
 pass_on() {
   [[ -n $coordinator$agent ]] || exit $((128 + $(kill -l "$1")))
-  kill -"$1" "${coordinator:-$agent}" 2>/dev/null || true
+  kill -"${1/INT/TERM}" "${coordinator:-$agent}" 2>/dev/null || true
 }
 for signal in TERM INT USR1; do
   # shellcheck disable=SC2064 # the name of the signal is meant now

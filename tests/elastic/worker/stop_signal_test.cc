@@ -1,5 +1,5 @@
 // A signal requests the stop once, in whichever thread it arrives; others are the same request, but for a later SIGINT,
-// which ends the process. Where a sender is named only its signals count.
+// which ends the process. Where a sender is named only its signals count. What is ignored stays so.
 
 #include "elastic/worker/stop_signal.h"
 
@@ -9,6 +9,7 @@
 
 #include <chrono>
 #include <condition_variable>
+#include <csignal>
 #include <mutex>
 #include <thread>
 
@@ -97,6 +98,21 @@ TEST(StopSignal, OnlyOfTheSenderThatIsNamed) {
   kill(getpid(), SIGTERM);
   AwaitStop(of_this);
   EXPECT_EQ(of_this.received(), SIGTERM);
+}
+
+// As in the background of a script, whose terminal is not for what it has started there; nohup ignores SIGHUP.
+TEST(StopSignal, WhatIsIgnoredOfATerminalIsNoRequest) {
+  for (const int number : {SIGINT, SIGHUP}) {
+    void (*const before)(int) = std::signal(number, SIG_IGN);
+    const StopSignal signal;
+    kill(getpid(), number);
+    usleep(100'000);  // time to be wrong in
+    EXPECT_EQ(signal.received(), 0);
+    kill(getpid(), SIGTERM);
+    AwaitStop(signal);
+    EXPECT_EQ(signal.received(), SIGTERM) << "a scheduler's are never ignored";
+    std::signal(number, before);
+  }
 }
 
 TEST(StopSignal, LeavesSignalsAsTheyWere) {

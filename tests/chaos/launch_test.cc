@@ -5,6 +5,7 @@
 
 #include <cstdlib>
 #include <filesystem>
+#include <functional>
 
 #include "tests/chaos/chaos_run.h"
 
@@ -27,10 +28,19 @@ class LaunchTest : public StageTest {
             {"HOLDFAST_TEST_SLOWDOWN_MS", "4"}};
   }
 
-  static void StopAndCompare(LoggedProcess& launcher, int workers, int signal, int exit_code) {
+  static Environment MpirunEnvironment() {
+    Environment environment = CommonEnvironment();
+    environment.insert(environment.end(), {{"NODES", "2"},
+                                           {"MAP", "slot:OVERSUBSCRIBE"},
+                                           {"OMPI_ALLOW_RUN_AS_ROOT", "1"},
+                                           {"OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1"}});
+    return environment;
+  }
+
+  static void StopAndCompare(LoggedProcess& launcher, int workers, const std::function<void()>& stop, int exit_code) {
     ASSERT_TRUE(
         WaitUntil(launcher, Run(), [&](const RunView& v) { return v.world_size == workers && v.committed_step > 5; }));
-    launcher.Signal(signal);
+    stop();
     EXPECT_EQ(launcher.ExitCode(), exit_code);
     EXPECT_TRUE(stage_->HasUndisturbedBits(Run()));
     EXPECT_TRUE(std::filesystem::exists(Run() + "/model/model.safetensors"));
@@ -40,13 +50,17 @@ class LaunchTest : public StageTest {
 
 TEST_F(LaunchTest, Mpirun) {
   if (std::system("command -v mpirun >/dev/null") != 0) GTEST_SKIP() << "mpirun is not installed";
-  Environment environment = CommonEnvironment();
-  environment.insert(environment.end(), {{"NODES", "2"},
-                                         {"MAP", "slot:OVERSUBSCRIBE"},
-                                         {"OMPI_ALLOW_RUN_AS_ROOT", "1"},
-                                         {"OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1"}});
-  LoggedProcess launcher({}, Run() + ".log", environment, kScripts + "mpirun.sh");
-  StopAndCompare(launcher, 4, SIGTERM, 128 + SIGUSR1);
+  LoggedProcess launcher({}, Run() + ".log", MpirunEnvironment(), kScripts + "mpirun.sh");
+  StopAndCompare(
+      launcher, 4, [&] { launcher.Signal(SIGTERM); }, 128 + SIGUSR1);
+}
+
+// Ctrl-C reaches whatever belongs to the terminal's foreground.
+TEST_F(LaunchTest, MpirunAtATerminal) {
+  if (std::system("command -v mpirun >/dev/null") != 0) GTEST_SKIP() << "mpirun is not installed";
+  LoggedProcess launcher({kScripts + "mpirun.sh"}, Run() + ".log", MpirunEnvironment(), "/usr/bin/setsid");
+  StopAndCompare(
+      launcher, 4, [&] { kill(-launcher.pid(), SIGINT); }, 128 + SIGUSR1);
 }
 
 // bash has what it starts with & ignore SIGINT.
@@ -54,7 +68,8 @@ TEST_F(LaunchTest, ANodeThatIsInterruptedSavesTheRun) {
   Environment environment = CommonEnvironment();
   environment.emplace_back("NODES", "1");
   LoggedProcess launcher({}, Run() + ".log", environment, kScripts + "node.sh");
-  StopAndCompare(launcher, 2, SIGINT, 128 + SIGTERM);
+  StopAndCompare(
+      launcher, 2, [&] { launcher.Signal(SIGINT); }, 128 + SIGTERM);
 }
 
 }  // namespace

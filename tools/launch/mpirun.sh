@@ -25,13 +25,14 @@ done
 arguments=(-n "$NODES" --map-by "$MAP" --bind-to none --enable-recovery --mca orte_abort_on_non_zero_status 0)
 [[ $HOSTFILE == /dev/null ]] || arguments+=(--hostfile "$HOSTFILE")
 
-# --enable-recovery: a machine that is lost does not end the others. On SIGTERM mpirun would kill everything within a
-# second, so it gets SIGUSR1, which it passes on: the model is saved, and the exit code is 138.
+# --enable-recovery: a machine that is lost does not end the others. On SIGTERM, or on Ctrl-C and the end of a terminal,
+# mpirun would kill everything within a second. So it is in a session of its own, where a terminal does not reach it, and
+# gets SIGUSR1, which it passes on: the model is saved, and the exit code is 138.
 mkdir -p "$RUN_DIR"
 rm -f "$RUN_DIR/coordinator.address" "$EXIT_CODE_FILE"
-mpirun "${arguments[@]}" "${variables[@]}" "$(dirname "$(realpath "${BASH_SOURCE[0]}")")/node.sh" "$@" &
+setsid mpirun "${arguments[@]}" "${variables[@]}" "$(dirname "$(realpath "${BASH_SOURCE[0]}")")/node.sh" "$@" &
 mpirun=$!
-trap 'kill -USR1 "$mpirun" 2>/dev/null || true' TERM INT USR1
+trap 'kill -USR1 "$mpirun" 2>/dev/null || true' TERM INT HUP USR1
 while kill -0 "$mpirun" 2>/dev/null; do wait "$mpirun" || true; done
 status=$(cat "$EXIT_CODE_FILE" 2>/dev/null || echo 1)
 rm -f "$EXIT_CODE_FILE"

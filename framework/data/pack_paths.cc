@@ -8,6 +8,7 @@
 
 #include "framework/base/status.h"
 #include "framework/data/document_reader.h"
+#include "framework/data/token_file.h"
 #include "framework/data/token_index.h"
 
 namespace holdfast {
@@ -30,6 +31,15 @@ struct NamedFile {
 std::vector<NamedFile> FilesOf(const std::string& output, const std::string& name) {
   if (output.empty()) return {};
   return {{output, name}, {TokenIndexPath(output), "index of " + name}};
+}
+
+/// A damaged token file is one. Objects of a storage are never replaced.
+bool HoldsSomethingElse(const std::string& path) {
+  std::error_code error;
+  const uintmax_t bytes = std::filesystem::file_size(path, error);
+  if (error || bytes == 0) return false;
+  LocalFileAccess files;
+  return absl::IsInvalidArgument(TokenFile::Open(files, path).status());
 }
 
 }  // namespace
@@ -63,6 +73,11 @@ absl::Status CheckPackPaths(const PackPaths& paths) {
       return absl::InvalidArgumentError(absl::StrCat(file.path, ": is both ", found->name, " and ", file.name));
     }
     used.insert(used.end(), output.begin(), output.end());
+  }
+  for (const std::string& output : {paths.output, paths.validation_output}) {
+    if (!HoldsSomethingElse(output)) continue;
+    return absl::AlreadyExistsError(
+        absl::StrCat(output, ": there is something already that is no token file; give another name"));
   }
   return absl::OkStatus();
 }

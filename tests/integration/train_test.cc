@@ -210,6 +210,15 @@ TEST_F(TrainTest, LogitsGoToAFile) {
     EXPECT_THAT(refused.output, HasSubstr("--logits " + what + " would ")) << what;
   }
   EXPECT_EQ(ReadAll(Path("valid.bin")), tokens);
+  const std::string another = ReadAll(Path("a/model/model.safetensors"));
+  for (const std::string& text : {std::string("my notes"), another}) {
+    WriteAll(directory_ / "mine", text);
+    other[6] = Path("mine");
+    const CommandResult refused = RunHoldfast(other);
+    EXPECT_EQ(refused.exit_code, 1);
+    EXPECT_THAT(refused.output, HasSubstr("mine: there is something already that is no file of logits"));
+    EXPECT_EQ(ReadAll(Path("mine")), text);
+  }
   EXPECT_EQ(RunHoldfast(command).exit_code, 0) << "over its own";
   WriteAll(directory_ / "questions.jsonl", R"({"context": "a", "choices": ["b", "c"], "answer": 0})");
   other = {"eval", Path("a"), Path("questions.jsonl"), "--logits", Path("other.safetensors")};

@@ -18,6 +18,7 @@
 #include "models/runtime/data_places.h"
 #include "models/runtime/multiple_choice.h"
 #include "tools/cli/dtype_argument.h"
+#include "tools/cli/output_arguments.h"
 #include "tools/cli/place_arguments.h"
 
 namespace holdfast {
@@ -26,6 +27,13 @@ namespace {
 bool HoldsQuestions(const std::string& file) {
   constexpr std::string_view kEnd = ".jsonl";
   return file.size() > kEnd.size() && file.compare(file.size() - kEnd.size(), kEnd.size(), kEnd) == 0;
+}
+
+/// Only what `--logits` writes has no other tensors.
+bool HoldsLogits(const std::string& path) {
+  const auto opened = SafetensorsReader::Open(path);
+  return opened.ok() &&
+         std::ranges::all_of((*opened)->entries(), [](const auto& entry) { return entry.first.starts_with("logits"); });
 }
 
 void PrintLoss(const LossSum& total) {
@@ -109,6 +117,7 @@ absl::StatusOr<std::unique_ptr<SafetensorsWriter>> EvalCommand::OpenLogits(const
   if (logits.empty()) return nullptr;
   if (files.empty()) return absl::InvalidArgumentError("--logits: there is no token file among DATA");
   RETURN_IF_ERROR(CheckLogitsPlace(loaded));
+  RETURN_IF_ERROR(CheckReplaces("--logits", logits, "file of logits", HoldsLogits));
   Places access(places);
   std::vector<SafetensorsWriter::Entry> entries;
   std::map<std::string, std::string> metadata{{"model", loaded.directory}};

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
+#include "checkpoint/admin/new_directory.h"
 #include "elastic/sweep/sweep.h"
 #include "framework/base/processors.h"
 #include "framework/base/status.h"
@@ -19,6 +20,7 @@
 #include "framework/scaling/prediction_file.h"
 #include "framework/scaling/report.h"
 #include "framework/storage/atomic_file.h"
+#include "tools/cli/output_arguments.h"
 #include "tools/cli/scaling_runs.h"
 
 namespace holdfast {
@@ -27,6 +29,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr char kFitArgument[] = "fit.json of `holdfast scaling fit`";
+constexpr char kFitFile[] = "fit.json";
 
 /// The runs of all files, directories and sweeps, in their order.
 absl::StatusOr<std::vector<Observation>> ReadRuns(const std::vector<std::string>& places) {
@@ -62,6 +65,13 @@ absl::StatusOr<std::vector<Optimum>> OptimaFor(const Fit& fit, const std::vector
 
 void PrintTable(const std::string& title, const Table& table) {
   std::printf("%s\n%s", title.c_str(), table.ToText().c_str());
+}
+
+/// A directory for a fit alone: elsewhere its runs.csv or loss.svg may be somebody's, even what it is to read.
+absl::Status CheckFitDirectory(const std::string& out) {
+  if (out.empty() || IsAbsentOrEmpty(out) || ReadFit(absl::StrCat(out, "/", kFitFile)).ok()) return absl::OkStatus();
+  return absl::AlreadyExistsError(
+      absl::StrCat("--out ", out, ": there is something already that is no fit; name a new directory"));
 }
 
 /// What a fit says: printed, and written into a directory as files and as one page. Nothing is written without one.
@@ -112,7 +122,7 @@ absl::Status AddFit(const Fit& fit, FitReport& report) {
   RETURN_IF_ERROR(
       report.Add(absl::StrFormat("values, with intervals of %.3g %%", 100 * fit.options.level), ValuesTable(fit)));
   for (const std::string& warning : Warnings(fit)) report.Add("note: " + warning);
-  RETURN_IF_ERROR(report.Write("fit.json", ToJson(fit)));
+  RETURN_IF_ERROR(report.Write(kFitFile, ToJson(fit)));
   RETURN_IF_ERROR(report.Add("loss.svg", LossPlot(fit)));
   RETURN_IF_ERROR(report.Add("frontier.svg", FrontierPlot(fit)));
   return report.AddFiles("runs", RunsTable(fit));
@@ -150,7 +160,8 @@ void ScalingFitCommand::AddTo(CLI::App& command) {
       ->required();
   command.add_option("--form", form, "chinchilla (default), kaplan or moe")
       ->check(CLI::IsMember({"chinchilla", "kaplan", "moe"}));
-  command.add_option("--out", out, "directory for fit.json, tables (CSV, JSON) and pictures (SVG)");
+  command.add_option(
+      "--out", out, "directory for fit.json, tables (CSV, JSON) and pictures (SVG): a new one, or that of another fit");
   command.add_option("--budget", budgets, "print the best size for so many FLOPs")
       ->type_name("FLOPS")
       ->allow_extra_args(false);
@@ -166,6 +177,7 @@ void ScalingFitCommand::AddTo(CLI::App& command) {
 }
 
 absl::StatusOr<int> ScalingFitCommand::Run() const {
+  RETURN_IF_ERROR(CheckFitDirectory(out));
   FitOptions chosen = options;
   ASSIGN_OR_RETURN(chosen.form, LawFormNamed(form));
   ASSIGN_OR_RETURN(const std::vector<Observation> all, ReadRuns(runs));
@@ -233,6 +245,8 @@ void ScalingPredictCommand::AddTo(CLI::App& command) {
 }
 
 absl::StatusOr<int> ScalingPredictCommand::Run() const {
+  RETURN_IF_ERROR(CheckReplaces("--out", out, "prediction of `holdfast scaling predict`",
+                                [](const std::string& path) { return ReadPrediction(path).ok(); }));
   ASSIGN_OR_RETURN(const Fit read, ReadFit(fit));
   ASSIGN_OR_RETURN(const Config checked, config.Load());
   const RunSize size = RunSizeOf(checked);

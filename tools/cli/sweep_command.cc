@@ -42,6 +42,7 @@ namespace fs = std::filesystem;
 using Clock = std::chrono::steady_clock;
 
 constexpr int kColumns = 100;
+constexpr char kResultsCsv[] = "/results.csv", kResultsJson[] = "/results.json", kReportHtml[] = "/report.html";
 constexpr std::chrono::seconds kReportInterval{5}, kWatchInterval{2};
 
 std::string ValueWords(const SweepConfig& config, const PlannedTrial& trial) {
@@ -75,14 +76,14 @@ class ResultFiles {
     if (!now && Clock::now() - last_ < kReportInterval) return absl::OkStatus();
     last_ = Clock::now();
     const Table table = ResultsTable(config_, plan);
-    RETURN_IF_ERROR(WriteFileAtomically(place_.directory + "/results.csv", table.ToCsv()));
-    RETURN_IF_ERROR(WriteFileAtomically(place_.directory + "/results.json", table.ToJson()));
+    RETURN_IF_ERROR(WriteFileAtomically(place_.directory + kResultsCsv, table.ToCsv()));
+    RETURN_IF_ERROR(WriteFileAtomically(place_.directory + kResultsJson, table.ToJson()));
     const std::vector<Observation> observations = TrialObservations(config_, plan);
     if (!observations.empty()) {
       RETURN_IF_ERROR(
           WriteFileAtomically(absl::StrCat(place_.directory, "/", kTrialObservationsFile), ToCsv(observations)));
     }
-    return WriteFileAtomically(place_.directory + "/report.html", ReportHtml(config_, plan));
+    return WriteFileAtomically(place_.directory + kReportHtml, ReportHtml(config_, plan));
   }
 
  private:
@@ -158,7 +159,14 @@ absl::Status CheckIdentity(const SweepConfig& config, const SweepPlace& place) {
   if (RunDirectory(place.directory).HoldsRun()) {
     return UsageError(absl::StrCat(place.directory, " holds a run, not a sweep; choose another --sweep-dir"));
   }
-  if (!fs::exists(place.config(), error)) return absl::OkStatus();
+  if (!fs::exists(place.config(), error)) {
+    for (const char* name : {kResultsCsv, kResultsJson, kReportHtml}) {
+      if (!fs::exists(place.directory + name, error)) continue;
+      return UsageError(
+          absl::StrCat(place.directory, name, " exists and does not belong to a sweep; choose another --sweep-dir"));
+    }
+    return absl::OkStatus();
+  }
   ASSIGN_OR_RETURN(const SweepConfig before, LoadSweepConfig(place.config()));
   const std::vector<std::string> now = absl::StrSplit(IdentityText(config), '\n'),
                                  then = absl::StrSplit(IdentityText(before), '\n');
@@ -250,9 +258,10 @@ absl::StatusOr<int> SweepCommand::Run() const {
     std::printf("stopped by signal %d; the same command goes on with the sweep\n", code - 128);
     return code;
   }
-  std::printf("\n%s\n%s\nspent %s\nresults %s/results.csv, %s/report.html\n", plan->end().c_str(),
+  std::printf("\n%s\n%s\nspent %s\nresults %s%s, %s%s\n", plan->end().c_str(),
               ReportText(config, *plan, kColumns, isatty(STDOUT_FILENO) != 0).c_str(),
-              SpentWords(config, *plan).c_str(), place.directory.c_str(), place.directory.c_str());
+              SpentWords(config, *plan).c_str(), place.directory.c_str(), kResultsCsv, place.directory.c_str(),
+              kReportHtml);
   return kExitDone;
 }
 

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/strings/str_format.h"
+#include "framework/base/files.h"
 #include "framework/base/seconds.h"
 #include "framework/base/status.h"
 #include "framework/storage/atomic_file.h"
@@ -14,6 +15,7 @@
 #include "models/runtime/gemm_table.h"
 #include "models/runtime/make_model.h"
 #include "models/runtime/trainer_options.h"
+#include "tools/cli/output_arguments.h"
 
 namespace holdfast {
 namespace {
@@ -85,6 +87,14 @@ absl::StatusOr<Tuning> TuneProducts(const Config& config) {
   return tuning;
 }
 
+/// Of any version of cuBLASLt.
+bool IsGemmTable(const std::string& path) {
+  const std::string head = kernels::GemmTable().Print(0);
+  constexpr size_t kMostBytes = size_t{1} << 26;
+  const absl::StatusOr<std::string> text = ReadFile(path, kMostBytes);
+  return text.ok() && text->starts_with(head.substr(0, head.find(' ')));
+}
+
 }  // namespace
 
 absl::StatusOr<int> TuneCommand::Run() const {
@@ -94,6 +104,7 @@ absl::StatusOr<int> TuneCommand::Run() const {
   }
   const std::string named = tuned.train.gemm_table.empty() ? tuned.run.name + ".gemm" : tuned.train.gemm_table;
   const std::string path = out.empty() ? named : out;
+  RETURN_IF_ERROR(CheckReplaces("--out", path, "table of `holdfast tune`", IsGemmTable));
   tuned.batch.microbatches = 1;  // all are alike
   tuned.train.init_from.clear();
   ASSIGN_OR_RETURN(const Tuning tuning, TuneProducts(tuned));

@@ -180,6 +180,22 @@ TEST_F(PackTest, Failures) {
   ExpectError(good, "no/such");
 }
 
+TEST_F(PackTest, OnlyATokenFileIsReplaced) {
+  const std::string good = Write("good.txt", "good text"), mine = Write("mine.yaml", "a: 1\n");
+  const PackOptions options{.paths = {.inputs = {good}, .validation_fraction = 0.5, .validation_output = mine}};
+  ExpectError(good, "mine.yaml: there is something already that is no token file", options);
+  ASSERT_TRUE(Run({.paths = {.inputs = {good}}}).ok());
+  out_ = mine;
+  ExpectError(good, "mine.yaml: there is something already that is no token file");
+  EXPECT_EQ(ReadText(mine), "a: 1\n");
+  out_ = directory_ / "out.bin";
+  EXPECT_TRUE(Run({.paths = {.inputs = {good}}}).ok()) << "over its own";
+  std::filesystem::resize_file(out_, 1000);
+  EXPECT_TRUE(Run({.paths = {.inputs = {good}}}).ok()) << "over what is left of one";
+  out_ = Write("empty.bin", "");
+  EXPECT_TRUE(Run({.paths = {.inputs = {good}}}).ok()) << "over a name that was only taken";
+}
+
 // Of which a library has taken the number, as gRPC does before main.
 TEST_F(PackTest, AClosedStandardInputIsCalledThat) {
   const int kept = dup(STDIN_FILENO);

@@ -134,6 +134,23 @@ TEST_F(Scaling, FitWritesWhatItSays) {
   EXPECT_THAT(page, HasSubstr("best sizes"));
 }
 
+// runs.csv is the name of a file of the fit, and the one that people give to what they fit.
+TEST_F(Scaling, WhatIsWrittenReplacesOnlyItsLike) {
+  const std::string runs = Read("runs.csv"), config = Read("config.yaml");
+  EXPECT_THAT(MessageOf(FitCommand(".").Run()), HasSubstr("there is something already that is no fit"));
+  EXPECT_EQ(Read("runs.csv"), runs);
+  std::filesystem::create_directory(Path("fit"));
+  ASSERT_TRUE(FitCommand("fit").Run().ok()) << "an empty directory";
+  ASSERT_TRUE(FitCommand("fit").Run().ok()) << "over its own";
+  ScalingPredictCommand predict;
+  predict.fit = Path("fit/fit.json");
+  predict.config.path = predict.out = Path("config.yaml");
+  EXPECT_THAT(MessageOf(predict.Run()), HasSubstr("config.yaml: there is something already that is no prediction"));
+  EXPECT_EQ(Read("config.yaml"), config);
+  ASSERT_TRUE(Predict().ok());
+  EXPECT_TRUE(Predict().ok()) << "over its own";
+}
+
 TEST_F(Scaling, FitTakesSweeps) {
   std::filesystem::create_directory(Path("sweep"));
   std::filesystem::rename(Path("runs.csv"), Path("sweep/scaling.csv"));

@@ -109,7 +109,7 @@ void AddExport(CLI::App& ckpt, CommandBody& body) {
                                 "Write the weights as a saved model: Hugging Face safetensors, config.json, tokenizer",
                                 options, CkptExport);
   AddWhere(command, options->target);
-  command->add_option("OUT_DIR", options->model.output, "directory of the saved model; not there yet, or empty")
+  AddPathOption(*command, "OUT_DIR", options->model.output, "directory of the saved model; not there yet, or empty")
       ->required();
   command->add_flag("--overwrite", options->model.overwrite, "replace the model in OUT_DIR");
   AddStep(command, options->target);

@@ -48,4 +48,13 @@ CLI::Validator IsSeed() {
           "UINT64"};
 }
 
+CLI::Option* AddPathOption(CLI::App& command, const std::string& name, std::string& path, const std::string& help) {
+  const auto check = [](const std::string& text) {
+    if (text.empty()) return std::string("a path is expected, not '': is a variable of the shell empty?");
+    return text.starts_with("--") ? absl::StrCat("a path is expected, not '", text, "'; if it is one, write ./", text)
+                                  : std::string();
+  };
+  return command.add_option(name, path, help)->type_name("PATH")->check(check);
+}
+
 }  // namespace holdfast

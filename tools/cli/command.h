@@ -37,6 +37,10 @@ CLI::Validator NotNegative();
 /// For one of type uint64_t: without it -1 is the largest.
 CLI::Validator IsSeed();
 
+/// An option whose value is a file or a directory. An empty one is refused, as it comes of a shell's variable that is
+/// not set, and so is the next option, which is taken where the value is missing (`--run-dir= --overwrite`).
+CLI::Option* AddPathOption(CLI::App& command, const std::string& name, std::string& path, const std::string& help);
+
 template <typename Command>
 CLI::App* AddCommand(CLI::App& parent, CommandBody& body, const std::string& name, const std::string& description) {
   CLI::App* app = parent.add_subcommand(name, description);

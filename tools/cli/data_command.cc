@@ -323,7 +323,7 @@ void DataPackCommand::AddTo(CLI::App& command) {
                   "text files (a document each) or JSONL files (a document per line); - = "
                   "standard input")
       ->required();
-  command.add_option("--out", options.paths.output, "token file to write; its index goes beside it")->required();
+  AddPathOption(command, "--out", options.paths.output, "token file to write; its index goes beside it")->required();
   AddPlaceOptions(command, places);
   command
       .add_option("--tokenizer", tokenizer, "bytes, or the path of a Hugging Face tokenizer.json, or of its directory")
@@ -338,7 +338,8 @@ void DataPackCommand::AddTo(CLI::App& command) {
                        .add_option("--validation-fraction", options.paths.validation_fraction,
                                    "put the last round(F * tokens) tokens into --validation-out")
                        ->check(NumberWithin(0, 1));
-  auto* output = command.add_option("--validation-out", options.paths.validation_output, "token file for validation");
+  auto* output =
+      AddPathOption(command, "--validation-out", options.paths.validation_output, "token file for validation");
   fraction->needs(output);
   output->needs(fraction);
   auto* append = command.add_flag("--append-eot", append_eot,

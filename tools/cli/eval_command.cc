@@ -204,8 +204,8 @@ void EvalCommand::AddTo(CLI::App& command) {
   command.add_option("--batch", batch, "sequences at a time")->check(CLI::Range(1, 65536));
   command.add_option("--microbatches", microbatches, "of a file, stop after this many; 0 = all of it")
       ->check(NotNegative());
-  command.add_option("--logits", logits,
-                     "writes those of every evaluated token: safetensors, F32 (sequences, length, vocabulary)");
+  AddPathOption(command, "--logits", logits,
+                "writes those of every evaluated token: safetensors, F32 (sequences, length, vocabulary)");
   command.add_option("--threads", threads, "0 = all")->check(CLI::Range(0, 4096));
 }
 

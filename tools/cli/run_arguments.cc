@@ -68,7 +68,7 @@ absl::StatusOr<Config> ConfigArguments::Load() const {
 
 void RunArguments::AddTo(CLI::App& command) {
   config.AddTo(command);
-  command.add_option("--run-dir", run_dir, "directory of the run's files; default runs/<run.name>");
+  AddPathOption(command, "--run-dir", run_dir, "directory of the run's files; default runs/<run.name>");
 }
 
 absl::StatusOr<Config> RunArguments::Load(bool overwrite) const {

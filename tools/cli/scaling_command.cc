@@ -160,8 +160,8 @@ void ScalingFitCommand::AddTo(CLI::App& command) {
       ->required();
   command.add_option("--form", form, "chinchilla (default), kaplan or moe")
       ->check(CLI::IsMember({"chinchilla", "kaplan", "moe"}));
-  command.add_option(
-      "--out", out, "directory for fit.json, tables (CSV, JSON) and pictures (SVG): a new one, or that of another fit");
+  AddPathOption(command, "--out", out,
+                "directory for fit.json, tables (CSV, JSON) and pictures (SVG): a new one, or that of another fit");
   command.add_option("--budget", budgets, "print the best size for so many FLOPs")
       ->type_name("FLOPS")
       ->allow_extra_args(false);
@@ -241,7 +241,7 @@ absl::StatusOr<int> ScalingNextCommand::Run() const {
 void ScalingPredictCommand::AddTo(CLI::App& command) {
   command.add_option("FIT", fit, kFitArgument)->required();
   config.AddTo(command);
-  command.add_option("--out", out, "file for the prediction (JSON), for `holdfast scaling compare`");
+  AddPathOption(command, "--out", out, "file for the prediction (JSON), for `holdfast scaling compare`");
 }
 
 absl::StatusOr<int> ScalingPredictCommand::Run() const {

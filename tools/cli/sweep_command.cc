@@ -267,7 +267,7 @@ absl::StatusOr<int> SweepCommand::Run() const {
 
 void SweepCommand::AddTo(CLI::App& command) {
   command.add_option("SWEEP", path, "file that says what to try (YAML): see SWEEPS.md")->required();
-  command.add_option("--sweep-dir", directory, "directory of the sweep; default sweeps/<sweep.name>");
+  AddPathOption(command, "--sweep-dir", directory, "directory of the sweep; default sweeps/<sweep.name>");
   command.add_option("--workers", workers, "worker processes that the trials share; default sweep.workers")
       ->check(CLI::Range(int64_t{1}, int64_t{kMaxWorkers}));
   command.add_flag("--watch", watch, "show how the sweep goes, and start nothing");

@@ -122,7 +122,7 @@ absl::StatusOr<int> TuneCommand::Run() const {
 
 void TuneCommand::AddTo(CLI::App& command) {
   config.AddTo(command);
-  command.add_option("-o,--out", out, "file to write; default train.gemm_table, or else <run.name>.gemm");
+  AddPathOption(command, "-o,--out", out, "file to write; default train.gemm_table, or else <run.name>.gemm");
 }
 
 }  // namespace holdfast

@@ -75,6 +75,8 @@ TEST(TrainCommand, TakesAConfigAndHowToBegin) {
 TEST(TrainCommand, RefusesWhatMeansNothing) {
   EXPECT_FALSE(Parse<TrainCommand>({}).has_value());
   EXPECT_FALSE(Parse<TrainCommand>({"run.yaml", "--workers", "0"}).has_value());
+  EXPECT_FALSE(Parse<TrainCommand>({"run.yaml", "--run-dir", ""}).has_value());
+  EXPECT_FALSE(Parse<TrainCommand>({"run.yaml", "--run-dir=", "--overwrite"}).has_value());
   EXPECT_FALSE(Parse<TrainCommand>({"run.yaml", "--resume", "newest"}).has_value());
   EXPECT_FALSE(Parse<TrainCommand>({"run.yaml", "--resume", "-1"}).has_value());
   EXPECT_TRUE(Parse<TrainCommand>({"run.yaml", "--resume", "never"}).has_value());
@@ -363,6 +365,37 @@ TEST(Commands, EachIsFoundByItsNameAndDoesNothingWhileItIsParsed) {
   AddCommands(app, body);
   EXPECT_THROW(app.parse(std::vector<std::string>{}), CLI::ParseError);
   EXPECT_EQ(body, nullptr);
+}
+
+// `--run-dir "$DIRECTORY" --overwrite` without a DIRECTORY replaced the run in runs/NAME.
+TEST(Commands, WhereSomethingIsWrittenIsSaid) {
+  for (const std::vector<std::string>& line :
+       std::vector<std::vector<std::string>>{{"train", "c", "--run-dir"},
+                                             {"coordinator", "c", "--run-dir"},
+                                             {"sweep", "s", "--sweep-dir"},
+                                             {"tune", "c", "-o"},
+                                             {"check-width", "c", "--out"},
+                                             {"data", "pack", "a", "--out"},
+                                             {"eval", "m", "d", "--logits"},
+                                             {"scaling", "fit", "r", "--out"},
+                                             {"scaling", "predict", "f", "c", "--out"},
+                                             {"ckpt", "export", "w"}}) {
+    for (const auto& [path, is_one] : {std::pair("a b", true), {"./--a", true}, {"", false}, {"--overwrite", false}}) {
+      CLI::App app;
+      CommandBody body;
+      AddCommands(app, body);
+      std::vector<std::string> arguments = line;
+      arguments.emplace_back(path);
+      std::reverse(arguments.begin(), arguments.end());
+      std::string said;
+      try {
+        app.parse(arguments);
+      } catch (const CLI::ParseError& error) {
+        said = error.what();
+      }
+      EXPECT_EQ(said.empty(), is_one) << line[0] << " '" << path << "': " << said;
+    }
+  }
 }
 
 TEST(UsageError, IsToldFromOthers) {

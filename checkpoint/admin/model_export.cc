@@ -75,6 +75,10 @@ absl::StatusOr<ModelExport> ExportModel(const CheckpointReader& checkpoint, cons
     return absl::AlreadyExistsError(absl::StrCat(
         options.output, ": there is something already; name a new directory, or pass --overwrite to replace a model"));
   }
+  if (!HoldsModel(options.output)) {
+    return absl::AlreadyExistsError(
+        absl::StrCat("--overwrite: what is in ", options.output, " is no model; name a new directory"));
+  }
   ASSIGN_OR_RETURN(const auto device, MakeDevice(config.train));
   ASSIGN_OR_RETURN(const auto model, MakeModel(config, *device));
   const ParameterLayout& layout = model->layout();

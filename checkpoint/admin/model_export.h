@@ -14,7 +14,7 @@ namespace holdfast {
 
 struct ModelExportOptions {
   std::string output;      // directory, made if needed
-  bool overwrite = false;  // what is in it; else AlreadyExists if it is not empty
+  bool overwrite = false;  // the model in it; else AlreadyExists if it is not empty
   FileDType dtype = FileDType::kF32;
   std::string tokenizer;  // empty = as the checkpoint's config says
   bool ema = false;       // the moving average instead of the weights

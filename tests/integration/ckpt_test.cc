@@ -220,6 +220,12 @@ TEST_F(CkptTest, SettingsBesideTheTokenizerAreExported) {
   EXPECT_EQ(refused.exit_code, 1);
   EXPECT_THAT(refused.output, HasSubstr("there is something already; name a new directory, or pass --overwrite"));
   EXPECT_TRUE(fs::exists(Path("out/chat_template.jinja")));
+  WriteAll(Path("mine/config.json"), "{}");
+  WriteAll(Path("mine/tokenizer.json"), "{}");
+  const CommandResult mine = Ckpt({"export", Path("ck"), Path("mine"), "--overwrite"});
+  EXPECT_EQ(mine.exit_code, 1);
+  EXPECT_THAT(mine.output, HasSubstr("mine is no model; name a new directory"));
+  EXPECT_EQ(ReadAll(Path("mine/config.json")) + ReadAll(Path("mine/tokenizer.json")), "{}{}");
   ASSERT_EQ(Ckpt({"export", Path("ck"), Path("out"), "--overwrite"}).exit_code,
             0);  // over it, with the run's own tokenizer
   EXPECT_THAT(ReadAll(Path("out/tokenizer_config.json")), Not(HasSubstr("chat_template")));

@@ -65,7 +65,8 @@ for p in standard mup; do
   [[ -s $directory/prediction_$p.json ]] || # of before the run, if this goes on with one
     "$holdfast" scaling predict "$directory/law_$p/fit.json" "${arguments[@]}" --out "$directory/prediction_$p.json"
   echo "--- width $seventh, $p"
-  [[ -d $directory/seventh_$p/model ]] || "$holdfast" train "${arguments[@]}" --run-dir "$directory/seventh_$p"
+  grep -qs '"run_finished"' "$directory/seventh_$p/events.jsonl" || # a run that was stopped has a model, too
+    "$holdfast" train "${arguments[@]}" --run-dir "$directory/seventh_$p"
   "$holdfast" scaling compare "$directory/prediction_$p.json" "$directory/seventh_$p" >"$directory/outcome_$p.txt" ||
     [[ $? == 1 ]] # outside of its interval: a result, too
 done

@@ -1,6 +1,7 @@
 // Proves that tools/scaling_example.sh runs from beginning to end, on a few lines of text, and goes on with what is
 // there.
 
+#include <csignal>
 #include <cstdlib>
 #include <filesystem>
 
@@ -38,6 +39,20 @@ TEST_F(TinyRuns, TheScalingExampleRuns) {
   EXPECT_EQ(again.exit_code, 0) << again.output;
   EXPECT_THAT(again.output, Not(HasSubstr("steps 1 to"))) << "everything is there";
   EXPECT_EQ(ReadAll(Path("example/summary.md")), summary);
+
+  const std::string seventh = Path("example/seventh_mup");
+  fs::copy_file(seventh + "/config.yaml", Path("seventh.yaml"));
+  fs::remove_all(seventh);
+  Command run({"-c", "export HOLDFAST_TEST_SLOWDOWN_MS=100; cd \"$0\" && exec \"$@\"", directory_, HOLDFAST_BINARY,
+               "train", Path("seventh.yaml"), "--run-dir", seventh, "--set", "log.every_steps=1"},
+              "/bin/sh");
+  ASSERT_TRUE(run.WaitForOutput("/26  loss"));
+  run.Signal(SIGTERM);
+  ASSERT_EQ(run.Wait().exit_code, 128 + SIGTERM);
+  ASSERT_TRUE(fs::exists(seventh + "/model"));
+  const CommandResult resumed = Command({Path("commands.sh")}, "/bin/bash").Wait();
+  EXPECT_EQ(resumed.exit_code, 0) << resumed.output;
+  EXPECT_EQ(ReadAll(Path("example/summary.md")), summary) << "what was stopped is finished";
 }
 
 }  // namespace

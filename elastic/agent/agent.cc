@@ -9,6 +9,7 @@
 #include <csignal>
 
 #include "absl/strings/str_cat.h"
+#include "framework/base/log.h"
 #include "framework/base/random_id.h"
 
 namespace holdfast {
@@ -97,7 +98,8 @@ void Agent::StartWorker(Worker& worker) {
     worker.process.emplace(std::move(*process));
     return;
   }
-  // No processes or no disk: later there may be some.
+  // No processes or no disk: later there may be some. Who coordinates knows nothing yet of such a worker.
+  LogWarning("worker ", worker.command.name, " cannot be started, and is tried again: ", process.status().message());
   worker.restart_at = Clock::now() + options_.max_backoff;
   on_exit_({.name = worker.command.name,
             .incarnation = worker.incarnation,

@@ -215,7 +215,11 @@ void AgentCommand::AddTo(CLI::App& command) {
       ->check(CLI::Range(int64_t{0}, int64_t{kMaxWorkers}));
   command.add_flag("--while-stdin-open", while_stdin_open,
                    "leave the run when standard input ends, as if by SIGTERM: for what starts agents through ssh");
-  command.add_option("--node", node, "name of this machine: what may fail together");
+  command.add_option("--node", node, "name of this machine: what may fail together")
+      ->check([](const std::string& name) {  // it is a part of names of workers and of their logs
+        const bool is_one = !name.empty() && name.find('/') == std::string::npos;
+        return is_one ? std::string() : absl::StrCat("a name without / is expected, not '", name, "'");
+      });
   command.add_option("--host", host,
                      "address where workers of other machines reach those of this one; default: the one "
                      "that the way to the coordinator begins at");

@@ -24,7 +24,7 @@ void Count(uint32_t token, TokenStats& stats) {
 
 }  // namespace
 
-absl::StatusOr<TokenStats> ComputeTokenStats(const TokenFile& file) {
+absl::StatusOr<TokenStats> ComputeTokenStats(const TokenFile& file, const ReadProgress& progress) {
   TokenStats stats;
   stats.count = file.num_tokens();
   if (stats.count == 0) return stats;
@@ -34,6 +34,8 @@ absl::StatusOr<TokenStats> ComputeTokenStats(const TokenFile& file) {
     block.resize(std::min(kBlock, stats.count - first));
     RETURN_IF_ERROR(file.Read(first, absl::MakeSpan(block)));
     for (const int32_t token : block) Count(static_cast<uint32_t>(token), stats);
+    const int64_t done = first + static_cast<int64_t>(block.size());
+    if (progress) progress(file.path(), done * file.bytes_per_token(), file.token_bytes());
   }
   for (const int64_t count : stats.counts) {
     if (count == 0) continue;

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "framework/data/token_file.h"
+#include "framework/data/token_index.h"
 
 namespace holdfast {
 
@@ -18,6 +19,6 @@ struct TokenStats {
 };
 
 /// Reads the whole file.
-absl::StatusOr<TokenStats> ComputeTokenStats(const TokenFile& file);
+absl::StatusOr<TokenStats> ComputeTokenStats(const TokenFile& file, const ReadProgress& progress = {});
 
 }  // namespace holdfast

@@ -1,6 +1,7 @@
 #include "framework/scaling/fit.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <optional>
 
@@ -97,7 +98,8 @@ Interval Fit::IntervalOf(const std::function<double(const Law&)>& value) const {
                                                          ShapeOf(options.form).values()));
 }
 
-absl::StatusOr<Fit> FitLaw(absl::Span<const Observation> runs, const FitOptions& options, int threads) {
+absl::StatusOr<Fit> FitLaw(absl::Span<const Observation> runs, const FitOptions& options, int threads,
+                           const FitProgress& progress) {
   RETURN_IF_ERROR(CheckOptions(options));
   RETURN_IF_ERROR(CheckRuns(runs, options.form));
   const CentredRuns centred(runs);
@@ -112,6 +114,7 @@ absl::StatusOr<Fit> FitLaw(absl::Span<const Observation> runs, const FitOptions&
   Fit fit{.options = options, .runs = {runs.begin(), runs.end()}, .law = centred.Uncentred(best->law), .resampled = {}};
   fit.resampled.resize(static_cast<size_t>(options.resamples));
   constexpr double kEnoughOfResample = 1e-6;  // far less than they differ by
+  std::atomic<uint64_t> done{0};
   RETURN_IF_ERROR(RunParallel(options.resamples, threads, [&](int64_t resample) {
     std::vector<double> weights(runs.size());
     for (size_t i = 0; i < weights.size(); ++i) {
@@ -119,6 +122,7 @@ absl::StatusOr<Fit> FitLaw(absl::Span<const Observation> runs, const FitOptions&
     }
     fit.resampled[static_cast<size_t>(resample)] =
         centred.Uncentred(Minimise(best->law, centred, weights, options.huber_delta, kEnoughOfResample).law);
+    if (progress) progress(++done, fit.resampled.size());
     return absl::OkStatus();
   }));
   return fit;

@@ -47,9 +47,13 @@ struct Fit {
   Interval IntervalOf(const std::function<double(const Law&)>& value) const;
 };
 
+/// How many of the fits for the intervals are done; called by any thread. May be empty.
+using FitProgress = std::function<void(uint64_t done, uint64_t total)>;
+
 /// The result does not depend on the number of threads. InvalidArgument if the runs are too few, or too alike, for the
 /// form's values, with what is missing.
-absl::StatusOr<Fit> FitLaw(absl::Span<const Observation> runs, const FitOptions& options, int threads);
+absl::StatusOr<Fit> FitLaw(absl::Span<const Observation> runs, const FitOptions& options, int threads,
+                           const FitProgress& progress = {});
 
 /// What a fit says that should not be relied on: values at the ends of what is searched, as sentences.
 std::vector<std::string> Warnings(const Fit& fit);

@@ -264,7 +264,11 @@ absl::StatusOr<int> DataShowCommand::Run() const {
   if (at > 0 && at >= file->num_tokens()) {
     return absl::OutOfRangeError(absl::StrCat("--at ", at, ": ", path, " has ", file->num_tokens(), " tokens"));
   }
-  ASSIGN_OR_RETURN(const TokenStats stats, ComputeTokenStats(*file));
+  TokenStats stats;
+  {
+    ReadBar bar;  // ends before what is printed
+    ASSIGN_OR_RETURN(stats, ComputeTokenStats(*file, bar.Callback()));
+  }
   if (opened != nullptr) {  // a file that has a token beyond the vocabulary is no text of this tokenizer
     TokenIndex index;
     index.num_tokens = stats.count;

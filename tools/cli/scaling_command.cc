@@ -22,6 +22,7 @@
 #include "framework/storage/atomic_file.h"
 #include "tools/cli/output_arguments.h"
 #include "tools/cli/scaling_runs.h"
+#include "tools/cli/shared_progress.h"
 
 namespace holdfast {
 namespace {
@@ -182,7 +183,9 @@ absl::StatusOr<int> ScalingFitCommand::Run() const {
   ASSIGN_OR_RETURN(chosen.form, LawFormNamed(form));
   ASSIGN_OR_RETURN(const std::vector<Observation> all, ReadRuns(runs));
   const std::vector<Observation> best = WithBestHyperparameters(all);
-  ASSIGN_OR_RETURN(const Fit fit, FitLaw(best, chosen, threads));
+  SharedProgress progress("fitting", "fits");
+  ASSIGN_OR_RETURN(const Fit fit, FitLaw(best, chosen, threads, progress.Listener()));
+  progress.Finish();
   const absl::StatusOr<std::vector<Optimum>> optima = OptimaFor(fit, budgets, 1);
   FitReport report(out);
   if (best.size() < all.size()) {

@@ -16,7 +16,8 @@ namespace holdfast {
 /// Thread-safe.
 class SharedProgress {
  public:
-  explicit SharedProgress(std::string label) : label_(std::move(label)) {}
+  explicit SharedProgress(std::string label, std::string unit = "B")
+      : label_(std::move(label)), unit_(std::move(unit)) {}
 
   /// For a function that says how far it is. This must outlive it.
   ByteProgress Listener() {
@@ -30,13 +31,13 @@ class SharedProgress {
  private:
   void Update(uint64_t done, uint64_t total) {
     const std::scoped_lock lock(mutex_);
-    if (!progress_.has_value()) progress_.emplace(label_, static_cast<int64_t>(total), "B");
+    if (!progress_.has_value()) progress_.emplace(label_, static_cast<int64_t>(total), unit_);
     if (done <= done_) return;  // calls may overtake each other
     done_ = done;
     progress_->Update(static_cast<int64_t>(done));
   }
 
-  const std::string label_;
+  const std::string label_, unit_;
   std::mutex mutex_;
   std::optional<Progress> progress_;  // from the first call on
   uint64_t done_ = 0;

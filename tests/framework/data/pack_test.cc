@@ -236,7 +236,10 @@ TEST_F(PackTest, OneFileSpelledInTwoWaysIsRefusedThoughItDoesNotExistYet) {
 
 TEST_F(PackTest, Stats) {
   WriteTokens(out_, {3, 3, 7, 9}, 70000);
-  const TokenStats stats = *ComputeTokenStats(**OpenTokens(out_));
+  std::vector<int64_t> read;
+  const auto listen = [&](const std::string&, int64_t done, int64_t total) { read = {done, total}; };
+  const TokenStats stats = *ComputeTokenStats(**OpenTokens(out_), listen);
+  EXPECT_THAT(read, testing::ElementsAre(16, 16)) << "bytes";
   EXPECT_EQ(stats.count, 4);
   EXPECT_EQ(stats.smallest, 3);
   EXPECT_EQ(stats.largest, 9);

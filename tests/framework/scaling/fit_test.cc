@@ -134,6 +134,11 @@ TEST(Fit, DoesNotDependOnTheNumberOfThreads) {
   const std::string once = ToJson(*FitLaw(runs, {.resamples = 50}, 1));
   EXPECT_EQ(once, ToJson(*FitLaw(runs, {.resamples = 50}, 7)));
   EXPECT_NE(once, ToJson(*FitLaw(runs, {.resamples = 50, .seed = 1}, 1)));
+  std::vector<uint64_t> said;
+  const auto listen = [&](uint64_t done, uint64_t total) { said.push_back(total == 50 ? done : 0); };
+  EXPECT_EQ(once, ToJson(*FitLaw(runs, {.resamples = 50}, 1, listen)));
+  EXPECT_EQ(said.size(), 50u);
+  EXPECT_TRUE(std::is_sorted(said.begin(), said.end()) && said.back() == 50) << "how far it is";
 }
 
 TEST(Fit, RefusesWhatCannotBeFitted) {

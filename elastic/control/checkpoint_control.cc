@@ -59,7 +59,8 @@ void CheckpointControl::OnValidation(const ValidationResult& result) {
   }
 }
 
-void CheckpointControl::GoBack() {
+void CheckpointControl::GoBack(int64_t step, const Branch& branch) {
+  SetUsable(usable_, step, branch);
   doubt_.reset();
   saves_.Clear();
   whole_.clear();

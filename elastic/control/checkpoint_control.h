@@ -80,8 +80,9 @@ class CheckpointControl {
   // --- what is known of a step that is saved
   void OnValidation(const ValidationResult& result);
   void OnDigest(int64_t step, uint64_t state_digest) { digest_ = {step, state_digest}; }
-  /// The run goes back to an earlier step: what was begun is given up, and what was whole may be so no more.
-  void GoBack();
+  /// The run goes back to the state after `step`: what was begun or written of later ones is given up, and what was
+  /// whole may be so no more.
+  void GoBack(int64_t step, const Branch& branch);
 
   // --- the one that a worker could not load
   struct Doubt {

@@ -183,8 +183,8 @@ void Coordinator::LoadFrom(const CheckpointChoice& choice) {
   committed_ = choice.step;
   agreed_ = choice.step;  // all holders load the same
   state_.SetCheckpoint(choice.name);
-  checkpoints_.GoBack();
-  validations_.GoBackTo(choice.step);
+  checkpoints_.GoBack(committed_, branch_);  // among which `choice` may be: it is gone
+  validations_.GoBackTo(committed_);
   formation_.OnStateFound();
   for (auto& [name, worker] : roster_.workers()) {
     worker.holds_state = false;

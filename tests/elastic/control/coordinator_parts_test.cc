@@ -135,11 +135,13 @@ TEST(CheckpointControl, GoingBackGivesUpWhatWasBegun) {
   CheckpointControl control(EveryTwoSteps(), {{"four", 4, 0, 7}, {"two", 2, 0, 7}});
   control.Begin(seconds(2), 4, TwoMembers(7), false, std::nullopt);
   control.BeginToVerify({{"a", 1}, "wrong digest"});
-  control.GoBack();
-  EXPECT_TRUE(control.pending().empty());
-  EXPECT_FALSE(control.verifying());
   Branch branch;
   branch.GoBack({.generation = 7, .step = 2});
+  control.GoBack(2, branch);
+  EXPECT_TRUE(control.pending().empty());
+  EXPECT_FALSE(control.verifying());
+  EXPECT_EQ(control.newest()->name, "two");
+  EXPECT_FALSE(control.Has(4)) << "before the storage is looked at again";
   control.SetUsable({{"six", 6, 0, 8}, {"four", 4, 0, 7}, {"two", 2, 0, 7}}, /*committed_step=*/4, branch);
   ASSERT_NE(control.newest(), nullptr);
   EXPECT_EQ(control.newest()->name, "two");

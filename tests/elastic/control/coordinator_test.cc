@@ -1215,6 +1215,34 @@ TEST_F(CoordinatorTest, OfTwoCopiesNobodyKnowsWhichIsRightAndTheRunGoesBackToWhe
   EXPECT_EQ(worlds_[Connection(0)].committed_step, 5);
 }
 
+// Until the next one is written, nobody says anew which checkpoints there are.
+TEST_F(CoordinatorTest, ACheckpointThatWasGivenUpForADoubtIsNotGoneBackToLater) {
+  CoordinatorOptions options = DefaultOptions();
+  options.checkpoint.directory = "somewhere";
+  options.checkpoint.every_steps = 100;
+  options.parallel.mirrors = 0;
+  options.checkpoints = {{"step-5", 5, 0, 1}, {"step-2", 2, 0, 1}};
+  options.recorded_step = 5;
+  options.last_generation = 1;
+  options.workers_are_new = true;
+  Start(options);
+  for (const int w : {0, 1, 2}) Join(w);
+  Commit({0, 1, 2});
+  Event(CheckpointsTidiedEvent{.warning = "",
+                               .usable = {{"step-6", 6, 0, Generation()}, {"step-5", 5, 0, 1}, {"step-2", 2, 0, 1}}});
+  Say(0, WithCopy(Vote(Generation(), 7), 70));
+  Say(1, WithCopy(Vote(Generation(), 7), 71));
+  Say(2, Vote(Generation(), 7));
+  ASSERT_EQ(Committed(), 5);
+  for (int i = 0; i < 2; ++i) Commit({0, 1, 2});
+  ASSERT_EQ(Committed(), 7);
+  Event(DisconnectEvent{Connection(1), "killed"});
+  Pass(std::chrono::seconds(11), {0, 2});
+  EXPECT_EQ(rewinds_.back(), 5);
+  EXPECT_EQ(worlds_[Connection(0)].checkpoint, "step-5") << "6 may have been written from the wrong copy";
+  EXPECT_EQ(worlds_[Connection(0)].committed_step, 5);
+}
+
 TEST_F(CoordinatorTest, WhatAllAgreedAboutIsKnownAfterARestart) {
   Start();
   for (const int w : {0, 1, 2}) Join(w);

@@ -11,58 +11,104 @@ namespace {
 constexpr std::chrono::milliseconds kProbeTimeout{5000};  // a worker tries for two seconds
 constexpr double kFarSlower = 10, kLeastSlow = 0.02;      // times what others take; seconds
 
-/// Sets of workers that leave no link, by branching on the ends of one that is left.
+/// Sets of workers that leave no link: whoever has most of those that are left goes, or else stays, and all at their
+/// other ends go. So of two halves that do not reach each other the first set found is one of them, at once.
 class Search {
  public:
   Search(const std::vector<Link>& links, const std::function<double(const std::string&)>& worth,
          const std::function<bool(const std::set<std::string>&)>& can_go)
-      : links_(links), worth_(worth), can_go_(can_go) {
-    for (const Link& link : links_) {
-      ++degree_[link.first];
-      ++degree_[link.second];
+      : can_go_(can_go) {
+    std::map<std::string, std::vector<std::string>> peers;
+    for (const Link& link : links) {
+      peers[link.first].push_back(link.second);
+      peers[link.second].push_back(link.first);
+    }
+    std::map<std::string, int> numbers;
+    for (const auto& [name, others] : peers) {
+      numbers.emplace(name, static_cast<int>(workers_.size()));
+      workers_.push_back({.name = name, .worth = worth(name), .links = others.size()});
+    }
+    for (Worker& worker : workers_) {
+      for (const std::string& peer : peers[worker.name]) worker.peers.push_back(numbers[peer]);
     }
   }
 
   std::optional<std::vector<std::string>> Best() {
-    std::set<std::string> none;
-    Look(none, 0);
+    Look(0);
     if (!best_.has_value()) return std::nullopt;
     return std::vector<std::string>(best_->begin(), best_->end());
   }
 
  private:
-  void Look(std::set<std::string>& out, double worth) {
-    constexpr int kMaxSets = 20'000;
-    if (++looked_ > kMaxSets || (best_.has_value() && out.size() > best_->size())) return;
-    const Link* left = nullptr;
-    for (const Link& link : links_) {
-      if (out.count(link.first) > 0 || out.count(link.second) > 0) continue;
-      if (left == nullptr || Degree(link) > Degree(*left)) left = &link;
+  struct Worker {
+    std::string name;
+    double worth = 0;
+    size_t links = 0;  // that are left
+    bool is_out = false;
+    std::vector<int> peers{};
+  };
+
+  void Look(double worth) {
+    constexpr int kMaxSets = 20'000, kMaxAsked = 2'000;  // whether they can go, which takes longer
+    if (++looked_ > kMaxSets || asked_ > kMaxAsked) return;
+    const int most = WithMostLinks();
+    if (most < 0) return Judge(worth);
+    LookWithout({most}, worth);
+    std::vector<int> peers;
+    for (const int peer : At(most).peers) {
+      if (!At(peer).is_out) peers.push_back(peer);
     }
-    if (left == nullptr) {
-      const bool better = !best_.has_value() || std::tuple(out.size(), worth) < std::tuple(best_->size(), best_worth_);
-      if (!better || !can_go_(out)) return;
-      best_ = out;
-      best_worth_ = worth;
-      return;
+    LookWithout(peers, worth);
+  }
+
+  void LookWithout(const std::vector<int>& going, double worth) {
+    if (best_.has_value() && num_out_ + going.size() > best_->size()) return;
+    for (const int worker : going) {
+      worth += At(worker).worth;
+      At(worker).is_out = true;
+      for (const int peer : At(worker).peers) --At(peer).links;
     }
-    std::vector<std::string> ends{left->first, left->second};
-    std::sort(ends.begin(), ends.end(), [&](const std::string& a, const std::string& b) {
-      return std::tuple(-degree_[a], worth_(a), b) < std::tuple(-degree_[b], worth_(b), a);
-    });
-    for (const std::string& end : ends) {
-      out.insert(end);
-      Look(out, worth + worth_(end));
-      out.erase(end);
+    num_out_ += going.size();
+    Look(worth);
+    num_out_ -= going.size();
+    for (const int worker : going) {
+      At(worker).is_out = false;
+      for (const int peer : At(worker).peers) ++At(peer).links;
     }
   }
-  int Degree(const Link& link) { return std::max(degree_[link.first], degree_[link.second]); }
 
-  const std::vector<Link>& links_;
-  const std::function<double(const std::string&)>& worth_;
+  /// Of several the one that is worth least, then the last; -1: no link is left.
+  int WithMostLinks() const {
+    int most = -1;
+    std::tuple<size_t, double> best{0, 0};
+    for (size_t i = 0; i < workers_.size(); ++i) {
+      const Worker& worker = workers_[i];
+      const std::tuple rank{worker.links, -worker.worth};
+      if (worker.is_out || worker.links == 0 || (most >= 0 && rank < best)) continue;
+      most = static_cast<int>(i);
+      best = rank;
+    }
+    return most;
+  }
+
+  void Judge(double worth) {
+    if (best_.has_value() && std::tuple(num_out_, worth) >= std::tuple(best_->size(), best_worth_)) return;
+    std::set<std::string> out;
+    for (const Worker& worker : workers_) {
+      if (worker.is_out) out.insert(worker.name);
+    }
+    ++asked_;
+    if (!can_go_(out)) return;
+    best_ = std::move(out);
+    best_worth_ = worth;
+  }
+
+  Worker& At(int worker) { return workers_[static_cast<size_t>(worker)]; }
+
   const std::function<bool(const std::set<std::string>&)>& can_go_;
-  std::map<std::string, int> degree_;
-  int looked_ = 0;
+  std::vector<Worker> workers_;  // in the order of their names
+  size_t num_out_ = 0;
+  int looked_ = 0, asked_ = 0;
   std::optional<std::set<std::string>> best_;
   double best_worth_ = 0;
 };

@@ -10,6 +10,7 @@
 #include <numeric>
 #include <random>
 
+#include "absl/strings/str_format.h"
 #include "tests/elastic/control/coordinator_harness.h"
 
 namespace holdfast {
@@ -18,6 +19,7 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 using testing::ElementsAre;
+using testing::ElementsAreArray;
 using testing::HasSubstr;
 
 const auto kAlike = [](const std::string&) { return 1.0; };
@@ -61,6 +63,27 @@ TEST(FewestToLeaveOut, AsFewAsTryingAllSubsets) {
     ASSERT_TRUE(found.has_value());
     EXPECT_EQ(found->size(), fewest) << "trial " << trial;
   }
+}
+
+// A switch between two halves of 400 workers. Those that came last are worth least, whichever half they are of.
+TEST(FewestToLeaveOut, OneOfTwoHalvesThatDoNotReachEachOther) {
+  constexpr int kHalf = 200;
+  const auto name = [](char half, int i) { return absl::StrFormat("%c%03d", half, i); };
+  std::vector<Link> links;
+  std::vector<std::string> first, second;
+  for (int i = 0; i < kHalf; ++i) {
+    first.push_back(name('a', i));
+    second.push_back(name('b', i));
+    for (int j = 0; j < kHalf; ++j) links.emplace_back(name('a', i), name('b', j));
+  }
+  const auto worth = [](const std::string& worker) {
+    const int arrival = std::stoi(worker.substr(1)) * 37 % kHalf * 2 + (worker[0] == 'a' ? 1 : 0);
+    return 2.0 - 1e-9 * arrival;
+  };
+  EXPECT_THAT(*FewestToLeaveOut(links, worth, kAnybody), ElementsAreArray(first));
+  const auto first_stays = [](const std::set<std::string>& names) { return names.count("a007") == 0; };
+  EXPECT_THAT(*FewestToLeaveOut(links, worth, first_stays), ElementsAreArray(second));
+  EXPECT_FALSE(FewestToLeaveOut(links, worth, [](const auto&) { return false; }).has_value());
 }
 
 TEST(ProbeRound, KnowsWhatIsCutAlsoWithOneSidesWord) {

@@ -98,12 +98,20 @@ absl::Status CheckInputsStay(const Config& config, const RunDirectory& directory
   return absl::OkStatus();
 }
 
+/// Of several that took over from a silent one, or if this process was frozen since, another one may have the run. To
+/// be asked right before each change, for what comes before it may take long.
+absl::Status StillOurs(const PreparedRun& run) {
+  const absl::Status ours = run.lead->Check();
+  return absl::IsFailedPrecondition(ours) ? absl::AbortedError(ours.message()) : ours;
+}
+
 /// Makes the directory one of a new run. The generations of the run that it held go on, so that its workers understand
 /// ours.
 absl::StatusOr<CoordinatorHistory> BeginRun(const Config& config, const RunDirectory& directory,
-                                            const PrepareOptions& options) {
+                                            const PrepareOptions& options, const PreparedRun& run) {
   RETURN_IF_ERROR(CheckPlace(config, directory, options));
   if (directory.HoldsRun()) RETURN_IF_ERROR(CheckInputsStay(config, directory));
+  RETURN_IF_ERROR(StillOurs(run));
   RETURN_IF_ERROR(directory.Create(options.overwrite));
   // Before anything else is made: it marks the directory as a run's.
   RETURN_IF_ERROR(directory.WriteConfig(PrintConfig(config)));
@@ -116,6 +124,7 @@ absl::StatusOr<CoordinatorHistory> BeginRun(const Config& config, const RunDirec
 /// The run goes back to `step`.
 absl::Status GoBack(const RunDirectory& directory, int64_t step, PreparedRun* run) {
   run->history.state.branch.GoBack({.generation = run->history.state.generation, .step = step});
+  RETURN_IF_ERROR(StillOurs(*run));
   RETURN_IF_ERROR(WriteCoordinatorState(directory, run->history.state));
   run->keeper->GoBack(run->history.state.branch);
   run->history.recorded_step = std::min(run->history.recorded_step, step);
@@ -191,9 +200,11 @@ absl::Status OpenCheckpoints(const Config& config, const RunDirectory& directory
                              const PrepareOptions& options, PreparedRun* run) {
   ASSIGN_OR_RETURN(std::unique_ptr<Storage> storage, OpenCheckpointStorage(config.checkpoint, directory.root()));
   const std::vector<StoredTensor> tensors = StoredTensorsOf(LayoutOf(*MakeOptimizer(config.optimizer), layout));
+  RETURN_IF_ERROR(StillOurs(*run));  // before they are claimed: the other one could write none any more
   ASSIGN_OR_RETURN(run->keeper,
                    CheckpointKeeper::Open(config, directory, std::move(storage), tensors, run->history.state));
   run->history.state = run->keeper->state();
+  RETURN_IF_ERROR(StillOurs(*run));
   RETURN_IF_ERROR(WriteCoordinatorState(directory, run->history.state));
   RETURN_IF_ERROR(Choose(config, directory, tensors, options, run));
   if (run->usable.empty() && options.workers_are_new && run->history.recorded_step > 0) {
@@ -221,15 +232,9 @@ absl::StatusOr<PreparedRun> PrepareRun(const Config& config, const RunDirectory&
     RETURN_IF_ERROR(lease->Take({}, /*begins=*/true));
     lead = std::make_shared<Lead>(std::move(lease), std::chrono::milliseconds(0));
   }
-  // Of several that took over from a silent one, or if this process was frozen since, another one may have the run.
-  const auto still_ours = [held = lead.get()] {
-    const absl::Status ours = held->Check();
-    return absl::IsFailedPrecondition(ours) ? absl::AbortedError(ours.message()) : ours;
-  };
-  RETURN_IF_ERROR(CheckAlerts(config.alerts));
-  RETURN_IF_ERROR(still_ours());
-  RETURN_IF_ERROR(directory.TakeOver());
   PreparedRun run{.lead = std::move(lead), .history = {}, .keeper = nullptr, .usable = {}, .warning = ""};
+  RETURN_IF_ERROR(CheckAlerts(config.alerts));
+  RETURN_IF_ERROR(directory.TakeOver([&run] { return StillOurs(run); }));
   const bool goes_on = directory.HoldsRun() && !options.overwrite && options.resume != "never";
   if (goes_on) {
     ASSIGN_OR_RETURN(run.history, ReadCoordinatorHistory(directory));
@@ -249,13 +254,13 @@ absl::StatusOr<PreparedRun> PrepareRun(const Config& config, const RunDirectory&
                        " steps are recorded, and train.steps is ", config.train.steps,
                        ": raise train.steps, or go back to a step with --resume STEP"));
     }
+    RETURN_IF_ERROR(StillOurs(run));
     RETURN_IF_ERROR(directory.CutMetrics(run.history.recorded_step));
   } else {
-    ASSIGN_OR_RETURN(run.history, BeginRun(config, directory, options));
+    ASSIGN_OR_RETURN(run.history, BeginRun(config, directory, options, run));
   }
   run.history.workers_are_new = options.workers_are_new;
   run.history.used_cells = UsedCells(layout);
-  RETURN_IF_ERROR(still_ours());  // before the checkpoints are claimed: the other one could write none any more
   if (goes_on || CheckpointSchedule(config.checkpoint).enabled()) {
     RETURN_IF_ERROR(OpenCheckpoints(config, directory, layout, options, &run));
   }

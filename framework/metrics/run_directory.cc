@@ -137,16 +137,16 @@ absl::StatusOr<int64_t> RunDirectory::MetricsEnd(int64_t step) const {
 
 absl::Status RunDirectory::CutMetrics(int64_t step) const {
   if (!Exists(metrics())) return absl::OkStatus();
-  ASSIGN_OR_RETURN(const int64_t end, MetricsEnd(step));
   ASSIGN_OR_RETURN(JsonLinesWriter writer, JsonLinesWriter::Open(metrics()));
+  ASSIGN_OR_RETURN(const int64_t end, MetricsEnd(step));
   return Annotate(writer.CutTo(end), absl::StrCat("after step ", step));
 }
 
-absl::Status RunDirectory::TakeOver() const {
+absl::Status RunDirectory::TakeOver(const std::function<absl::Status()>& still_ours) const {
   for (const std::string& path : {coordinator_state(), metrics(), events()}) {
     std::error_code error;
     if (!fs::is_regular_file(fs::symlink_status(path, error))) continue;
-    RETURN_IF_ERROR(CopyFileAtomically(path, path));
+    RETURN_IF_ERROR(CopyFileAtomically(path, path, still_ours));
   }
   return absl::OkStatus();
 }

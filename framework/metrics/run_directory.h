@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <cstdio>
+#include <functional>
 #include <optional>
 #include <string>
 #include <utility>
@@ -81,13 +82,15 @@ class RunDirectory {
   absl::Status WriteConfig(const std::string& text) const;
 
   /// Cuts metrics.jsonl off after the line of `step`, durably: the run resumes from there. DataLoss if it ends before.
+  /// The file that is there at once: what another process puts in its place meanwhile stays as it is.
   absl::Status CutMetrics(int64_t step) const;
   /// Where it is to be cut, in bytes. 0 if it has no steps, or does not exist.
   absl::StatusOr<int64_t> MetricsEnd(int64_t step) const;
 
   /// Puts copies in the place of all files that a coordinator appends to. One that was replaced and does not know it
-  /// yet writes on into the old ones, which nobody reads. For whoever holds the lock, before anything is read.
-  absl::Status TakeOver() const;
+  /// yet writes on into the old ones, which nobody reads. For whoever holds the lock, before anything is read; whether
+  /// it still does `still_ours`, if it is given, is asked before each copy takes its place.
+  absl::Status TakeOver(const std::function<absl::Status()>& still_ours = nullptr) const;
 
   /// Every step of metrics.jsonl. A torn last line (from a crash) is dropped; anything else wrong is DataLoss with its
   /// line.

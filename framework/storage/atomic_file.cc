@@ -241,7 +241,8 @@ absl::Status WriteFileAtomically(const std::string& path, absl::string_view cont
   return file->Commit();
 }
 
-absl::Status CopyFileAtomically(const std::string& from, const std::string& to) {
+absl::Status CopyFileAtomically(const std::string& from, const std::string& to,
+                                const std::function<absl::Status()>& may_replace) {
   const FileDescriptor source = OpenFile(from, O_RDONLY | O_NONBLOCK);
   RETURN_IF_ERROR(RegularFileSize(source, from).status());
   ASSIGN_OR_RETURN(const std::unique_ptr<AtomicFile> file, AtomicFile::Create(to));
@@ -249,8 +250,13 @@ absl::Status CopyFileAtomically(const std::string& from, const std::string& to) 
   while (true) {
     ASSIGN_OR_RETURN(const size_t bytes, ReadToEnd(source.get(), absl::MakeSpan(piece), from));
     RETURN_IF_ERROR(file->Append({piece.data(), bytes}));
-    if (bytes < piece.size()) return file->Commit();
+    if (bytes < piece.size()) break;
   }
+  if (may_replace != nullptr) {
+    RETURN_IF_ERROR(file->Sync());
+    RETURN_IF_ERROR(may_replace());
+  }
+  return file->Commit();
 }
 
 }  // namespace holdfast

@@ -12,6 +12,7 @@
 //   return file->Commit();   // without it, nothing has happened
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -91,7 +92,9 @@ class AtomicFile final : public OutputFile {
 absl::Status WriteFileAtomically(const std::string& path, absl::string_view contents);
 
 /// Replaces (or creates) the file at `to` by what the one at `from` holds, which others may change meanwhile. Both may
-/// be one: what was open goes on as a file without a name.
-absl::Status CopyFileAtomically(const std::string& from, const std::string& to);
+/// be one: what was open goes on as a file without a name. `may_replace`, if it is given, is asked when the copy is on
+/// the disk, which may take long; if it returns an error nothing has happened.
+absl::Status CopyFileAtomically(const std::string& from, const std::string& to,
+                                const std::function<absl::Status()>& may_replace = nullptr);
 
 }  // namespace holdfast

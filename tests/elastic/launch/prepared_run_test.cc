@@ -4,6 +4,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -78,6 +79,56 @@ TEST_F(PreparedRunTest, WhoHasLostTheRunTouchesNothing) {
   const auto run = PrepareRun(longer, directory_, CheckTraining(longer, 1)->layout, {.workers_are_new = true}, lead);
   EXPECT_TRUE(absl::IsAborted(run.status())) << run.status();
   EXPECT_EQ(listing(), before);
+}
+
+/// Another process takes it after so many looks.
+class LostLease final : public Lease {
+ public:
+  explicit LostLease(int looks) : looks_(looks) {}
+  absl::StatusOr<LeaseSight> Look() override { return LeaseSight{}; }
+  absl::Status Take(const LeaseSight&, bool) override { return absl::OkStatus(); }
+  absl::Status Say(const LeaderWords&) override { return absl::OkStatus(); }
+  absl::Status Check() override {
+    return looks_-- > 0 ? absl::OkStatus() : absl::FailedPreconditionError("taken by another process");
+  }
+  std::string Describe() const override { return "a lease"; }
+
+ private:
+  int looks_;
+};
+
+uint64_t InodeOf(const std::string& path) {
+  struct stat info {};
+  EXPECT_EQ(stat(path.c_str(), &info), 0) << path;
+  return info.st_ino;
+}
+
+// Copying a large record, reading it, and opening a storage that does not answer take long, each.
+TEST_F(PreparedRunTest, WhoLosesTheRunWhilePreparingItChangesNothingMore) {
+  Train(ConfigOf({"checkpoint.every_steps=4"}));
+  std::ofstream(directory_.metrics(), std::ios::app) << "{";  // a line that was cut off
+  const Config longer = ConfigOf({"checkpoint.every_steps=4", "train.steps=20"});
+  const auto outline = CheckTraining(longer, 1);
+  ASSERT_TRUE(outline.ok()) << outline.status();
+  const auto prepare = [&](int looks) {
+    const auto lead = std::make_shared<Lead>(std::make_unique<LostLease>(looks), std::chrono::milliseconds(0));
+    return PrepareRun(longer, directory_, outline->layout, {.workers_are_new = true}, lead).status();
+  };
+  const uint64_t generation = ReadCoordinatorState(directory_)->generation;
+  const uint64_t state = InodeOf(directory_.coordinator_state()), events = InodeOf(directory_.events());
+  EXPECT_TRUE(absl::IsAborted(prepare(0)));
+  EXPECT_EQ(InodeOf(directory_.coordinator_state()), state) << "that of the one that has the run";
+  EXPECT_TRUE(absl::IsAborted(prepare(2)));
+  EXPECT_EQ(InodeOf(directory_.events()), events);
+  const auto size = std::filesystem::file_size(directory_.metrics());
+  EXPECT_TRUE(absl::IsAborted(prepare(3)));
+  EXPECT_EQ(std::filesystem::file_size(directory_.metrics()), size) << "it may have been written by the other one";
+  for (const int looks : {4, 5}) {
+    EXPECT_TRUE(absl::IsAborted(prepare(looks)));
+    EXPECT_EQ(ReadCoordinatorState(directory_)->generation, generation) << looks;
+  }
+  const absl::Status prepared = prepare(6);
+  EXPECT_TRUE(prepared.ok()) << prepared;
 }
 
 TEST_F(PreparedRunTest, ARunThatIsDoneIsNotReplacedButByWord) {

@@ -65,7 +65,10 @@ TEST(AtomicFileTest, CopiesAFileAlsoOverItself) {
   ASSERT_TRUE(CopyFileAtomically(dir / "f", dir / "h").ok());
   for (const char* name : {"f", "g", "h"}) EXPECT_TRUE(MustRead(dir / name) == text) << name;
   EXPECT_FALSE(CopyFileAtomically(dir / "none", dir / "h").ok());
+  const auto not_ours = [] { return absl::AbortedError("it is another's by now"); };
+  EXPECT_TRUE(absl::IsAborted(CopyFileAtomically(dir / "g", dir / "none", not_ours)));
   EXPECT_TRUE(MustRead(dir / "h") == text);
+  EXPECT_EQ(dir.List(), (Names{"f", "g", "h"}));
 }
 
 TEST(AtomicFileTest, ReservingMoreThanWrittenDoesNotLengthenTheFile) {

@@ -221,7 +221,7 @@ void CoordinatorShell::CarryOut() {
   if (keeper_ != nullptr && std::exchange(branch_is_news_, false)) keeper_->GoBack(branch_);
   if (!paused_since_.has_value()) return;
   const double seconds = std::chrono::duration<double>(Now() - *std::exchange(paused_since_, std::nullopt)).count();
-  Say(event::Resumed{seconds});
+  if (!outcome_.has_value()) Say(event::Resumed{seconds});  // its end is the last that is said of a run
 }
 
 // For the coordinator no time passes meanwhile, as if its process were frozen.

@@ -270,6 +270,23 @@ TEST_F(ShellTest, AStopEndsARunWhoseEndCannotBeTold) {
   EXPECT_EQ(outcome.exit_code, 128 + 15) << outcome.reason;
 }
 
+// By which whoever is started in its place knows that all is done.
+TEST_F(ShellTest, TheEndIsTheLastEventAlsoOfARunThatWasPausedBeforeIt) {
+  config_.train.steps = 1;
+  std::atomic<bool> answers = true;
+  is_ours_ = [&answers] { return answers ? absl::OkStatus() : absl::UnavailableError("the store does not answer"); };
+  StartShell();
+  VoteFor(1);
+  answers = false;
+  shell_->OnMessage(kWorker, FinishedMessage{generation_});
+  shell_->Drain();
+  EXPECT_EQ(shell_->StatusNow().detail.rfind("paused", 0), 0u) << shell_->StatusNow().detail;
+  answers = true;
+  EXPECT_EQ(shell_->Wait().exit_code, 0);
+  shell_->Drain();
+  EXPECT_TRUE(ReadCoordinatorHistory(directory_)->finished);
+}
+
 TEST_F(ShellTest, AStopOfARunThatIsPausedSavesWhenThereIsRoomAgain) {
   StartShell();
   VoteFor(1);

@@ -63,6 +63,7 @@ void AgentShell::OnConnected() {
     const std::lock_guard lock(mutex_);
     if (refused_) return;
     was_connected_ = true;
+    ++connections_;
     alone_since_.reset();
     leaving = leaving_;
     signal = stop_signal_;
@@ -172,18 +173,33 @@ bool AgentShell::Ended(std::unique_lock<std::mutex>& lock, milliseconds timeout)
   return changed_.wait_for(lock, timeout, [&] { return end_.has_value() || running_ == 0; });
 }
 
+/// Waits for the end, or until no coordinator is expected any more. False: the line was connected anew, after so many
+/// `connections`.
+bool AgentShell::AwaitEnd(int64_t connections) {
+  std::unique_lock lock(mutex_);
+  while (connections_ == connections) {
+    if (Ended(lock, kLookInterval) || LostCoordinator()) return true;
+  }
+  return false;
+}
+
 // A second SIGINT ends this process, and with it the workers, at once.
 void AgentShell::Depart() {
-  const auto start = Clock::now();
-  while (true) {
+  for (auto start = Clock::now();;) {
+    const int64_t connections = connections_;
     const auto run = look_();
     const auto since = std::chrono::duration_cast<milliseconds>(Clock::now() - start);
     const Departure decision = DecideDeparture(run, settings_.node, run_saves_, since);
     if (decision == Departure::kLeave) return Leave();
     // On SIGTERM workers ask the coordinator for a stop, and end when the run has.
     if (decision == Departure::kStopRun) return agent_->Stop(SIGTERM, kNoTimeout);
+    if (decision == Departure::kStay) {
+      if (AwaitEnd(connections)) return;
+      start = Clock::now();  // a coordinator that was started again may not know that the run is to end
+      continue;
+    }
     std::unique_lock lock(mutex_);
-    if (Ended(lock, decision == Departure::kStay ? kNoTimeout : kLookInterval)) return;
+    if (Ended(lock, kLookInterval)) return;
   }
 }
 

@@ -3,8 +3,10 @@
 // run does. An agent that is stopped leaves the run, and the others go on without its machine. Where there are no
 // others, or where the whole run is being stopped (a scheduler sends its signal to everybody), it stays for the end.
 
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -70,6 +72,7 @@ class AgentShell final : public ControlLinkHandler {
   void Leave();
   bool LostCoordinator() const;
   bool Ended(std::unique_lock<std::mutex>& lock, std::chrono::milliseconds timeout);
+  bool AwaitEnd(int64_t connections);
 
   const std::chrono::milliseconds coordinator_timeout_, progress_timeout_;  // of a run that this node leaves
   const bool run_saves_;                                                    // checkpoints
@@ -77,6 +80,7 @@ class AgentShell final : public ControlLinkHandler {
   const uint64_t instance_;
   ControlLink& link_;
   const LookFn look_;
+  std::atomic<int64_t> connections_ = 0;  // so far
   std::mutex mutex_;
   std::condition_variable changed_;
   // Under mutex_:

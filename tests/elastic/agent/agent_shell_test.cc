@@ -3,6 +3,7 @@
 #include "elastic/agent/agent_shell.h"
 
 #include <algorithm>
+#include <atomic>
 #include <csignal>
 #include <filesystem>
 #include <fstream>
@@ -179,6 +180,36 @@ TEST(AgentShell, ThatLeavesDoesNotTellItsWorkersToStop) {
   EXPECT_EQ(agent.Wait().reason, "node n0 has left the run");
   coordinator.join();
   EXPECT_FALSE(std::filesystem::exists(folder + "/told"));
+}
+
+// The coordinator died, and with it the wish that the run end.
+TEST(AgentShell, ThatStaysForTheEndLeavesARunThatTrainsAgain) {
+  const std::string folder = testing::TempDir() + "/stays";
+  const std::string worker = WorkerThatTells(folder);
+  const Config config;
+  const RunDirectory directory(folder);
+  ScriptedLink link;
+  std::atomic<RunState> state = RunState::kFinishing;
+  std::atomic<int> looks = 0;
+  AgentShell agent(config, directory, {.node = "n0", .binary = worker}, link, [&] {
+    RunStatus run = RunOf(state, {"n0", "n1"});
+    ++looks;
+    return run;
+  });
+  link.Connect();
+  while (!std::filesystem::exists(folder + "/started")) std::this_thread::sleep_for(10ms);
+  agent.Stop(SIGTERM);
+  std::thread coordinator([&] {
+    while (looks == 0) std::this_thread::sleep_for(10ms);
+    state = RunState::kTraining;
+    link.Connect();
+    for (int i = 0; i < 3000 && link.Count<LeaveMessage>() == 0; ++i) std::this_thread::sleep_for(10ms);
+    EXPECT_EQ(link.Count<LeaveMessage>(), 1);
+    link.Tell(EndMessage{143, "node n0 has left the run"});
+    std::ofstream(folder + "/end") << "";
+  });
+  EXPECT_EQ(agent.Wait().reason, "node n0 has left the run");
+  coordinator.join();
 }
 
 }  // namespace

@@ -282,7 +282,8 @@ class Coordinator {
   std::vector<int64_t> FirstMicrobatches(const MemberList& members) const;
   bool MustWaitForOthers(size_t members) const;
   void AwaitState(const WorldDecision& decision);
-  bool AreTooFew();
+  bool AreTooFew() const;
+  void AwaitMore();
   void RewindOrFail(const std::vector<Member>& holders);
   void CloseWorld(const std::string& reason, double detect_seconds);
   std::optional<Validations::EarlyStop> EarlyEnd() const;

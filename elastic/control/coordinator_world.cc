@@ -151,7 +151,7 @@ void Coordinator::ResolveClaims() {
     // Nobody at all may be about to come back; only a stop does not wait for that.
     std::optional<Instant> since = formation_.first_join();
     if (!since.has_value() && end_.stop() != nullptr) since = end_.stop()->since;
-    AreTooFew();
+    if (AreTooFew()) AwaitMore();
     const Instant waited = since.has_value() ? now_ - formation_.WaitsSince(*since) : Instant{0};
     const CheckpointChoice* newest = checkpoints_.newest();
     const bool something_to_lose = committed_ > (newest == nullptr ? 0 : newest->step);
@@ -205,7 +205,11 @@ void Coordinator::AwaitState(const WorldDecision& decision) {
   if (formation_.OnStateMissing(now_)) {
     Report(event::StateMissing{{committed_, HoldersText(decision.missing)}});
   }
-  if (AreTooFew()) return ReportTooFew(decision.detail);
+  if (AreTooFew()) {
+    AwaitMore();
+    ReportTooFew(decision.detail);
+    return;
+  }
   if (now_ - formation_.WaitsSince(*formation_.missing_since()) >=
       milliseconds(options_.elastic.lost_state_timeout_ms)) {
     RewindOrFail(decision.missing);
@@ -214,14 +218,17 @@ void Coordinator::AwaitState(const WorldDecision& decision) {
 
 // Nobody is there to go on without the state that is missing, so nothing is gained by giving it up; and it may be this
 // coordinator that is cut off from all who have it. Only a stop does not wait for that.
-bool Coordinator::AreTooFew() {
-  const auto least = std::max<int64_t>(1, options_.elastic.min_workers);
+bool Coordinator::AreTooFew() const {
   const auto here = static_cast<int64_t>(roster_.workers().size());
-  if (end_.stop() != nullptr || here >= least) return false;
+  return end_.stop() == nullptr && here < std::max<int64_t>(1, options_.elastic.min_workers);
+}
+
+// The time in which lost state may come back counts from the moment when there are enough.
+void Coordinator::AwaitMore() {
   formation_.OnFew(now_);
-  formation_.SetWaitingFor(
-      absl::StrCat(here, " of at least ", least, " workers are connected; ", formation_.waiting_for()));
-  return true;
+  formation_.SetWaitingFor(absl::StrCat(roster_.workers().size(), " of at least ",
+                                        std::max<int64_t>(1, options_.elastic.min_workers), " workers are connected; ",
+                                        formation_.waiting_for()));
 }
 
 void Coordinator::RewindOrFail(const std::vector<Member>& holders) {

@@ -270,8 +270,9 @@ struct ElasticConfig {
   int64_t kill_timeout_ms = 120000;       // a worker that cannot abort a transfer for this long ends itself
   int64_t progress_timeout_ms = 600000;   // heartbeats without progress for longer: hung, removed
   int64_t join_timeout_ms = 60000;        // the first world waits this long for `workers`, then takes min_workers
-  int64_t lost_state_timeout_ms = 10000;  // how long holders of lost state may take to come back; then the run goes
-                                          // back to the newest checkpoint, or fails without one
+  int64_t lost_state_timeout_ms = 10000;  // how long holders of lost state may take to come back, once min_workers are
+                                          // connected; then the run goes back to the newest checkpoint, or fails
+                                          // without one
   int64_t coordinator_lease_ms = 5000;    // a coordinator that is silent for longer is replaced by one that stands by
   int64_t coordinator_timeout_ms = 3600000;  // an agent without a coordinator for longer ends itself and its workers
   int64_t max_restarts = 100;                // of each worker, by its agent

@@ -124,6 +124,15 @@ TEST_F(TrainTest, PortableArithmeticHasEqualBitsOnEveryInstructionSet) {
   EXPECT_THAT(Train("unknown").output, HasSubstr("HOLDFAST_INSTRUCTION_SET: this processor has"));
 }
 
+// Whoever started it does so again then.
+TEST_F(TrainTest, AnAgentWhoseCoordinatorDoesNotComeEndsWithTheCodeForLater) {
+  const CommandResult agent =
+      RunHoldfast({"agent", Path("config.yaml"), "--run-dir", Path("run"), "--coordinator", "127.0.0.1:1",
+                   "--token-file", Path("run/coordinator.token"), "--set", "elastic.coordinator_timeout_ms=300"});
+  EXPECT_EQ(agent.exit_code, 75);
+  EXPECT_THAT(agent.output, HasSubstr("is a coordinator running?"));
+}
+
 TEST_F(TrainTest, ARunKeepsItsArithmetic) {
   ASSERT_EQ(Train("a", {"--set", "train.arithmetic=portable"}).exit_code, 0);
   const CommandResult more = Train("a", {"--set", "train.steps=14"});

@@ -40,6 +40,12 @@ constexpr std::chrono::milliseconds kInputInterval{200};  // between looks wheth
 constexpr std::chrono::seconds kAbandonedAfter{10};       // without a coordinator
 constexpr std::chrono::seconds kLogInterval{30};
 
+/// The same command may succeed when there is a coordinator.
+absl::Status NobodyCame(const std::string& what, const Config& config) {
+  return absl::UnavailableError(absl::StrCat(what, " in ", config.elastic.coordinator_timeout_ms,
+                                             " ms (elastic.coordinator_timeout_ms): is a coordinator running?"));
+}
+
 /// The coordinator makes the token of the run directory, and may not have been started yet. Cancelled: asked to stop.
 absl::Status WaitForToken(const std::string& token_file, const RunDirectory& directory, const Config& config,
                           const std::stop_token& stop) {
@@ -52,8 +58,7 @@ absl::Status WaitForToken(const std::string& token_file, const RunDirectory& dir
     if (!std::exchange(is_told, true)) LogInfo("waiting for the coordinator to make ", token_file);
     if (stop.stop_requested()) return absl::CancelledError("asked to stop");
     if (std::chrono::steady_clock::now() < until) continue;
-    return absl::NotFoundError(absl::StrCat(token_file, " has not been made in ", config.elastic.coordinator_timeout_ms,
-                                            " ms (elastic.coordinator_timeout_ms): is a coordinator running?"));
+    return NobodyCame(absl::StrCat(token_file, " has not been made"), config);
   }
   return absl::OkStatus();
 }
@@ -67,7 +72,11 @@ absl::StatusOr<std::string> WaitForAddress(const ConnectionOptions& connection, 
   RareLog waits(kLogInterval);
   while (!stop.stop_requested()) {
     absl::StatusOr<std::string> leader = connection.find_leader();
-    if (leader.ok() || std::chrono::steady_clock::now() > until) return leader;
+    const bool is_late = std::chrono::steady_clock::now() > until;
+    if (is_late && absl::IsNotFound(leader.status())) {
+      return NobodyCame(std::string(leader.status().message()), config);
+    }
+    if (leader.ok() || is_late) return leader;
     const auto line = waits.Line(std::chrono::steady_clock::now().time_since_epoch(), leader.status().message());
     if (line.has_value()) LogInfo("waiting for a coordinator: ", *line);
     std::this_thread::sleep_for(kInputInterval);

@@ -183,9 +183,15 @@ bool AgentShell::AwaitEnd(int64_t connections) {
   return false;
 }
 
-// A second SIGINT ends this process, and with it the workers, at once.
+// A second SIGINT ends this process, and with it the workers, at once. A scheduler's signal comes to thousands of
+// agents in one moment, and each look holds up the coordinator that is to stop: so none comes before it could decide
+// anything.
 void AgentShell::Depart() {
   for (auto start = Clock::now();;) {
+    {
+      std::unique_lock lock(mutex_);
+      if (Ended(lock, kNotice)) return;
+    }
     const int64_t connections = connections_;
     const auto run = look_();
     const auto since = std::chrono::duration_cast<milliseconds>(Clock::now() - start);
@@ -193,13 +199,9 @@ void AgentShell::Depart() {
     if (decision == Departure::kLeave) return Leave();
     // On SIGTERM workers ask the coordinator for a stop, and end when the run has.
     if (decision == Departure::kStopRun) return agent_->Stop(SIGTERM, kNoTimeout);
-    if (decision == Departure::kStay) {
-      if (AwaitEnd(connections)) return;
-      start = Clock::now();  // a coordinator that was started again may not know that the run is to end
-      continue;
-    }
-    std::unique_lock lock(mutex_);
-    if (Ended(lock, kLookInterval)) return;
+    if (decision == Departure::kWait) continue;
+    if (AwaitEnd(connections)) return;
+    start = Clock::now();  // a coordinator that was started again may not know that the run is to end
   }
 }
 

@@ -165,7 +165,9 @@ TEST(AgentShell, ThatLeavesDoesNotTellItsWorkersToStop) {
   const Config config;
   const RunDirectory directory(folder);
   ScriptedLink link;
-  AgentShell agent(config, directory, {.node = "n0", .binary = worker}, link, [] {
+  std::atomic<int> looks = 0;
+  AgentShell agent(config, directory, {.node = "n0", .binary = worker}, link, [&looks] {
+    ++looks;
     return RunOf(RunState::kTraining, {"n0", "n1"});
   });
   link.Connect();
@@ -173,6 +175,7 @@ TEST(AgentShell, ThatLeavesDoesNotTellItsWorkersToStop) {
   agent.Stop(SIGTERM);
   std::thread coordinator([&] {
     link.Await<LeaveMessage>();
+    EXPECT_LE(looks, 2) << "before, and just after: it costs the coordinator work, and all may be told at once";
     link.Tell(EndMessage{143, "node n0 has left the run"});
     std::this_thread::sleep_for(500ms);  // a signal would have come by then
     std::ofstream(folder + "/end") << "";

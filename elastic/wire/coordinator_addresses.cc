@@ -54,13 +54,15 @@ std::string CoordinatorAddresses::Next() {
   }
   const size_t now = next_ % all.size();
   next_ = now + 1;
-  return all[now];
+  used_ = all[now];
+  return used_;
 }
 
 std::vector<std::string> CoordinatorAddresses::All() const { return With(Noted()); }
 
-bool CoordinatorAddresses::HasMoved() const {
+bool CoordinatorAddresses::HasMoved() {
   const std::string noted = Noted();
+  if (noted == used_) noted_ = noted;  // it was reached before this machine saw it noted
   return !noted.empty() && noted != noted_;
 }
 

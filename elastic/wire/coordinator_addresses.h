@@ -26,8 +26,8 @@ class CoordinatorAddresses {
   std::vector<std::string> All() const;
   /// There is a place where the one that leads is noted.
   bool looks() const { return find_ != nullptr || !file_.empty(); }
-  /// That place names another one than at the last Next.
-  bool HasMoved() const;
+  /// That place names another one than at the last Next, which is not the one that Next gave.
+  bool HasMoved();
 
  private:
   /// "" if none is.
@@ -38,6 +38,7 @@ class CoordinatorAddresses {
   const std::string file_;
   const LeaderFinder find_;
   std::string noted_;  // at the last Next
+  std::string used_;   // what that gave
   size_t next_ = 0;
 };
 

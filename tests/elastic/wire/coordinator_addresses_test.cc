@@ -59,6 +59,17 @@ TEST_F(CoordinatorAddressesTest, NobodyLeavesOneThatIsNoLongerNoted) {
   EXPECT_EQ(addresses.Next(), "10.0.0.1:1");
 }
 
+// A shared file system may show a new address some seconds late.
+TEST_F(CoordinatorAddressesTest, NobodyLeavesOneThatIsNotedOnlyThen) {
+  Note("10.0.0.9:9\n");
+  CoordinatorAddresses addresses("10.0.0.1:1,10.0.0.2:2", file_);
+  EXPECT_EQ(Take(addresses, 3), (Addresses{"10.0.0.9:9", "10.0.0.1:1", "10.0.0.2:2"}));
+  Note("10.0.0.2:2\n");
+  EXPECT_FALSE(addresses.HasMoved());
+  Note("10.0.0.9:9\n");
+  EXPECT_TRUE(addresses.HasMoved());
+}
+
 TEST_F(CoordinatorAddressesTest, WhatIsNoAddressIsPassedOver) {
   for (const std::string& text :
        Addresses{"", "\n", "10.0.0.9:9", "10.0.0.9:9\nmore\n", "no address\n", std::string(5000, 'x') + ":1\n"}) {

@@ -342,7 +342,7 @@ class Coordinator {
   void WatchLinks();
   bool EverybodyWaits() const;
   void JudgeLinks();
-  std::set<Link> OfAllOnTheirNodes(const std::set<Link>& links) const;
+  std::set<Link> BetweenNodes(const std::set<Link>& links) const;
   void LeaveOut(const std::set<Link>& cut);
   template <class Event>
   void ReportLinks(const std::set<Link>& links, const std::string& without);

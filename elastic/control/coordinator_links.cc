@@ -18,16 +18,25 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr milliseconds kLookForReturn{2000};
-constexpr size_t kMaxTried = 512;  // in one round, by each other
+constexpr size_t kMaxTried = 512;    // in one round, by each other
+constexpr size_t kMaxReported = 16;  // pairs of hosts; those that come first are the first to be back as well
+
+std::string NamesOf(const std::set<std::string>& workers) {
+  constexpr size_t kMaxNamed = 32;
+  const auto end = std::next(workers.begin(), static_cast<std::ptrdiff_t>(std::min(workers.size(), kMaxNamed)));
+  return absl::StrCat(absl::StrJoin(workers.begin(), end, ", "),
+                      workers.size() > kMaxNamed ? absl::StrCat(" and ", workers.size() - kMaxNamed, " more") : "");
+}
 
 }  // namespace
 
 /// False if there is nobody to be tried, or there are too many. Where many are, one of each node stands for all of it.
 bool Coordinator::BeginProbe(LinkWatch::Purpose purpose) {
   const bool returns = purpose == LinkWatch::Purpose::kReturn;
+  const LinkEnds there = returns ? EndsOf(roster_) : LinkEnds();
   std::vector<const Member*> all;
   for (const auto& [name, worker] : roster_.workers()) {
-    const bool counts = returns ? links_.IsCutOff(name, roster_) : worker.rank >= 0;
+    const bool counts = returns ? links_.IsCutOff(worker.member, there) : worker.rank >= 0;
     if (counts && !worker.member.probe_address.empty()) all.push_back(&worker.member);
   }
   const bool one_of_each = all.size() > kMaxTried;
@@ -76,7 +85,7 @@ void Coordinator::WatchLinks() {
     ++open_->link_rounds;
     if (BeginProbe(LinkWatch::Purpose::kWorld)) return;
   }
-  if (links_.cut().empty() || now_ - links_.last_end() < kLookForReturn) return;
+  if (!links_.any_cut() || now_ - links_.last_end() < kLookForReturn) return;
   if (!BeginProbe(LinkWatch::Purpose::kReturn)) TakeBack({.round = {0, now_, {}, {}}});
 }
 
@@ -88,7 +97,7 @@ void Coordinator::JudgeLinks() {
   } else if (open_.has_value() && open_->world.generation == probe.generation) {
     open_->links_are_known = true;
     if (!cut.empty()) {
-      LeaveOut(probe.one_of_each_node ? OfAllOnTheirNodes(cut) : cut);
+      LeaveOut(probe.one_of_each_node ? BetweenNodes(cut) : cut);
     } else if (pace_.slow()) {
       ReportSlowLink(probe.round);
     }
@@ -96,41 +105,50 @@ void Coordinator::JudgeLinks() {
   Advance();
 }
 
-std::set<Link> Coordinator::OfAllOnTheirNodes(const std::set<Link>& links) const {
-  std::map<std::string, std::vector<std::string>> members;  // by node
-  for (const auto& [name, worker] : roster_.workers()) {
-    if (worker.rank >= 0) members[worker.member.node].push_back(name);
-  }
-  const auto peers_of = [&](const std::string& name) { return members[roster_.workers().at(name).member.node]; };
-  std::set<Link> all;
-  for (const Link& link : links) {
-    for (const std::string& a : peers_of(link.first)) {
-      for (const std::string& b : peers_of(link.second)) all.insert(LinkBetween(a, b));
-    }
-  }
-  return all;
+std::set<Link> Coordinator::BetweenNodes(const std::set<Link>& links) const {
+  const auto node = [&](const std::string& name) { return NodeAsEnd(roster_.workers().at(name).member.node); };
+  std::set<Link> between;
+  for (const auto& [a, b] : links) between.insert(LinkBetween(node(a), node(b)));
+  return between;
 }
 
 void Coordinator::LeaveOut(const std::set<Link>& cut) {
   const std::vector<Link> links(cut.begin(), cut.end());
-  const auto worth = [&](const std::string& name) {  // who holds state is dearer, and who has been there for longer
-    const JoinedWorker& worker = *roster_.Find(name);
-    return (worker.holds_state ? 2.0 : 1.0) - 1e-9 * static_cast<double>(worker.arrival);
+  std::map<std::string, std::vector<std::string>> members;  // by end of a link
+  for (const auto& [name, worker] : roster_.workers()) {
+    if (worker.rank < 0) continue;
+    members[name].push_back(name);
+    members[NodeAsEnd(worker.member.node)].push_back(name);
+  }
+  const auto worth = [&](const std::string& end) {  // who holds state is dearer, and who has been there for longer
+    double sum = 0;
+    for (const std::string& name : members[end]) {
+      const JoinedWorker& worker = *roster_.Find(name);
+      sum += (worker.holds_state ? 2.0 : 1.0) - 1e-9 * static_cast<double>(worker.arrival);
+    }
+    return sum;
   };
-  const auto can_go = [&](const std::set<std::string>& names) {
+  const auto workers_at = [&](const auto& ends) {
+    std::set<std::string> names;
+    for (const std::string& end : ends) names.insert(members[end].begin(), members[end].end());
+    return names;
+  };
+  const auto can_go = [&](const std::set<std::string>& ends) {
+    const std::set<std::string> names = workers_at(ends);
     return static_cast<int>(names.size()) < open_->size() &&
            CanSpare([&](const Member& member) { return names.count(member.id.name) > 0; });
   };
-  const auto names = FewestToLeaveOut(links, worth, can_go);
-  const std::string without = names.has_value() ? absl::StrJoin(*names, ", ") : "";
+  const auto ends = FewestToLeaveOut(links, worth, can_go);
+  const std::set<std::string> names = workers_at(ends.value_or(std::vector<std::string>()));
+  const std::string without = NamesOf(names);
   ReportLinks<event::LinkCut>(cut, without);
   links_.Cut(cut);
-  if (!names.has_value()) return;
+  if (names.empty()) return;
   Instant last = open_->published;
   for (const auto& [name, worker] : roster_.workers()) {
     if (worker.rank >= 0) last = std::max(last, worker.progressed);
   }
-  for (const std::string& name : *names) {
+  for (const std::string& name : names) {
     JoinedWorker& worker = *roster_.Find(name);
     worker.left_out = true;
     RecordFailure(worker, /*at_fault=*/false);
@@ -142,21 +160,40 @@ void Coordinator::LeaveOut(const std::set<Link>& cut) {
              std::chrono::duration<double>(now_ - last).count());
 }
 
-// One event for all links between two machines.
+// One event for all links between two machines; of two halves of a cluster some stand for all.
 template <class Event>
 void Coordinator::ReportLinks(const std::set<Link>& links, const std::string& without) {
-  std::map<std::pair<std::string, std::string>, std::vector<Link>> by_hosts;
-  for (const Link& link : links) {
-    if (std::is_same_v<Event, event::LinkCut> && links_.cut().count(link) > 0) continue;
-    const JoinedWorker *a = roster_.Find(link.first), *b = roster_.Find(link.second);
-    if (a != nullptr && b != nullptr) by_hosts[{a->member.host, b->member.host}].push_back(link);
+  struct End {
+    const JoinedWorker* first = nullptr;
+    int64_t workers = 0;
+  };
+  std::map<std::string, End> ends;
+  for (const auto& [name, worker] : roster_.workers()) {
+    ends[name] = {&worker, 1};
+    End& node = ends[NodeAsEnd(worker.member.node)];
+    if (node.workers++ == 0) node.first = &worker;
   }
+  struct Between {
+    const JoinedWorker *a = nullptr, *b = nullptr;
+    int64_t links = 0;
+  };
+  std::map<std::pair<std::string, std::string>, Between> by_hosts;
+  for (const Link& link : links) {
+    if (std::is_same_v<Event, event::LinkCut> && links_.IsCut(link)) continue;
+    const End a = ends[link.first], b = ends[link.second];
+    if (a.workers == 0 || b.workers == 0) continue;
+    Between& between = by_hosts[{a.first->member.host, b.first->member.host}];
+    if (between.links == 0) between = {a.first, b.first, 0};
+    between.links += a.workers * b.workers;
+  }
+  size_t reported = 0;
   for (const auto& [hosts, between] : by_hosts) {
+    if (++reported > kMaxReported) break;
     Report(Event{{.host = hosts.first,
                   .peer_host = hosts.second,
-                  .worker = between.front().first,
-                  .peer = between.front().second,
-                  .links = static_cast<int64_t>(between.size()),
+                  .worker = between.a->member.id.name,
+                  .peer = between.b->member.id.name,
+                  .links = between.links,
                   .step = committed_ + 1,
                   .without = without}});
   }
@@ -164,8 +201,9 @@ void Coordinator::ReportLinks(const std::set<Link>& links, const std::string& wi
 
 void Coordinator::TakeBack(const LinkWatch::Probe& probe) {
   ReportLinks<event::LinkBack>(links_.TakeBack(probe, roster_), "");
+  const LinkEnds there = EndsOf(roster_);
   for (auto& [name, worker] : roster_.workers()) {
-    if (!worker.left_out || links_.IsCutOff(name, roster_)) continue;
+    if (!worker.left_out || links_.IsCutOff(worker.member, there)) continue;
     worker.left_out = false;
     formation_.OnNewcomer(now_);
   }

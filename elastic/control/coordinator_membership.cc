@@ -76,7 +76,7 @@ void Coordinator::Handle(Connection from, const JoinMessage& join) {
     Know(join.claim.entered_world);
     worker.claim = state_.WithMembers(OnBranch(join.claim));
   }
-  worker.left_out = links_.IsCutOffFromMembers(join.member.id.name, roster_);
+  worker.left_out = links_.IsCutOffFromMembers(join.member, roster_);
   worker.arrival = formation_.OnJoin(now_, join.member.id.name, /*with_state=*/!IsEmpty(join.claim));
   worker.joined = worker.heard = worker.progressed = now_;
   Report(event::WorkerJoined{.worker = join.member.id.name,

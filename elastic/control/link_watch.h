@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <set>
 #include <string>
@@ -15,6 +16,14 @@
 #include "elastic/control/roster.h"
 
 namespace holdfast {
+
+/// What a link that is cut ends at: a worker, by its name, or, where one of each node has tried for all of it, a node,
+/// by this. Two halves of some thousands of workers have millions of links between them, and far fewer between nodes.
+std::string NodeAsEnd(const std::string& node);
+
+using LinkEnds = std::set<std::string>;
+/// Of all who are connected; `but_left_out`: without those that are left out for cut links.
+LinkEnds EndsOf(const Roster& roster, bool but_left_out = false);
 
 class LinkWatch {
  public:
@@ -45,12 +54,13 @@ class LinkWatch {
   Instant last_end() const { return last_end_; }
 
   /// Until they are reached again.
-  const std::set<Link>& cut() const { return cut_; }
-  void Cut(const std::set<Link>& links) { cut_.insert(links.begin(), links.end()); }
-  /// From somebody who is there.
-  bool IsCutOff(const std::string& name, const Roster& roster) const;
+  void Cut(const std::set<Link>& links);
+  bool IsCut(const Link& link) const;
+  bool any_cut() const { return !peers_.empty(); }
+  /// From somebody who is `there`.
+  bool IsCutOff(const Member& member, const LinkEnds& there) const;
   /// From somebody who is not left out for that.
-  bool IsCutOffFromMembers(const std::string& name, const Roster& roster) const;
+  bool IsCutOffFromMembers(const Member& member, const Roster& roster) const;
   /// Forgets those of which one end is gone, and those whose ends reach each other, which are returned.
   std::set<Link> TakeBack(const Probe& probe, const Roster& roster);
 
@@ -58,7 +68,7 @@ class LinkWatch {
   std::optional<Probe> probe_;  // under way
   uint64_t rounds_ = 0;
   Instant last_end_{0};
-  std::set<Link> cut_;
+  std::map<std::string, LinkEnds> peers_;  // by end of a link that is cut: the other ends
 };
 
 }  // namespace holdfast

@@ -200,15 +200,17 @@ TEST(LinkWatch, ALinkIsCutUntilItsEndsReachEachOther) {
     JoinedWorker worker;
     worker.connection = static_cast<uint64_t>(name[0]);
     worker.member.id = {name, 1};
+    worker.member.node = std::string("node of ") + name;
     roster.Add(worker);
   }
+  const auto member = [&](const char* name) { return roster.Find(name)->member; };
   LinkWatch links;
   links.Cut({LinkBetween("a", "b"), LinkBetween("a", "gone")});
-  EXPECT_TRUE(links.IsCutOff("a", roster));
-  EXPECT_FALSE(links.IsCutOff("c", roster));
-  EXPECT_TRUE(links.IsCutOffFromMembers("b", roster));
+  EXPECT_TRUE(links.IsCutOff(member("a"), EndsOf(roster)));
+  EXPECT_FALSE(links.IsCutOff(member("c"), EndsOf(roster)));
+  EXPECT_TRUE(links.IsCutOffFromMembers(member("b"), roster));
   roster.Find("a")->left_out = true;
-  EXPECT_FALSE(links.IsCutOffFromMembers("b", roster)) << "who is left out keeps nobody out";
+  EXPECT_FALSE(links.IsCutOffFromMembers(member("b"), roster)) << "who is left out keeps nobody out";
   links.Begin(seconds(1), LinkWatch::Purpose::kReturn, false, 0, {{"a", "at a"}, {"b", "at b"}});
   EXPECT_TRUE(links.probing());
   EXPECT_FALSE(links.IsOver(seconds(1)));
@@ -218,7 +220,7 @@ TEST(LinkWatch, ALinkIsCutUntilItsEndsReachEachOther) {
   const LinkWatch::Probe probe = links.End(seconds(2));
   EXPECT_FALSE(links.probing());
   EXPECT_EQ(links.TakeBack(probe, roster), std::set<Link>{LinkBetween("a", "b")});
-  EXPECT_TRUE(links.cut().empty()) << "one end of the other is gone";
+  EXPECT_FALSE(links.any_cut()) << "one end of the other is gone";
 }
 
 TEST(StepPace, SlowUntilAStepIsAsUsual) {

@@ -254,7 +254,11 @@ class ManyLinksTest : public LinksTest {
 
   void SetUp() override {
     LinksTest::SetUp();
+    StartMany(Sharding::kFullShard);
+  }
+  void StartMany(Sharding sharding) {
     CoordinatorOptions options = DefaultOptions();
+    options.parallel.sharding = sharding;
     options.elastic.workers = options.elastic.max_workers = kWorkers;
     options.microbatches = kWorkers;
     Start(options);
@@ -305,6 +309,31 @@ TEST_F(ManyLinksTest, OnePerNodeTriesWhetherANodeIsBack) {
   Commit(others);
   Pass(milliseconds(500), all_);
   Commit(others);
+  EXPECT_EQ(WorldSize(), kWorkers);
+}
+
+// Tens of thousands of links, with all that each node has.
+TEST_F(ManyLinksTest, OfTwoHalvesThatDoNotReachEachOtherOneGoesOn) {
+  StartMany(Sharding::kNoShard);
+  const auto half = [](int worker) { return worker < kWorkers / 2; };
+  const auto is_cut = [&](int w, const std::string& address) {
+    return half(w) != half(std::stoi(address.substr(address.find('/') + 1)));
+  };
+  AnswerAll(is_cut);
+  Pass(milliseconds(500), all_);
+  EXPECT_EQ(WorldSize(), kWorkers / 2);
+  EXPECT_EQ(Count<event::LinkCut>(), 16) << "of 150 x 150 pairs of hosts";
+  EXPECT_THAT(Last<event::LinkCut>().without, HasSubstr(" and 268 more"));
+  std::vector<int> first = all_;
+  first.resize(kWorkers / 2);
+  Commit(first);
+  sent_.clear();
+  Pass(milliseconds(2'500), all_);
+  AnswerAll([](int, const std::string&) { return false; });
+  EXPECT_EQ(Count<event::LinkBack>(), 16);
+  Commit(first);
+  Pass(milliseconds(500), all_);
+  Commit(first);
   EXPECT_EQ(WorldSize(), kWorkers);
 }
 

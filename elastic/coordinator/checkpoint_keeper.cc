@@ -188,8 +188,10 @@ std::string CheckpointKeeper::Delete(const std::vector<CheckpointName>& doomed) 
 
 void CheckpointKeeper::MakeRoom(const CheckpointName& next) {
   thread_.Post([this, next] {
-    if (!fence_->GoBack(BranchNow()).ok() || !fence_->Check().ok()) return;
+    if (!fence_->Check().ok()) return;
     storage_->Sweep().IgnoreError();
+    // It writes, for which there may be no room before something has gone; what is given up goes the next time then.
+    fence_->GoBack(BranchNow()).IgnoreError();
     const absl::StatusOr<Catalog> catalog = ScanCheckpoints(*storage_);
     if (catalog.ok()) Delete(LeftBefore(next, *catalog));
   });

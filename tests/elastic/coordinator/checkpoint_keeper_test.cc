@@ -202,6 +202,26 @@ TEST_F(CheckpointKeeperTest, AndWhatWasGivenUpButNothingOfAnotherOwner) {
   EXPECT_FALSE(memory_->List("step-")->empty());
 }
 
+// The fence that says what was given up is a file, too.
+TEST_F(CheckpointKeeperTest, WhatWasNeverFinishedGoesAlsoWhereThereIsNoRoomForAFence) {
+  EXPECT_EQ(Commit(Write(7)).cause, "");
+  Write(8);
+  faults_->Inject({.operation = StorageOperation::kCreate, .fault = StorageFault::kNoSpace, .name = "fence"});
+  Branch branch;
+  branch.GoBack({.generation = 3, .step = 5});
+  keeper_->GoBack(branch);
+  keeper_->MakeRoom({.step = 6, .generation = 4});
+  keeper_->Finish();
+  const auto catalog = ScanCheckpoints(*memory_);
+  ASSERT_TRUE(catalog.ok()) << catalog.status();
+  EXPECT_TRUE(catalog->rejected.empty());
+  EXPECT_EQ(catalog->valid.size(), 1u) << "the storage does not know yet that it was given up";
+  faults_->ClearFaults();
+  keeper_->MakeRoom({.step = 6, .generation = 4});
+  keeper_->Finish();
+  EXPECT_TRUE(memory_->List("step-")->empty());
+}
+
 TEST_F(CheckpointKeeperTest, AnOlderOneThatComesLateIsNotTheNewest) {
   EXPECT_EQ(Commit(Write(8)).cause, "");
   const CheckpointDoneEvent done = Commit(Write(7));

@@ -234,7 +234,8 @@ bool HasGotOn(const RunStatus& run, const RunPosition& before) {
 Departure DecideDeparture(const absl::StatusOr<RunStatus>& run, const std::string& node, bool saves,
                           milliseconds since_signal) {
   const bool patient = since_signal < kNotice;
-  if (!run.ok()) return patient ? Departure::kWait : Departure::kLeave;
+  // Where all are told at once all look at once, and a coordinator may not get to every answer in time: it takes two.
+  if (!run.ok()) return since_signal < 2 * kNotice ? Departure::kWait : Departure::kLeave;
   if (run->state == RunState::kFinishing || run->state == RunState::kEnded) return Departure::kStay;
   if (patient) return Departure::kWait;
   const bool others = std::any_of(run->workers.begin(), run->workers.end(),

@@ -215,7 +215,6 @@ TEST_F(CheckpointerTest, FinishReturnsWhenItIsStopped) {
   EXPECT_EQ(saved_.size(), 1u);
 }
 
-// The wrong region, no certificate: the run may go on with others.
 TEST_F(CheckpointerTest, WhoEndsGivesUpAllThatWasBegun) {
   std::promise<void> ending;
   WriteAfter(ending);
@@ -238,6 +237,7 @@ TEST_F(CheckpointerTest, WhoEndsGivesUpAllThatWasBegun) {
   for (const SavedMessage& saved : saved_) EXPECT_THAT(saved.cause, HasSubstr("its state was discarded"));
 }
 
+// The wrong region, no certificate: the run may go on with others.
 TEST_F(CheckpointerTest, AStorageThatThisHostAloneCannotOpenIsNoReasonToEndTheRun) {
   Checkpointer writer(Dependencies());
   const std::string name = Publish(storage_, Save(writer), trainer().state_layout());

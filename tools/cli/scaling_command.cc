@@ -118,12 +118,13 @@ class FitReport {
 };
 
 absl::Status AddFit(const Fit& fit, FitReport& report) {
+  // First: it makes the directory one of a fit, which may be replaced if this does not come to its end.
+  RETURN_IF_ERROR(report.Write(kFitFile, ToJson(fit)));
   report.Add(
       absl::StrCat(NameOf(fit.options.form), ": ", ShapeOf(fit.options.form).formula, ", ", fit.runs.size(), " runs"));
   RETURN_IF_ERROR(
       report.Add(absl::StrFormat("values, with intervals of %.3g %%", 100 * fit.options.level), ValuesTable(fit)));
   for (const std::string& warning : Warnings(fit)) report.Add("note: " + warning);
-  RETURN_IF_ERROR(report.Write(kFitFile, ToJson(fit)));
   RETURN_IF_ERROR(report.Add("loss.svg", LossPlot(fit)));
   RETURN_IF_ERROR(report.Add("frontier.svg", FrontierPlot(fit)));
   return report.AddFiles("runs", RunsTable(fit));

@@ -43,7 +43,7 @@ TEST_F(TinyRuns, TheScalingExampleRuns) {
   const std::string seventh = Path("example/seventh_mup");
   fs::copy_file(seventh + "/config.yaml", Path("seventh.yaml"));
   fs::remove_all(seventh);
-  Command run({"-c", "export HOLDFAST_TEST_SLOWDOWN_MS=100; cd \"$0\" && exec \"$@\"", directory_, HOLDFAST_BINARY,
+  Command run({"-c", "export HOLDFAST_TEST_SLOWDOWN_MS=1000; cd \"$0\" && exec \"$@\"", directory_, HOLDFAST_BINARY,
                "train", Path("seventh.yaml"), "--run-dir", seventh, "--set", "log.every_steps=1"},
               "/bin/sh");
   ASSERT_TRUE(run.WaitForOutput("/26  loss"));

@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
 # Sets up, builds and runs the tests. Exit code 0 only if all of them pass.
-#   tools/test.sh [--fast | --room=ROOM...] [--no-setup] [--no-asan] [--no-tsan] [--no-cuda] [--no-fuzz]
+#   tools/test.sh [--fast | --room=ROOM...] [--no-setup] [--no-asan] [--no-tsan] [--no-cuda] [--no-fuzz] [--minutes=N]
 # Phases: release (all tests), asan (rooms that read what others wrote, and kernels), tsan (rooms with threads), cuda
 # (the binary and the tests of CUDA code) where there is nvcc; its tests skip themselves without a GPU; fuzz (parsers,
-# for a bounded time) where there is clang. --fast: the release build's tests of label "fast" only. --room=framework/s3
-# (may be repeated): the release build's tests of this room only.
+# for a bounded time) where there is clang. --minutes: phases after the first that have not begun by then are left out
+# and named, for where time is limited and the machine slow. --fast: the release build's tests of label "fast" only.
+# --room=framework/s3 (may be repeated): the release build's tests of this room only.
 set -euo pipefail
 # shellcheck source=tools/common.sh
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
@@ -13,7 +14,7 @@ asan_rooms=(kernels framework/config framework/tensor framework/data framework/j
 # Rooms that talk through gRPC are left out: it is not instrumented, so that what it orders looks like a race.
 tsan_rooms=(framework/base framework/data framework/comm framework/comm/gloo framework/comm/cuda/emulation framework/storage elastic/agent elastic/alerts)
 
-setup=1 asan=1 tsan=1 cuda=1 fuzz=1 filter=() rooms=()
+setup=1 asan=1 tsan=1 cuda=1 fuzz=1 minutes='' filter=() rooms=()
 for argument in "$@"; do
   case $argument in
     --fast) asan=0 tsan=0 cuda=0 fuzz=0 filter=(-L fast) ;;
@@ -23,6 +24,7 @@ for argument in "$@"; do
     --no-tsan) tsan=0 ;;
     --no-cuda) cuda=0 ;;
     --no-fuzz) fuzz=0 ;;
+    --minutes=*) minutes=${argument#*=} ;;
     *) die "unknown argument '$argument'; see the head of tools/test.sh" ;;
   esac
 done
@@ -111,20 +113,25 @@ phase() {
 
 has_cuda() { command -v nvcc >/dev/null; }
 
+# has_time PHASE: else says so in the summary.
+has_time() {
+  [[ -z $minutes ]] || ((SECONDS < 60 * minutes)) || { summary+=("$1: LEFT OUT, not begun within $minutes minutes") && return 1; }
+}
+
 ((setup == 0)) || tools/setup.sh --with-test
 tools/test_peers.sh || summary+=("peers: not installed (no package index?): tests that compare with them skip themselves")
 personality=()
 export UBSAN_OPTIONS=print_stacktrace=1
 export ASAN_OPTIONS=allocator_may_return_null=1 # a test asks for more memory than there is
 phase release "${rooms[@]}"
-((asan == 0)) || phase asan "${asan_rooms[@]}"
-if ((tsan == 1)); then
+if ((asan == 1)) && has_time asan; then phase asan "${asan_rooms[@]}"; fi
+if ((tsan == 1)) && has_time tsan; then
   # The thread sanitizer of GCC 12 does not start where addresses are randomised by more than 28 bits.
   if setarch "$(uname -m)" -R true 2>/dev/null; then personality=(setarch "$(uname -m)" -R); fi
   phase tsan "${tsan_rooms[@]}"
   personality=()
 fi
-if ((cuda == 1)) && has_cuda; then
+if ((cuda == 1)) && has_cuda && has_time cuda; then
   echo "== cuda"
   phase_start=$SECONDS
   build cuda holdfast test_cuda test_kernels_cuda test_kernels_gpu test_framework_comm_cuda kernels_gpu_bench
@@ -132,7 +139,7 @@ if ((cuda == 1)) && has_cuda; then
   run_ctest cuda -L cuda "${filter[@]}"
 fi
 
-if ((fuzz == 1)) && command -v clang++-14 >/dev/null; then
+if ((fuzz == 1)) && command -v clang++-14 >/dev/null && has_time fuzz; then
   echo "== fuzz"
   if tests/fuzz/run.sh 10; then summary+=("fuzz: nothing found"); else summary+=("fuzz: FAILED") failed=1 failed_tests=$((failed_tests + 1)); fi
 fi

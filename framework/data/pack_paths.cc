@@ -33,7 +33,8 @@ std::vector<NamedFile> FilesOf(const std::string& output, const std::string& nam
   return {{output, name}, {TokenIndexPath(output), "index of " + name}};
 }
 
-/// A damaged token file is one. Objects of a storage are never replaced.
+/// A token file whose content cannot be read is one, if its header and length are right. Objects of a storage are never
+/// replaced.
 bool HoldsSomethingElse(const std::string& path) {
   std::error_code error;
   const uintmax_t bytes = std::filesystem::file_size(path, error);

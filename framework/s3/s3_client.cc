@@ -72,7 +72,7 @@ absl::StatusOr<HttpAnswer> S3Client::Send(const S3Call& call, int* attempts) {
     const bool asked = answer.ok() && answer->retry_after.has_value();
     const auto wait = Backoff(attempt, shell_.random(), asked ? *answer->retry_after : std::chrono::seconds(0));
     const std::chrono::milliseconds tried = shell_.elapsed() - begin;
-    if (tried + wait > options_.retry_for) {
+    if (tried + wait >= options_.retry_for) {
       return absl::UnavailableError(absl::StrCat(what, ": failed in ", attempt, attempt == 1 ? " attempt" : " attempts",
                                                  " within ", (options_.retry_for.count() + 999) / 1000,
                                                  " s: ", status.message()));

@@ -93,9 +93,12 @@ TEST_F(S3Faults, GivesUpAfterTheTimeAllowed) {
 
 TEST_F(S3Faults, WithoutTimeThereIsOneAttempt) {
   options_.retry_for = std::chrono::milliseconds(0);
-  Open();
+  S3Shell shell = RealS3Shell();
+  shell.elapsed = [] { return std::chrono::milliseconds(0); };  // another attempt could be made at once
+  shell.random = [] { return 0; };
+  const std::unique_ptr<Storage> storage = *OpenS3Storage(options_, shell);
   Fail({Kind::kAnswer, ErrorAnswer(503, "SlowDown")});
-  EXPECT_EQ(storage_->Create("a", "x").code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(storage->Create("a", "x").code(), absl::StatusCode::kUnavailable);
   EXPECT_EQ(CountRequests("PUT"), 1u);
 }
 

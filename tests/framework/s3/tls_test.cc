@@ -19,7 +19,7 @@ class Tls : public testing::Test {
     options_.bucket = "bucket";
     options_.credentials = FixedS3Credentials({"id", "secret", ""});
     options_.region = "us-east-1";
-    options_.retry_for = std::chrono::milliseconds(1);
+    options_.retry_for = std::chrono::milliseconds(2);
     shell_.elapsed = [this] { return std::chrono::milliseconds(sleeps_); };
     shell_.sleep = [this](std::chrono::milliseconds) { ++sleeps_; };
     shell_.random = [] { return 0; };

@@ -18,7 +18,7 @@ for argument in "$@"; do
     *) files+=("$argument") ;;
   esac
 done
-for program in clang-format clang-tidy shellcheck cmake g++ python3; do
+for program in clang-format clang-tidy ccache shellcheck cmake g++ python3; do
   command -v "$program" >/dev/null || die "$program is missing: run tools/setup.sh --with-test"
 done
 
@@ -79,7 +79,7 @@ if ((everything == 1)); then
 fi
 quietly build/release.configure.log cmake --preset release
 quietly build/release.protocol.log cmake --build --preset release --target protocol
-others="-isystem build/release/protocol $(pkg-config --cflags-only-I ompi-cxx hdf5-serial | sed 's/-I/-isystem /g') -DOMPI_SKIP_MPICXX -DHOLDFAST_BINARY=__FILE__"
+others="-isystem build/release/protocol $(pkg-config --cflags-only-I ompi-cxx hdf5-serial | sed 's/-I/-isystem /g') -DOMPI_SKIP_MPICXX"
 check "headers alone" "-P $JOBS -I {} g++ -std=c++20 -march=x86-64-v3 -Wall -Wextra -I . $others -fsyntax-only -include {} -x c++ /dev/null" \
   "${headers[@]}"
 # clang-tidy looks at all of each header that a source includes, so that one source costs nearly as much as the ten that
@@ -95,5 +95,5 @@ if ((tidy == 1 && ${#products[@]} > 0)); then
     fi
   done
 fi
-check clang-tidy "-P $JOBS -n 1 clang-tidy -p build/release --quiet --checks=-bugprone-suspicious-include" "${units[@]}"
+check clang-tidy "tools/tidy.py $JOBS" "${units[@]}"
 exit "$failed"

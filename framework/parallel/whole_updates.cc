@@ -8,6 +8,12 @@
 namespace holdfast {
 namespace {
 
+/// A matrix begins at a multiple of this many elements, 256 bytes, as if it were allocated alone: which algorithm
+/// cuBLASLt takes for a product, and so the product's bits, follows from where its operands lie.
+constexpr int64_t kAlignment = 64;
+
+int64_t Aligned(int64_t elements) { return (elements + kAlignment - 1) / kAlignment * kAlignment; }
+
 /// Of the products with a matrix's smaller Gram matrix.
 double WorkOf(const ParameterSpec& p) {
   const auto rows = static_cast<double>(p.shape.rows()), cols = static_cast<double>(p.shape.cols());
@@ -46,7 +52,9 @@ double WholeUpdateBytes(const ParameterLayout& layout, const Optimizer& optimize
 }
 
 void WholeUpdates::Side::Add(int chunk, const Chunk& what) {
-  const bool follows = ranges.size() > first_range && ranges.back().end == chunk;
+  const bool begins = what.first_row == 0;
+  const bool follows = !begins && ranges.size() > first_range && ranges.back().end == chunk;
+  if (begins) elements = Aligned(elements);
   if (!follows) ranges.push_back({chunk, chunk, elements, 0});
   ranges.back().end = chunk + 1;
   ranges.back().elements += what.elements;
@@ -54,6 +62,7 @@ void WholeUpdates::Side::Add(int chunk, const Chunk& what) {
 }
 
 void WholeUpdates::Side::EndRank() {
+  elements = Aligned(elements);
   counts.push_back((elements - first_of_rank) * kFloatBytes);
   starts.push_back(first_of_rank * kFloatBytes);
   first_of_rank = elements;
@@ -81,7 +90,7 @@ void WholeUpdates::Plan() {
   for (size_t p = 0; p < owner_.size(); ++p) {
     if (owner_[p] != deps_.rank) continue;
     place_[p] = owned_elements_;
-    owned_elements_ += layout_.parameters()[p].shape.elements();
+    owned_elements_ += Aligned(layout_.parameters()[p].shape.elements());
     mine_.push_back(static_cast<int>(p));
   }
   for (int r = 0; r < size; ++r) {

@@ -57,7 +57,7 @@ class WholeUpdates {
     int64_t at = 0;          // element of the buffer
     int64_t elements = 0;
   };
-  /// A buffer of ranges: those of rank 0, then those of rank 1, ...
+  /// A buffer of ranges: those of rank 0, then those of rank 1, ... Ranks and matrices begin aligned.
   struct Side {
     std::vector<BufferRange> ranges;
     std::vector<int64_t> counts, starts;  // bytes, by rank

@@ -11,6 +11,7 @@
 
 #include "tests/chaos/chaos_run.h"
 #include "tests/framework/base/temporary_directory.h"
+#include "tests/paths.h"
 
 namespace holdfast::chaos {
 namespace {
@@ -25,7 +26,7 @@ class Documents : public testing::Test {
             << "\"}]}\n";
     }
     talks.close();
-    const std::string tokenizer = std::string(HOLDFAST_SOURCE_DIR) + "/tests/framework/chat/golden/phi3";
+    const std::string tokenizer = SourceDir() + "/tests/framework/chat/golden/phi3";
     ASSERT_EQ(RunBinary({"data", "pack", "--chat", files_ / "talks.jsonl", "--tokenizer", tokenizer, "--out",
                          files_ / "talks.bin", "--sequence-length", "64"},
                         files_ / "pack.log"),

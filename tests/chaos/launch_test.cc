@@ -8,20 +8,21 @@
 #include <functional>
 
 #include "tests/chaos/chaos_run.h"
+#include "tests/paths.h"
 
 namespace holdfast::chaos {
 namespace {
 
 using Environment = std::vector<std::pair<std::string, std::string>>;
 
-const std::string kScripts = std::string(HOLDFAST_SOURCE_DIR) + "/tools/launch/";
+const std::string kScripts = SourceDir() + "/tools/launch/";
 
 class LaunchTest : public StageTest {
  protected:
   static Environment CommonEnvironment() {
     return {{"CONFIG", stage_->config()},
             {"RUN_DIR", Run()},
-            {"HOLDFAST", HOLDFAST_BINARY},
+            {"HOLDFAST", TestedBinary()},
             {"HOST", "127.0.0.1"},
             {"PORT", "0"},
             {"WORKERS_PER_NODE", "2"},

@@ -5,17 +5,11 @@
 #include <unistd.h>
 
 #include <chrono>
-#include <cstdlib>
 #include <fstream>
 #include <sstream>
 #include <thread>
 
 namespace holdfast::chaos {
-
-std::string Binary() {
-  const char* carried = std::getenv("HOLDFAST_BINARY");
-  return carried == nullptr ? HOLDFAST_BINARY : carried;
-}
 
 LoggedProcess::LoggedProcess(std::vector<std::string> arguments, std::string log_path,
                              std::vector<std::pair<std::string, std::string>> environment, const std::string& program)

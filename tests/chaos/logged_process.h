@@ -7,19 +7,18 @@
 #include <string>
 #include <vector>
 
+#include "tests/paths.h"
+
 namespace holdfast::chaos {
 
 /// How long a test waits for what has to come. No measure of speed: a busy machine is far from needing it.
 inline constexpr double kTestTimeoutSeconds = 300;
 
-/// The binary under test: HOLDFAST_BINARY of the environment, where the tests have been carried to another machine.
-std::string Binary();
-
 class LoggedProcess {
  public:
   LoggedProcess(std::vector<std::string> arguments, std::string log_path,
                 std::vector<std::pair<std::string, std::string>> environment = {},
-                const std::string& program = Binary());
+                const std::string& program = TestedBinary());
   ~LoggedProcess();  // kills what still runs
   LoggedProcess(const LoggedProcess&) = delete;
   LoggedProcess& operator=(const LoggedProcess&) = delete;

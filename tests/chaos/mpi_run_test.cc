@@ -11,6 +11,7 @@
 #include <fstream>
 
 #include "tests/chaos/chaos_run.h"
+#include "tests/paths.h"
 
 namespace holdfast::chaos {
 namespace {
@@ -43,7 +44,7 @@ class MpiRun : public StageTest {
                                        std::to_string(ranks),
                                        "-x",
                                        "HOLDFAST_TEST_SLOWDOWN_MS",
-                                       HOLDFAST_BINARY,
+                                       TestedBinary(),
                                        "train",
                                        stage_->config(),
                                        "--run-dir",

@@ -16,11 +16,12 @@
 #include "tests/chaos/chaos_run.h"
 #include "tests/chaos/slurm_cluster.h"
 #include "tests/framework/base/temporary_directory.h"
+#include "tests/paths.h"
 
 namespace holdfast::chaos {
 namespace {
 
-const std::string kSlurmScripts = std::string(HOLDFAST_SOURCE_DIR) + "/tools/launch";
+const std::string kSlurmScripts = SourceDir() + "/tools/launch";
 
 class SlurmTest : public StageTest {
  protected:
@@ -41,7 +42,7 @@ class SlurmTest : public StageTest {
 
   /// What each process of the run does, as shell, before it becomes the binary.
   static void Before(const std::string& script) {
-    std::ofstream(stage_->Path("next")) << "#!/bin/bash\n" << script << "\nexec " << Binary() << " \"$@\"\n";
+    std::ofstream(stage_->Path("next")) << "#!/bin/bash\n" << script << "\nexec " << TestedBinary() << " \"$@\"\n";
     chmod(stage_->Path("next").c_str(), 0755);
     std::filesystem::rename(stage_->Path("next"), stage_->Path("holdfast"));
   }

@@ -22,6 +22,7 @@
 #include "models/families/huggingface.h"
 #include "models/plan.h"
 #include "models/transformer.h"
+#include "tests/paths.h"
 
 namespace holdfast {
 namespace {
@@ -59,7 +60,7 @@ struct Passed {
 class GoldenTest : public ::testing::TestWithParam<std::string> {
  protected:
   void SetUp() override {
-    directory_ = std::filesystem::path(HOLDFAST_SOURCE_DIR "/tests/golden") / GetParam();
+    directory_ = std::filesystem::path(SourceDir() + "/tests/golden") / GetParam();
     const auto parsed = ParseHuggingFaceConfig(ReadText(directory_ + "/config.json"), directory_ + "/config.json");
     ASSERT_TRUE(parsed.ok()) << parsed.status();
     config_ = parsed->model;

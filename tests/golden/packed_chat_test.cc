@@ -13,6 +13,7 @@
 #include "models/runtime/loaded_model.h"
 #include "nlohmann/json.hpp"
 #include "tests/framework/data/token_test_files.h"
+#include "tests/paths.h"
 
 namespace holdfast {
 namespace {
@@ -61,8 +62,8 @@ class PackedChat : public ::testing::Test {
     return total;
   }
 
-  const std::string golden_ = std::string(HOLDFAST_SOURCE_DIR) + "/tests/golden/";
-  const std::string chatml_ = std::string(HOLDFAST_SOURCE_DIR) + "/tests/framework/chat/golden/chatml";
+  const std::string golden_ = SourceDir() + "/tests/golden/";
+  const std::string chatml_ = SourceDir() + "/tests/framework/chat/golden/chatml";
   const Json cases_ = Json::parse(ReadText(chatml_ + "/cases.json"));
   const Json losses_ = Json::parse(ReadText(golden_ + "packed_chat/losses.json"));
   TemporaryDirectory directory_;

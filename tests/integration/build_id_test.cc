@@ -4,6 +4,7 @@
 #include "gtest/gtest.h"
 #include "tests/framework/base/temporary_directory.h"
 #include "tests/integration/command.h"
+#include "tests/paths.h"
 
 namespace holdfast::integration {
 namespace {
@@ -12,8 +13,7 @@ TEST(BuildId, IsMadeWithoutAWord) {
   const TemporaryDirectory directory;
   const std::string made = directory.path() + "/build_id.cc";
   const CommandResult result =
-      Command({"-c", "cd \"$0\" && cmake -D OUT=\"$1\" -P tools/cmake/BuildId.cmake", HOLDFAST_SOURCE_DIR, made},
-              "/bin/sh")
+      Command({"-c", "cd \"$0\" && cmake -D OUT=\"$1\" -P tools/cmake/BuildId.cmake", SourceDir(), made}, "/bin/sh")
           .Wait();
   EXPECT_EQ(result.exit_code, 0);
   EXPECT_EQ(result.output, "");

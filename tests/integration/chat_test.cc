@@ -8,6 +8,7 @@
 #include "gtest/gtest.h"
 #include "tests/framework/base/temporary_directory.h"
 #include "tests/integration/command.h"
+#include "tests/paths.h"
 
 namespace holdfast::integration {
 namespace {
@@ -18,7 +19,7 @@ class ChatTest : public ::testing::Test {
  protected:
   CommandResult Pack(const std::string& talks, std::vector<std::string> more = {"--sequence-length", "64"}) {
     WriteAll(directory_ / "talks.jsonl", talks);
-    const std::string golden = std::string(HOLDFAST_SOURCE_DIR) + "/tests/framework/chat/golden/mistral";
+    const std::string golden = SourceDir() + "/tests/framework/chat/golden/mistral";
     std::vector<std::string> arguments = {"data",        "pack", "--chat", directory_ / "talks.jsonl",
                                           "--tokenizer", golden, "--out",  directory_ / "out.bin"};
     arguments.insert(arguments.end(), more.begin(), more.end());

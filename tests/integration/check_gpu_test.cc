@@ -13,6 +13,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/integration/command.h"
+#include "tests/paths.h"
 
 namespace holdfast::integration {
 namespace {
@@ -52,7 +53,7 @@ class CheckGpu : public ::testing::Test {
     WriteAll(root_ / "bundle/tests/train_vs_pytorch.py", kComparison);
     WriteAll(root_ / "bundle/libraries.sh", "");
     WriteAll(root_ / "bundle/bin/holdfast", "");
-    fs::copy_file(fs::path(HOLDFAST_SOURCE_DIR) / "tests/cuda/check_gpu.sh", root_ / "bundle/tests/check_gpu.sh");
+    fs::copy_file(fs::path(SourceDir()) / "tests/cuda/check_gpu.sh", root_ / "bundle/tests/check_gpu.sh");
   }
   void TearDown() override { fs::remove_all(root_); }
 

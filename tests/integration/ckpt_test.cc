@@ -14,6 +14,7 @@
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
 #include "tests/integration/command.h"
+#include "tests/paths.h"
 
 namespace holdfast::integration {
 namespace {
@@ -167,7 +168,7 @@ TEST_F(CkptTest, ACheckpointOfAnotherOptimizerIsRefusedByName) {
 }
 
 TEST_F(CkptTest, ExportsAreAsTransformersLoadsThem) {
-  const std::string tests = std::string(HOLDFAST_SOURCE_DIR) + "/tests/";
+  const std::string tests = SourceDir() + "/tests/";
   for (const auto& [family, tokenizer] : {std::pair("gpt2", "gpt2_style"), std::pair("llama", "llama3_style")}) {
     const std::string golden = tests + "golden/exported_" + family, name = Path(family);
     const std::string file = tests + "framework/data/golden/tokenizer_" + tokenizer + ".json";
@@ -187,8 +188,7 @@ TEST_F(CkptTest, ExportsAreAsTransformersLoadsThem) {
 }
 
 TEST_F(CkptTest, SettingsBesideTheTokenizerAreExported) {
-  const std::string tokenizer =
-      std::string(HOLDFAST_SOURCE_DIR) + "/tests/framework/data/golden/tokenizer_llama3_style.json";
+  const std::string tokenizer = SourceDir() + "/tests/framework/data/golden/tokenizer_llama3_style.json";
   MustImport("llama-1", "ck");
   const CommandResult large = Ckpt({"export", Path("ck"), Path("out"), "--tokenizer", tokenizer});
   EXPECT_EQ(large.exit_code, 1);
@@ -242,8 +242,7 @@ TEST_F(CkptTest, ATokenizerWithMoreTokensThanTheModelIsRefused) {
   const CommandResult beyond = RunHoldfast({"sample", Path("more"), "--prompt", "a", "--tokens", "1"});
   EXPECT_EQ(beyond.exit_code, 1);
   EXPECT_THAT(beyond.output, HasSubstr("beyond the vocabulary of 256"));
-  const std::string large =
-      std::string(HOLDFAST_SOURCE_DIR) + "/tests/framework/data/golden/tokenizer_llama3_style.json";
+  const std::string large = SourceDir() + "/tests/framework/data/golden/tokenizer_llama3_style.json";
   WriteAll(Path("more/tokenizer.json"), ReadAll(large));
   std::string config = ReadAll(Path("more/config.json"));
   WriteAll(Path("more/config.json"), config.replace(config.find("holdfast_tokenizer"), 18, "_name_or_path"));

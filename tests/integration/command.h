@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "tests/paths.h"
+
 namespace holdfast::integration {
 
 /// How long a test waits for what has to come. No measure of speed: a busy machine is far from needing it.
@@ -17,7 +19,7 @@ struct CommandResult {
 
 class Command {
  public:
-  explicit Command(std::vector<std::string> arguments, std::string program = HOLDFAST_BINARY);
+  explicit Command(std::vector<std::string> arguments, std::string program = TestedBinary());
   ~Command();  // kills what still runs
 
   void Signal(int signal);

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "gtest/gtest.h"
+#include "tests/paths.h"
 
 namespace holdfast::integration {
 
@@ -21,7 +22,7 @@ TEST(Command, ReportsExitCodeAndOutput) {
 
 // A script that keeps what a command prints must not take a part of it for all.
 TEST(Command, OutputThatIsLostIsAFailure) {
-  const std::string binary = HOLDFAST_BINARY;
+  const std::string binary = TestedBinary();
   EXPECT_EQ(std::system((binary + " --help > /dev/null").c_str()), 0);
   for (const char* command : {" --help", " scaling --help"}) {
     const int status = std::system((binary + command + " > /dev/full 2> /dev/null").c_str());

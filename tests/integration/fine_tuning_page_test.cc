@@ -8,6 +8,7 @@
 #include "gtest/gtest.h"
 #include "tests/integration/command.h"
 #include "tests/integration/tiny_runs.h"
+#include "tests/paths.h"
 
 namespace holdfast::integration {
 namespace {
@@ -19,7 +20,7 @@ TEST_F(TinyRuns, TheCommandsOfThePageWork) {
   fs::create_directory(directory_ / "corpus");
   fs::rename(Path("train.bin"), Path("corpus/kjv_train.bin"));
   fs::rename(Path("valid.bin"), Path("corpus/kjv_validation.bin"));
-  const std::string source = HOLDFAST_SOURCE_DIR, binary = fs::path(HOLDFAST_BINARY).parent_path();
+  const std::string source = SourceDir(), binary = fs::path(TestedBinary()).parent_path();
   const auto run = [&](const std::string& commands) {
     WriteAll(directory_ / "commands.sh",
              absl::StrCat("set -euo pipefail\ncd '", directory_.string(), "'\nPATH='", binary, "':$PATH\n", commands));

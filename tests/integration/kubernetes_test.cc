@@ -14,6 +14,7 @@
 #include "gtest/gtest.h"
 #include "tests/framework/base/temporary_directory.h"
 #include "tests/integration/command.h"
+#include "tests/paths.h"
 
 namespace holdfast::integration {
 namespace {
@@ -24,7 +25,7 @@ class Kubernetes : public testing::Test {
  protected:
   void SetUp() override {
     if (!std::filesystem::exists(peers_ + "/bin/kubectl")) GTEST_SKIP() << "run tools/test_peers.sh";
-    std::filesystem::copy(HOLDFAST_SOURCE_DIR "/tools/launch/kubernetes", root_.path() + "/kubernetes",
+    std::filesystem::copy(SourceDir() + "/tools/launch/kubernetes", root_.path() + "/kubernetes",
                           std::filesystem::copy_options::recursive);
   }
 
@@ -40,14 +41,13 @@ class Kubernetes : public testing::Test {
   }
   /// All at once: the schemas take seconds to load.
   CommandResult Check(const std::string& versions, const std::vector<std::string>& files) const {
-    std::vector<std::string> arguments{HOLDFAST_SOURCE_DIR "/tests/integration/check_manifests.py", HOLDFAST_BINARY,
-                                       versions};
+    std::vector<std::string> arguments{SourceDir() + "/tests/integration/check_manifests.py", TestedBinary(), versions};
     arguments.insert(arguments.end(), files.begin(), files.end());
     return Command(arguments, peers_ + "/bin/python").Wait();
   }
 
   const std::string peers_ =
-      std::getenv("HOLDFAST_PEERS") != nullptr ? std::getenv("HOLDFAST_PEERS") : HOLDFAST_SOURCE_DIR "/build/peers";
+      std::getenv("HOLDFAST_PEERS") != nullptr ? std::getenv("HOLDFAST_PEERS") : SourceDir() + "/build/peers";
   const TemporaryDirectory root_;
 };
 

@@ -10,6 +10,7 @@
 #include "gtest/gtest.h"
 #include "tests/integration/command.h"
 #include "tests/integration/tiny_runs.h"
+#include "tests/paths.h"
 
 namespace holdfast::integration {
 namespace {
@@ -24,10 +25,10 @@ TEST_F(TinyRuns, TheScalingExampleRuns) {
   fs::rename(Path("train.bin"), Path("corpus/kjv_train.bin"));
   fs::rename(Path("valid.bin"), Path("corpus/kjv_validation.bin"));
   for (const char* file : {"configs/scaling_example.yaml", "tools/scaling_example.sh"}) {
-    fs::copy_file(fs::path(HOLDFAST_SOURCE_DIR) / file, directory_ / file);
+    fs::copy_file(fs::path(SourceDir()) / file, directory_ / file);
   }
   WriteAll(directory_ / "commands.sh",
-           absl::StrCat("export HOLDFAST='", HOLDFAST_BINARY,
+           absl::StrCat("export HOLDFAST='", TestedBinary(),
                         "' WIDTHS='16 32 48' SEVENTH=64 RATES='low: 4e-3, high: 8e-3, scale: log, points: 2' "
                         "STEPS='20, 22, 24' LARGE_STEPS=26\n'",
                         Path("tools/scaling_example.sh"), "' ", Path("example")));
@@ -43,7 +44,7 @@ TEST_F(TinyRuns, TheScalingExampleRuns) {
   const std::string seventh = Path("example/seventh_mup");
   fs::copy_file(seventh + "/config.yaml", Path("seventh.yaml"));
   fs::remove_all(seventh);
-  Command run({"-c", "export HOLDFAST_TEST_SLOWDOWN_MS=1000; cd \"$0\" && exec \"$@\"", directory_, HOLDFAST_BINARY,
+  Command run({"-c", "export HOLDFAST_TEST_SLOWDOWN_MS=1000; cd \"$0\" && exec \"$@\"", directory_, TestedBinary(),
                "train", Path("seventh.yaml"), "--run-dir", seventh, "--set", "log.every_steps=1"},
               "/bin/sh");
   ASSERT_TRUE(run.WaitForOutput("/26  loss"));

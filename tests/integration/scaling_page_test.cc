@@ -8,6 +8,7 @@
 #include "gtest/gtest.h"
 #include "tests/integration/command.h"
 #include "tests/integration/tiny_runs.h"
+#include "tests/paths.h"
 
 namespace holdfast::integration {
 namespace {
@@ -21,13 +22,13 @@ TEST_F(TinyRuns, TheCommandsOfTheScalingPageWork) {
   fs::create_directory(directory_ / "runs");
   fs::rename(Path("train.bin"), Path("corpus/kjv_train.bin"));
   fs::rename(Path("valid.bin"), Path("corpus/kjv_validation.bin"));
-  const std::vector<std::string> blocks = CommandsOf(ReadAll(absl::StrCat(HOLDFAST_SOURCE_DIR, "/SCALING.md")));
+  const std::vector<std::string> blocks = CommandsOf(ReadAll(absl::StrCat(SourceDir(), "/SCALING.md")));
   ASSERT_EQ(blocks.size(), 4u);
   std::string said;
   for (size_t i = 0; i < blocks.size(); ++i) {
     WriteAll(directory_ / "commands.sh",
              absl::StrCat("set -euo pipefail\ncd '", directory_.string(), "'\nPATH='",
-                          fs::path(HOLDFAST_BINARY).parent_path().string(), "':$PATH\n", blocks[i]));
+                          fs::path(TestedBinary()).parent_path().string(), "':$PATH\n", blocks[i]));
     const CommandResult result = Command({Path("commands.sh")}, "/bin/bash").Wait();
     if (i + 1 < blocks.size()) {
       ASSERT_EQ(result.exit_code, 0) << blocks[i] << "\n" << result.output;

@@ -8,6 +8,7 @@
 #include "gtest/gtest.h"
 #include "tests/integration/command.h"
 #include "tests/integration/tiny_runs.h"
+#include "tests/paths.h"
 
 namespace holdfast::integration {
 namespace {
@@ -20,13 +21,13 @@ TEST_F(TinyRuns, TheCommandsOfTheSweepsPageWork) {
   fs::create_directory(directory_ / "runs");
   fs::rename(Path("train.bin"), Path("corpus/kjv_train.bin"));
   fs::rename(Path("valid.bin"), Path("corpus/kjv_validation.bin"));
-  const std::vector<std::string> blocks = CommandsOf(ReadAll(absl::StrCat(HOLDFAST_SOURCE_DIR, "/SWEEPS.md")));
+  const std::vector<std::string> blocks = CommandsOf(ReadAll(absl::StrCat(SourceDir(), "/SWEEPS.md")));
   ASSERT_EQ(blocks.size(), 2u);
   std::string said;
   for (const std::string& block : blocks) {
     WriteAll(directory_ / "commands.sh",
              absl::StrCat("set -euo pipefail\ncd '", directory_.string(), "'\nPATH='",
-                          fs::path(HOLDFAST_BINARY).parent_path().string(), "':$PATH\n", block));
+                          fs::path(TestedBinary()).parent_path().string(), "':$PATH\n", block));
     const CommandResult result = Command({Path("commands.sh")}, "/bin/bash").Wait();
     ASSERT_EQ(result.exit_code, 0) << block << "\n" << result.output;
     said += result.output;

@@ -17,6 +17,7 @@
 #include "gtest/gtest.h"
 #include "tests/integration/command.h"
 #include "tests/integration/tiny_runs.h"
+#include "tests/paths.h"
 
 namespace holdfast::integration {
 namespace {
@@ -62,7 +63,7 @@ class WithInstructionSet {
 
 // Conversations by a tokenizer's own template, several to a row, of which only the answers are learned.
 TEST_F(TrainTest, ConversationsTrainWithEqualBitsInAnyWorld) {
-  const std::string golden = std::string(HOLDFAST_SOURCE_DIR) + "/tests/framework/data/golden/";
+  const std::string golden = SourceDir() + "/tests/framework/data/golden/";
   fs::create_directory(directory_ / "tokenizer");
   fs::copy_file(golden + "tokenizer_llama3_style.json", directory_ / "tokenizer/tokenizer.json");
   WriteAll(
@@ -524,7 +525,7 @@ TEST_F(TrainTest, SigtermSavesTheModelAndExits143) {
 TEST_F(TrainTest, ATerminalThatIsClosedSavesTheModel) {
   WriteConfig("config.yaml", 1'000'000);
   // The tests themselves may run where the signal is ignored.
-  Command run({"--default-signal=HUP", HOLDFAST_BINARY, "train", Path("config.yaml"), "--run-dir", Path("a")},
+  Command run({"--default-signal=HUP", TestedBinary(), "train", Path("config.yaml"), "--run-dir", Path("a")},
               "/usr/bin/env");
   ASSERT_TRUE(run.WaitForOutput("step      20/"));
   run.Signal(SIGHUP);
@@ -535,7 +536,7 @@ TEST_F(TrainTest, ATerminalThatIsClosedSavesTheModel) {
 
 TEST_F(TrainTest, AReaderThatEndsDoesNotEndTheRun) {
   WriteConfig("config.yaml", 300);
-  const std::string train = absl::StrCat(HOLDFAST_BINARY, " train ", Path("config.yaml"), " --run-dir ", Path("a"));
+  const std::string train = absl::StrCat(TestedBinary(), " train ", Path("config.yaml"), " --run-dir ", Path("a"));
   const CommandResult result =
       Command({"-c", train + " | head -n 1 > /dev/null; exit ${PIPESTATUS[0]}"}, "/bin/bash").Wait();
   EXPECT_EQ(result.exit_code, 0) << result.output;

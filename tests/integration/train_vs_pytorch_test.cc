@@ -10,6 +10,7 @@
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
 #include "tests/integration/command.h"
+#include "tests/paths.h"
 
 namespace holdfast::integration {
 namespace {
@@ -28,7 +29,7 @@ class TrainVsPyTorch : public ::testing::Test {
   void TearDown() override { std::filesystem::remove_all(root_); }
 
   static CommandResult Script(std::vector<std::string> arguments) {
-    arguments.insert(arguments.begin(), HOLDFAST_SOURCE_DIR "/tests/bench/train_vs_pytorch.py");
+    arguments.insert(arguments.begin(), SourceDir() + "/tests/bench/train_vs_pytorch.py");
     return Command(std::move(arguments), "/usr/bin/python3").Wait();
   }
   CommandResult Measure(const std::string& out, const std::string& binary, const std::string& recompute) const {
@@ -45,7 +46,7 @@ class TrainVsPyTorch : public ::testing::Test {
 
 TEST_F(TrainVsPyTorch, MeasurementsAreWrittenDownAndMakeATable) {
   for (const char* recompute : {"none", "block"}) {
-    const CommandResult result = Measure(recompute, HOLDFAST_BINARY, recompute);
+    const CommandResult result = Measure(recompute, TestedBinary(), recompute);
     ASSERT_EQ(result.exit_code, 0) << result.output;
     const nlohmann::json results = Results(recompute);
     EXPECT_EQ(results["recompute"], recompute);

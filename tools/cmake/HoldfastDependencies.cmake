@@ -9,8 +9,9 @@ if(NOT CMAKE_BUILD_TYPE)
 endif()
 
 # The bits of a run may depend on nothing but the source: no contraction of a*b+c into an fma the source does not spell
-# out, and a baseline that every supported CPU has. Kernels choose wider instructions at run time.
-add_compile_options("$<$<COMPILE_LANGUAGE:CXX>:-ffp-contract=off;-fno-math-errno;-march=x86-64-v3>"
+# out, and a baseline that every supported CPU has. Kernels choose wider instructions at run time. Nor do files depend on
+# where this clone lies, so that another one finds them in the compiler cache.
+add_compile_options("$<$<COMPILE_LANGUAGE:CXX>:-ffp-contract=off;-fno-math-errno;-march=x86-64-v3;-fmacro-prefix-map=${CMAKE_SOURCE_DIR}/=>"
                     "$<$<COMPILE_LANGUAGE:CUDA>:--fmad=false;--expt-relaxed-constexpr;-Xcompiler=-Wall,-Wextra>")
 set(CMAKE_CXX_FLAGS_RELEASE "-O2 -g1")
 set(CMAKE_CXX_FLAGS_DEBUG "-O0 -g")

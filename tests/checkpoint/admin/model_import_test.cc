@@ -14,6 +14,7 @@
 #include "framework/storage/memory_storage.h"
 #include "models/runtime/initial_model.h"
 #include "tests/framework/base/temporary_directory.h"
+#include "tests/paths.h"
 
 namespace holdfast {
 namespace {
@@ -23,7 +24,7 @@ using testing::Each;
 constexpr int64_t kExperts = 8, kHidden = 32, kLayers = 2;
 
 TEST(ModelImportTest, BiasesOfRoutersBeginAtZero) {
-  const std::string directory = std::string(HOLDFAST_SOURCE_DIR) + "/tests/golden/tiny_olmoe";
+  const std::string directory = SourceDir() + "/tests/golden/tiny_olmoe";
   Config config;
   config.model = ReadModelConfig(directory).value().model;
   config.model.router_bias = true;

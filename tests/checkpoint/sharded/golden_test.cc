@@ -28,6 +28,7 @@
 #include "tests/checkpoint/sharded/three_planes.h"
 #include "tests/framework/storage/test_directory.h"
 #include "tests/framework/tensor/copy_of.h"
+#include "tests/paths.h"
 
 namespace holdfast {
 namespace {
@@ -41,9 +42,7 @@ float GoldenValue(int tensor, int kind, int64_t element) {
   return static_cast<float>((element * 37 + tensor * 11 + kind * 5) % 256 - 128) / 64.0f;
 }
 
-std::string GoldenDirectory(int version) {
-  return absl::StrCat(HOLDFAST_SOURCE_DIR, "/tests/golden/checkpoint_v", version);
-}
+std::string GoldenDirectory(int version) { return absl::StrCat(SourceDir(), "/tests/golden/checkpoint_v", version); }
 
 ParameterLayout GoldenLayout() {
   std::vector<ParameterSpec> specs;

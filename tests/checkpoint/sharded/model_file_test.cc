@@ -18,6 +18,7 @@
 #include "checkpoint/sharded/shard_ranges.h"
 #include "tests/checkpoint/sharded/directory_storage.h"
 #include "tests/checkpoint/sharded/sample_state.h"
+#include "tests/paths.h"
 
 namespace holdfast {
 namespace {
@@ -186,7 +187,7 @@ TEST_F(ModelFileTest, ToolsOfHdf5ShowTensors) {
 
 // Another library, another zstd, another program.
 TEST_F(ModelFileTest, H5pyReadsEveryBit) {
-  const std::string python = HOLDFAST_SOURCE_DIR "/build/peers/bin/python";
+  const std::string python = SourceDir() + "/build/peers/bin/python";
   if (std::system((python + " -c 'import h5py, hdf5plugin, numpy' >/dev/null 2>&1").c_str()) != 0) {
     GTEST_SKIP() << "h5py and hdf5plugin are not installed: tools/test_peers.sh";
   }

@@ -18,6 +18,7 @@
 #include "checkpoint/sharded/digest.h"
 #include "checkpoint/sharded/manifest.h"
 #include "tests/checkpoint/sharded/three_planes.h"
+#include "tests/paths.h"
 
 namespace holdfast {
 namespace {
@@ -199,7 +200,7 @@ TEST(ShardIndex, ForgedAtRandom) {
 
 // The first block of FORMAT.md that is marked with `language`.
 std::string ExampleInFormatMd(const std::string& language) {
-  std::ifstream file(HOLDFAST_SOURCE_DIR "/checkpoint/sharded/FORMAT.md");
+  std::ifstream file(SourceDir() + "/checkpoint/sharded/FORMAT.md");
   const std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
   const std::string begin = "```" + language + "\n";
   const size_t at = text.find(begin);

@@ -25,6 +25,7 @@
 #include "framework/net/socket_address.h"
 #include "framework/storage/atomic_file.h"
 #include "tests/models/runtime/tiny_run.h"
+#include "tests/paths.h"
 
 namespace holdfast {
 namespace {
@@ -101,7 +102,7 @@ TEST_F(LauncherTest, LocalProcessesOfWhichOneIsKilledHaveTheBitsOfOneProcess) {
   const RunDirectory here(root_ / "here"), local(root_ / "local");
   ASSERT_TRUE(RunHere(ConfigOf(), here).ok());
   const Config config = ConfigOf({"elastic.workers=2", "elastic.heartbeat_timeout_ms=15000"});
-  const auto launcher = LocalLauncher::Open(config, local, HOLDFAST_BINARY);
+  const auto launcher = LocalLauncher::Open(config, local, TestedBinary());
   ASSERT_TRUE(launcher.ok()) << launcher.status();
 
   setenv("HOLDFAST_TEST_SLOWDOWN_MS", "50", 1);  // so that there is time to kill
@@ -134,7 +135,7 @@ TEST_F(LauncherTest, ARunWhoseWorkersAreAllLostForGoodEnds) {
   const RunDirectory directory(root_ / "run");
   const Config config = ConfigOf({"elastic.workers=2", "elastic.max_restarts=0", "elastic.lost_state_timeout_ms=200",
                                   "checkpoint.every_steps=1", "train.steps=100000"});
-  const auto launcher = LocalLauncher::Open(config, directory, HOLDFAST_BINARY);
+  const auto launcher = LocalLauncher::Open(config, directory, TestedBinary());
   ASSERT_TRUE(launcher.ok()) << launcher.status();
   const auto events = [&] {
     std::ifstream file(directory.events());
@@ -191,7 +192,7 @@ TEST_F(LauncherTest, WhatCannotWorkIsRefusedBeforeTheRunDirectoryIsTouched) {
       config = ConfigOf({override});
     }
     const auto here = InProcessLauncher::Open(config, directory);
-    const auto local = LocalLauncher::Open(config, directory, HOLDFAST_BINARY);
+    const auto local = LocalLauncher::Open(config, directory, TestedBinary());
     const auto server = ServerLauncher::Open(config, directory, {.listen = "127.0.0.1:0"});
     for (const absl::Status& status : {here.status(), local.status(), server.status()}) {
       EXPECT_FALSE(status.ok()) << override;
@@ -216,7 +217,7 @@ TEST_F(LauncherTest, ATokenBeyondTheVocabularyIsFoundByTheWorkersAndEndsTheRun) 
   const Config config = ConfigOf({"elastic.workers=2"});
   const RunDirectory directory(root_ / "run");
   EXPECT_TRUE(absl::IsOutOfRange(InProcessLauncher::Open(config, directory).status()));
-  const auto launcher = LocalLauncher::Open(config, directory, HOLDFAST_BINARY);
+  const auto launcher = LocalLauncher::Open(config, directory, TestedBinary());
   ASSERT_TRUE(launcher.ok()) << launcher.status();
   EXPECT_EQ((*launcher)->outline().data.tokens, 4000);
   const auto outcome = RunWith(**launcher, config, directory, stop_);

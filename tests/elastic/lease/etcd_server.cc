@@ -13,6 +13,7 @@
 #include <thread>
 
 #include "framework/http/http_connection.h"
+#include "tests/paths.h"
 
 namespace holdfast {
 namespace {
@@ -34,7 +35,7 @@ int FreePort() {
 }  // namespace
 
 std::string EtcdServer::Certificate(const std::string& name) {
-  return HOLDFAST_SOURCE_DIR "/tests/elastic/wire/certs/" + name;
+  return SourceDir() + "/tests/elastic/wire/certs/" + name;
 }
 
 std::string EtcdServer::Url(int port) const {

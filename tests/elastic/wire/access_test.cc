@@ -14,6 +14,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/elastic/wire/control_parts.h"
+#include "tests/paths.h"
 
 namespace holdfast {
 namespace {
@@ -204,7 +205,7 @@ TEST(AccessTest, WrongAndMissingTokensAreNotHeard) {
 // --- mutual TLS ------------------------------------------------------------------------------------------------------
 
 TlsFiles Files(const std::string& name) {
-  const std::string directory = HOLDFAST_SOURCE_DIR "/tests/elastic/wire/certs/";
+  const std::string directory = SourceDir() + "/tests/elastic/wire/certs/";
   return {directory + name + ".pem", directory + name + ".key", directory + "authority.pem"};
 }
 
@@ -262,7 +263,7 @@ TEST(AccessTest, ClientsRefuseAStrangersServer) {
 // The lines of elastic/wire/README.md, for this machine's address.
 TEST(AccessTest, CertificatesAreMadeAsTheReadmeSays) {
   if (std::system("openssl version >/dev/null 2>&1") != 0) GTEST_SKIP() << "needs openssl's command";
-  std::ifstream readme(HOLDFAST_SOURCE_DIR "/elastic/wire/README.md");
+  std::ifstream readme(SourceDir() + "/elastic/wire/README.md");
   std::stringstream text;
   text << readme.rdbuf();
   const size_t section = text.str().find("## Certificates\n```\n");

@@ -9,6 +9,7 @@
 
 #include "framework/chat/conversation.h"
 #include "tests/framework/data/token_test_files.h"
+#include "tests/paths.h"
 
 namespace holdfast {
 namespace {
@@ -20,7 +21,7 @@ using ::testing::HasSubstr;
 class ChatTemplateTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    const std::string golden = std::string(HOLDFAST_SOURCE_DIR) + "/tests/framework/data/golden/";
+    const std::string golden = SourceDir() + "/tests/framework/data/golden/";
     std::filesystem::copy_file(golden + "tokenizer_llama3_style.json", directory_ / "tokenizer.json");
     WriteText(directory_ / "tokenizer_config.json", R"({"eos_token": "<|endoftext|>"})");
     WriteText(directory_ / "chat_template.jinja", "{{ 'x' }}");

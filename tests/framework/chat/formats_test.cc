@@ -12,6 +12,7 @@
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
 #include "tests/framework/data/token_test_files.h"
+#include "tests/paths.h"
 
 namespace holdfast {
 namespace {
@@ -20,7 +21,7 @@ using Json = nlohmann::json;
 using ::testing::AnyOf;
 using ::testing::HasSubstr;
 
-const std::string kFormats = std::string(HOLDFAST_SOURCE_DIR) + "/tests/framework/chat/golden/";
+const std::string kFormats = SourceDir() + "/tests/framework/chat/golden/";
 
 std::string Bits(const std::vector<uint8_t>& learned) {
   std::string bits;

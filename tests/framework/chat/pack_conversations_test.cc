@@ -13,6 +13,7 @@
 #include "framework/data/dataset.h"
 #include "framework/data/token_file.h"
 #include "tests/framework/data/token_test_files.h"
+#include "tests/paths.h"
 
 namespace holdfast {
 namespace {
@@ -27,7 +28,7 @@ constexpr char kTemplate[] =
 class PackConversationsTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    const std::string tokenizer = std::string(HOLDFAST_SOURCE_DIR) + "/tests/framework/data/golden/";
+    const std::string tokenizer = SourceDir() + "/tests/framework/data/golden/";
     std::filesystem::create_directory(directory_ / "tokenizer");
     std::filesystem::copy_file(tokenizer + "tokenizer_llama3_style.json", directory_ / "tokenizer/tokenizer.json");
     // As transformers writes it where no length was set.

@@ -10,11 +10,12 @@
 
 #include "framework/config/load.h"
 #include "models/families/families.h"
+#include "tests/paths.h"
 
 namespace holdfast {
 namespace {
 
-std::string ConfigPath(const std::string& name) { return std::string(HOLDFAST_SOURCE_DIR) + "/configs/" + name; }
+std::string ConfigPath(const std::string& name) { return SourceDir() + "/configs/" + name; }
 
 std::vector<std::string> AllConfigs() {
   std::vector<std::string> names;

@@ -23,6 +23,7 @@
 #include "framework/config/config_table.h"
 #include "framework/config/field_text.h"
 #include "models/families/families.h"
+#include "tests/paths.h"
 
 namespace holdfast {
 namespace {
@@ -165,7 +166,7 @@ std::vector<std::string> Remade(const std::vector<std::string>& page) {
 }
 
 TEST(KeysPageTest, IsTrueOfTheTable) {
-  const std::string path = std::string(HOLDFAST_SOURCE_DIR) + "/configs/KEYS.md";
+  const std::string path = SourceDir() + "/configs/KEYS.md";
   std::ifstream file(path);
   const std::string text(std::istreambuf_iterator<char>(file), {});
   const std::vector<std::string> page = absl::StrSplit(text, '\n'), expected = Remade(page);

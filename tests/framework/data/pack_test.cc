@@ -14,6 +14,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/framework/data/token_test_files.h"
+#include "tests/paths.h"
 
 namespace holdfast {
 namespace {
@@ -45,7 +46,7 @@ class PackTest : public ::testing::Test {
   std::string out_ = directory_ / "out.bin";
   std::unique_ptr<const Tokenizer> bytes_ = *OpenTokenizer("bytes");
   std::unique_ptr<const Tokenizer> bpe_ =
-      *OpenTokenizer(std::string(HOLDFAST_SOURCE_DIR) + "/tests/framework/data/golden/tokenizer_llama3_style.json");
+      *OpenTokenizer(SourceDir() + "/tests/framework/data/golden/tokenizer_llama3_style.json");
 };
 
 // More than three pieces of 1 MiB, whose borders fall into words, spaces, special tokens and characters.

@@ -17,6 +17,7 @@
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
 #include "tests/framework/base/slower.h"
+#include "tests/paths.h"
 
 namespace holdfast {
 namespace {
@@ -25,7 +26,7 @@ using Json = nlohmann::json;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-const std::string kGolden = std::string(HOLDFAST_SOURCE_DIR) + "/tests/framework/data/golden/";
+const std::string kGolden = SourceDir() + "/tests/framework/data/golden/";
 
 std::string Contents(const std::string& path) {
   std::ifstream file(path);
@@ -564,7 +565,7 @@ TEST(Tokenizer, BrokenFiles) {
 }
 
 TEST(Tokenizer, MayBeNamedByItsDirectory) {
-  const std::string directory = std::string(HOLDFAST_SOURCE_DIR) + "/tests/framework/chat/golden/deepseek";
+  const std::string directory = SourceDir() + "/tests/framework/chat/golden/deepseek";
   const auto of_directory = OpenTokenizer(directory), of_file = OpenTokenizer(directory + "/tokenizer.json");
   ASSERT_TRUE(of_directory.ok() && of_file.ok()) << of_directory.status();
   EXPECT_EQ((*of_directory)->Encode("a text").value(), (*of_file)->Encode("a text").value());

@@ -12,6 +12,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
+#include "tests/paths.h"
 
 namespace holdfast::jinja {
 namespace {
@@ -21,7 +22,7 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
-const std::string kGolden = std::string(HOLDFAST_SOURCE_DIR) + "/tests/framework/jinja/golden/";
+const std::string kGolden = SourceDir() + "/tests/framework/jinja/golden/";
 
 std::string Contents(const std::string& path) {
   std::ifstream file(path);

@@ -16,13 +16,14 @@
 #include <utility>
 
 #include "absl/strings/str_replace.h"
+#include "tests/paths.h"
 
 namespace holdfast {
 namespace {
 
 std::string PeersPython() {
   const char* chosen = std::getenv("HOLDFAST_PEERS");
-  const std::string peers = chosen != nullptr ? chosen : HOLDFAST_SOURCE_DIR "/build/peers";
+  const std::string peers = chosen != nullptr ? chosen : SourceDir() + "/build/peers";
   const std::string python = peers + "/bin/python";
   return std::filesystem::exists(python) ? python : "";
 }
@@ -51,7 +52,7 @@ std::string Slurp(const std::string& path) {
 std::unique_ptr<PeerProcess> PeerProcess::Start(const std::string& script, const std::vector<std::string>& arguments) {
   const std::string python = PeersPython();
   if (python.empty()) return nullptr;
-  std::vector<std::string> words = {python, HOLDFAST_SOURCE_DIR "/tests/framework/s3/" + script};
+  std::vector<std::string> words = {python, SourceDir() + "/tests/framework/s3/" + script};
   words.insert(words.end(), arguments.begin(), arguments.end());
   return StartProgram(std::move(words));
 }

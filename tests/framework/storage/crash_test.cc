@@ -23,6 +23,7 @@
 #include "tests/framework/base/slower.h"
 #include "tests/framework/storage/child_process.h"
 #include "tests/framework/storage/test_directory.h"
+#include "tests/paths.h"
 
 namespace holdfast {
 namespace {
@@ -210,7 +211,7 @@ TEST(CrashPoint, KillsAtThePassageThatWasAskedFor) {
 TEST(LocalStorageCrash, TheListHasAllPoints) {
   std::set<std::string> found;
   const std::regex call("CrashPoint\\(\"(local\\.[^\"]*)\"\\)");
-  for (const auto& entry : std::filesystem::directory_iterator(HOLDFAST_SOURCE_DIR "/framework/storage")) {
+  for (const auto& entry : std::filesystem::directory_iterator(SourceDir() + "/framework/storage")) {
     if (entry.path().extension() != ".cc") continue;
     std::stringstream text;
     text << std::ifstream(entry.path()).rdbuf();

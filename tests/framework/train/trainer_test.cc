@@ -19,6 +19,7 @@
 #include "gtest/gtest.h"
 #include "models/plan.h"
 #include "models/transformer.h"
+#include "tests/paths.h"
 
 namespace holdfast {
 namespace {
@@ -201,7 +202,7 @@ TEST(Trainer, PortableBitsAreThoseOfEveryProcessor) {
       }
     }
   }
-  const std::string path = std::string(HOLDFAST_SOURCE_DIR) + "/tests/golden/portable_bits.txt";
+  const std::string path = SourceDir() + "/tests/golden/portable_bits.txt";
   if (std::getenv("HOLDFAST_REMAKE_GOLDEN") != nullptr) std::ofstream(path) << bits;
   std::ifstream file(path);
   EXPECT_EQ(bits, std::string(std::istreambuf_iterator<char>(file), {}));

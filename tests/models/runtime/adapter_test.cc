@@ -23,6 +23,7 @@
 #include "models/runtime/make_model.h"
 #include "models/runtime/trained_parameters.h"
 #include "models/transformer.h"
+#include "tests/paths.h"
 
 namespace holdfast {
 namespace {
@@ -65,7 +66,7 @@ std::vector<std::string> TargetsOf(const json& adapter) {
 class AdapterTest : public ::testing::TestWithParam<std::string> {
  protected:
   void SetUp() override {
-    base_ = absl::StrCat(HOLDFAST_SOURCE_DIR, "/tests/golden/", GetParam());
+    base_ = absl::StrCat(SourceDir(), "/tests/golden/", GetParam());
     directory_ = fs::path(::testing::TempDir()) / absl::StrCat("adapter_test_", GetParam(), "_", getpid());
     fs::remove_all(directory_);
     fs::copy(base_ + "/peft", directory_);
@@ -249,7 +250,7 @@ TEST_P(BadAdapterTest, IsRefusedByName) {
   expect(with("r", 0), "out of range");
   expect(with("r", 5), "the adapters are for another model");
   expect(with("base_model_name_or_path", nullptr), "base_model_name_or_path names no directory");
-  expect(with("base_model_name_or_path", absl::StrCat(HOLDFAST_SOURCE_DIR, "/tests/golden/tiny_gpt2")),
+  expect(with("base_model_name_or_path", absl::StrCat(SourceDir(), "/tests/golden/tiny_gpt2")),
          "the adapters are for another model");
   std::ofstream(directory_ / "adapter_config.json") << std::string(100, '[');
   expect(Error(), "not a JSON object");
@@ -289,8 +290,7 @@ TEST_P(BadExpertAdapterTest, IsRefusedByName) {
   // Of two that are adapted the first is the inner one, of one there is no inner one: of this file no part fits.
   EXPECT_THAT(with({"mlp.experts.down_proj"}), HasSubstr(other));
   json few = good;
-  few["base_model_name_or_path"] =
-      absl::StrCat(HOLDFAST_SOURCE_DIR, "/tests/golden/tiny_olmoe");  // of 8 experts, not 5
+  few["base_model_name_or_path"] = absl::StrCat(SourceDir(), "/tests/golden/tiny_olmoe");  // of 8 experts, not 5
   Write(few);
   EXPECT_THAT(Error(),
               HasSubstr(layer + " has adapters [10, 16] and [32, 10], its weight is [8, 32, 16], r 2" + other));

@@ -19,15 +19,19 @@ ControlServerOptions ServerOptions(const ServerLauncher::Options& options) {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<ServerLauncher>> ServerLauncher::Open(const Config& config,
-                                                                     const RunDirectory& directory, Options options) {
-  ASSIGN_OR_RETURN(TrainingOutline outline, CheckTraining(config, /*workers_here=*/0));
+absl::Status ServerLauncher::CanListen(const Options& options) {
   ControlServerOptions server = ServerOptions(options);
   server.token = "to be made";
   if (!options.token_file.empty()) {
     ASSIGN_OR_RETURN(server.token, ReadTokenFile(options.token_file));
   }
-  RETURN_IF_ERROR(ControlServer::Check(server));
+  return ControlServer::Check(server);
+}
+
+absl::StatusOr<std::unique_ptr<ServerLauncher>> ServerLauncher::Open(const Config& config,
+                                                                     const RunDirectory& directory, Options options) {
+  ASSIGN_OR_RETURN(TrainingOutline outline, CheckTraining(config, /*workers_here=*/0));
+  RETURN_IF_ERROR(CanListen(options));
   return std::unique_ptr<ServerLauncher>(new ServerLauncher(config, directory, std::move(outline), std::move(options)));
 }
 

@@ -21,6 +21,8 @@ class ServerLauncher final : public Launcher {
     bool hands_over = true;         // at SIGTERM
     std::function<void(const std::string& address)> on_listening = nullptr;
   };
+  /// Whether this process can listen now as `options` say.
+  static absl::Status CanListen(const Options& options);
   /// The model is planned on a CPU: this machine needs neither the device nor the memory of a worker. What is needed to
   /// listen is tried, so that a run that cannot begin costs no older one.
   static absl::StatusOr<std::unique_ptr<ServerLauncher>> Open(const Config& config, const RunDirectory& directory,

@@ -154,7 +154,9 @@ class StandingBy {
     }
     if (decision.step == LeaseDecision::Step::kTake) return Take(*sight, decision.from);
     if (sight->text.owner != std::exchange(leader_, sight->text.owner) && !sight->text.owner.empty()) {
-      report_(absl::StrCat("standing by: ", sight->text.Name(), " leads the run"));
+      const absl::Status may_lead = MayLead();
+      report_(absl::StrCat("standing by: ", sight->text.Name(), " leads the run",
+                           may_lead.ok() ? "" : "; this one could not lead it now: ", may_lead.message()));
     }
     return std::nullopt;
   }
@@ -171,7 +173,14 @@ class StandingBy {
     return {};
   }
 
+  absl::Status MayLead() const { return options_.may_lead == nullptr ? absl::OkStatus() : options_.may_lead(); }
+
+  // Who has led until now may only be frozen: it would end for one that ends as well.
   absl::StatusOr<std::optional<Turn>> Take(const LeaseSight& sight, const std::string& from) {
+    if (const absl::Status may_lead = MayLead(); !may_lead.ok()) {
+      if (from.empty()) return may_lead;
+      return WarnRarely("cannot lead the run on: ", may_lead);
+    }
     const absl::Status taken = lease_->Take(sight, /*begins=*/from.empty());
     if (taken.ok()) return Turn{.lead = std::make_shared<Lead>(std::move(lease_), options_.lease), .from = from};
     if (!absl::IsAborted(taken)) return CouldNot(taken);
@@ -185,8 +194,12 @@ class StandingBy {
     watch_.CouldNotLook();
     const bool is_final = absl::IsFailedPrecondition(status) || (is_first_ && !options_.has_led);
     if (is_final) return status;
-    const auto line = failures_.Line(Clock::now().time_since_epoch(), status.message());
-    if (line.has_value()) LogWarning("cannot look who leads the run: ", *line);
+    return WarnRarely("cannot look who leads the run: ", status);
+  }
+
+  std::optional<Turn> WarnRarely(const char* what, const absl::Status& why) {
+    const auto line = failures_.Line(Clock::now().time_since_epoch(), why.message());
+    if (line.has_value()) LogWarning(what, *line);
     return std::nullopt;
   }
 

@@ -56,16 +56,17 @@ struct Turn {
 };
 
 struct TurnOptions {
-  RunDirectory directory;           // where it is said who waits
-  std::chrono::milliseconds lease;  // its duration
-  bool has_led = false;             // this process, the same run
+  RunDirectory directory;                            // where it is said who waits
+  std::chrono::milliseconds lease;                   // its duration
+  bool has_led = false;                              // this process, the same run
+  std::function<absl::Status()> may_lead = nullptr;  // whether this process could, asked before it takes the lead
 };
 
 /// Waits until nobody leads the run any more, or who does is silent for the lease, or the run has ended. Who finds that
 /// nobody leads is to begin the run, or resume it, unless it has led it before. The one that leads sees meanwhile that
 /// somebody stands by (SomebodyStandsBy). `report` hears who leads. Errors are returned if the first look meets them,
 /// and waited out later. FailedPrecondition if there is nothing to wait for (Lease::Look), or if the run cannot be led
-/// from here (Lease::Take).
+/// from here (Lease::Take). While `may_lead` says no, nothing is taken from anybody; who begins the run ends with that.
 absl::StatusOr<Turn> WaitForTurn(std::unique_ptr<Lease> lease, const TurnOptions& options, const std::stop_token& stop,
                                  const std::function<void(const std::string&)>& report);
 

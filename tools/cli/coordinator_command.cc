@@ -54,11 +54,17 @@ absl::StatusOr<Turn> CoordinatorCommand::TakeTurn(const Config& config, const Ru
   const std::chrono::milliseconds duration(config.elastic.coordinator_lease_ms);
   ASSIGN_OR_RETURN(std::unique_ptr<Lease> made, MakeLease(config, directory, has_led));
   if (StandsBy()) {
-    const TurnOptions options{.directory = directory, .lease = duration, .has_led = has_led};
+    const TurnOptions options{.directory = directory, .lease = duration, .has_led = has_led, .may_lead = [this] {
+                                return ServerLauncher::CanListen(Listening());
+                              }};
     return WaitForTurn(std::move(made), options, stop.token(), Say);
   }
   RETURN_IF_ERROR(made->Take({}, /*begins=*/true));
   return Turn{.lead = std::make_shared<Lead>(std::move(made), duration)};
+}
+
+ServerLauncher::Options CoordinatorCommand::Listening() const {
+  return {.listen = listen, .advertise = advertise, .token_file = token_file, .tls = tls, .hands_over = !no_handover};
 }
 
 // What was said of how the run is to begin holds for who begins it, not for who takes it over.
@@ -69,14 +75,10 @@ absl::StatusOr<CoordinatorShell::Outcome> CoordinatorCommand::LeadRun(const Conf
   const auto on_listening = [&](const std::string& address) {
     Say(absl::StrCat("listening at ", address, "; run directory ", directory.root(), "\n", resume_text));
   };
-  ASSIGN_OR_RETURN(const auto launcher, ServerLauncher::Open(config, directory,
-                                                             {.listen = listen,
-                                                              .advertise = advertise,
-                                                              .token_file = token_file,
-                                                              .tls = tls,
-                                                              .taken_over_from = turn.from,
-                                                              .hands_over = !no_handover,
-                                                              .on_listening = on_listening}));
+  ServerLauncher::Options listening = Listening();
+  listening.taken_over_from = turn.from;
+  listening.on_listening = on_listening;
+  ASSIGN_OR_RETURN(const auto launcher, ServerLauncher::Open(config, directory, std::move(listening)));
   PrepareOptions options{.overwrite = start.overwrite, .resume = start.resume, .workers_are_new = new_workers};
   if (!turn.from.empty()) options = {.resume = "auto"};
   ASSIGN_OR_RETURN(const PreparedRun prepared,

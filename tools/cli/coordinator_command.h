@@ -5,6 +5,7 @@
 #include <string>
 
 #include "elastic/coordinator/coordinator_shell.h"
+#include "elastic/launch/server_launcher.h"
 #include "elastic/launch/standby.h"
 #include "elastic/lease/lease.h"
 #include "elastic/wire/tls_files.h"
@@ -25,6 +26,7 @@ struct CoordinatorCommand {
   absl::StatusOr<int> Run() const;
 
  private:
+  ServerLauncher::Options Listening() const;
   bool StandsBy() const { return standby || !lease.empty(); }
   absl::StatusOr<std::unique_ptr<Lease>> MakeLease(const Config& config, const RunDirectory& directory,
                                                    bool has_led) const;

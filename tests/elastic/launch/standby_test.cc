@@ -7,8 +7,10 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <future>
 #include <thread>
 #include <utility>
@@ -65,7 +67,7 @@ class StandbyTest : public testing::Test {
     return turn;
   }
   TurnOptions Options(bool has_led = false) const {
-    return {.directory = directory_, .lease = lease_, .has_led = has_led};
+    return {.directory = directory_, .lease = lease_, .has_led = has_led, .may_lead = may_lead_};
   }
   absl::StatusOr<Turn> LookAround(bool has_led = false) {
     return WaitForTurn(std::make_unique<DirectoryLease>(directory_, has_led), Options(has_led), stop_.get_token(),
@@ -74,6 +76,7 @@ class StandbyTest : public testing::Test {
   const TemporaryDirectory root_;
   RunDirectory directory_{root_.path()};
   milliseconds lease_ = kLongLease;
+  std::function<absl::Status()> may_lead_;
   std::stop_source stop_;
 };
 
@@ -113,6 +116,32 @@ TEST_F(StandbyTest, WhoWaitsLeadsWhenTheLeaderIsSilent) {
   EXPECT_EQ(turn->from, absl::StrCat("process ", getpid(), " on ", HostName(), " has been silent for 1500 ms"));
   EXPECT_TRUE(absl::IsFailedPrecondition(frozen->Check())) << frozen->Check();
   EXPECT_TRUE(turn->lead->Check().ok());
+}
+
+// Its port is another one's, say. Who is silent may only be frozen, and would end for one that ends as well.
+TEST_F(StandbyTest, NobodyTakesARunThatItCouldNotLead) {
+  lease_ = kLease;
+  std::atomic<bool> is_in_use = true;
+  std::atomic<int> asked = 0;
+  may_lead_ = [&] {
+    ++asked;
+    return is_in_use ? absl::AlreadyExistsError("the port is in use") : absl::OkStatus();
+  };
+  const auto frozen = RunLock::Take(directory_);
+  ASSERT_TRUE(frozen.ok() && frozen->Say(LeaderWords{.beat = 1}.Line()).ok());
+  auto waiting = Wait();
+  while (asked < 3) std::this_thread::sleep_for(milliseconds(10));  // when it came, and twice when it was to lead
+  EXPECT_TRUE(frozen->Check().ok()) << frozen->Check();
+  is_in_use = false;
+  const absl::StatusOr<Turn> turn = waiting.get();
+  ASSERT_TRUE(turn.ok() && turn->lead != nullptr) << turn.status();
+  EXPECT_TRUE(IsOfSilence(*turn)) << turn->from;
+}
+
+TEST_F(StandbyTest, WhoBeginsARunAndCannotLeadItSaysSo) {
+  may_lead_ = [] { return absl::AlreadyExistsError("the port is in use"); };
+  EXPECT_TRUE(absl::IsAlreadyExists(LookAround().status()));
+  EXPECT_TRUE(absl::IsNotFound(RunLock::Read(directory_).status())) << "the run has no owner";
 }
 
 // One that trains alone, say: it does not beat.

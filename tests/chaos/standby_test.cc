@@ -2,8 +2,10 @@
 // leads the run on, with the same workers, and the metrics have the bits of the run that nobody touched.
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <map>
 #include <set>
@@ -225,6 +227,33 @@ TEST_F(StandbyTest, WhoTakesARunOverDoesNotBeginItAnew) {
   EXPECT_GT(CommittedSteps(Run()), steps);
   ExpectSameWorkers();
   EXPECT_TRUE(Events(Run(), "rewind").empty());
+  coordinators_.erase("a");
+  coordinator("b").Signal(SIGINT);
+  ExpectEnd(130);
+}
+
+// Nor is it when it could not be led at the first attempt.
+TEST_F(StandbyTest, WhoTakesARunOverAtTheSecondAttemptDoesNotBeginItAnewEither) {
+  StartCoordinator("a");
+  ASSERT_TRUE(LeaderIs("a"));
+  StartCoordinator("b", "127.0.0.1:0", {"--overwrite", "--new-workers"});
+  ASSERT_TRUE(StandsBy("b", "a"));
+  ASSERT_NO_FATAL_FAILURE(StartAgents());
+  rlimit limit{};
+  ASSERT_EQ(prlimit(coordinator("b").pid(), RLIMIT_FSIZE, nullptr, &limit), 0);
+  rlimit full = limit;
+  full.rlim_cur = 3000;  // its log and the lock fit; the metrics, which are copied first, do not
+  ASSERT_TRUE(WaitFor([] { return std::filesystem::file_size(Run() + "/metrics.jsonl") > 3000; }));
+  ASSERT_EQ(prlimit(coordinator("b").pid(), RLIMIT_FSIZE, &full, nullptr), 0);
+  Cluster::Kill(coordinator("a"));
+  ASSERT_TRUE(WaitFor(coordinator("b"), [&] {
+    return coordinator("b").Log().find("cannot lead the run, trying again") != std::string::npos;
+  }));
+  ASSERT_EQ(prlimit(coordinator("b").pid(), RLIMIT_FSIZE, &limit, nullptr), 0);
+  ASSERT_TRUE(LeaderIs("b"));
+  ASSERT_TRUE(GoesOn());
+  EXPECT_EQ(Events(Run(), "coordinator_changed").size(), 1u);
+  ExpectSameWorkers();
   coordinators_.erase("a");
   coordinator("b").Signal(SIGINT);
   ExpectEnd(130);

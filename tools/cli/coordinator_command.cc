@@ -105,6 +105,8 @@ absl::StatusOr<int> CoordinatorCommand::Run() const {
       const auto now = std::chrono::steady_clock::now().time_since_epoch();
       const auto line = failures.Line(now, outcome.status().message());
       if (line.has_value()) LogWarning("cannot lead the run, trying again: ", *line);
+      // It was another one's, or is by now: it is taken over the next time, too, and not begun anew.
+      has_led = has_led || !turn.from.empty() || absl::IsFailedPrecondition(turn.lead->Check());
       turn.lead.reset();
       std::this_thread::sleep_for(kBeforeTryingAgain);
       continue;

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <fstream>
 #include <future>
+#include <set>
 #include <utility>
 
 #include "elastic/coordinator/event_json.h"
@@ -208,6 +209,7 @@ void CoordinatorShell::SayThatItIsOver(const CoordinatorEvent& event) {
 }
 
 void CoordinatorShell::TakeIn(const CoordinatorEvent& event) {
+  if (const auto* message = std::get_if<MessageEvent>(&event)) newest_ = std::max(newest_, message->from);
   actions_.Add(coordinator_.OnEvent(Now(), event));
   CarryOut();
 }
@@ -248,7 +250,28 @@ void CoordinatorShell::PutOff(const CoordinatorEvent& event) {
   const auto* message = std::get_if<MessageEvent>(&event);
   if (message != nullptr && std::holds_alternative<HeartbeatMessage>(message->message)) return;
   put_off_.push_back(event);
+  if (put_off_.size() > kMax) ForgetWhoCameAndWent();
   if (put_off_.size() > kMax) GiveUp(absl::StrCat("too many messages while the run was paused: ", pause_cause_));
+}
+
+// A worker that fails and is started again for a whole night with a full disk, say: it is as if it had never connected.
+// But for one that asked for a stop.
+void CoordinatorShell::ForgetWhoCameAndWent() {
+  std::set<Connection> gone;
+  for (const CoordinatorEvent& event : put_off_) {
+    const auto* end = std::get_if<DisconnectEvent>(&event);
+    if (end != nullptr && end->connection > newest_) gone.insert(end->connection);
+  }
+  for (const CoordinatorEvent& event : put_off_) {
+    const auto* message = std::get_if<MessageEvent>(&event);
+    if (message == nullptr || !std::holds_alternative<StopRequestMessage>(message->message)) continue;
+    gone.erase(message->from);
+  }
+  std::erase_if(put_off_, [&](const CoordinatorEvent& event) {
+    const auto* message = std::get_if<MessageEvent>(&event);
+    const auto* end = std::get_if<DisconnectEvent>(&event);
+    return (message != nullptr && gone.contains(message->from)) || (end != nullptr && gone.contains(end->connection));
+  });
 }
 
 void CoordinatorShell::GiveUp(const std::string& reason) {

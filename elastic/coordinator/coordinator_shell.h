@@ -116,6 +116,7 @@ class CoordinatorShell {
   void CarryOut();
   void Pause(const absl::Status& status);
   void PutOff(const CoordinatorEvent& event);
+  void ForgetWhoCameAndWent();
   void EndPause();
   void GiveUpPaused();
   void GiveUp(const std::string& reason);
@@ -145,6 +146,7 @@ class CoordinatorShell {
   std::optional<double> validation_loss_;
   ActionQueue actions_;                   // between two events there are some only while the run is paused
   std::deque<CoordinatorEvent> put_off_;  // while it is paused
+  Connection newest_ = 0;                 // the highest number of those that coordinator_ knows of
   std::optional<Instant> paused_since_;
   std::string pause_cause_;
   std::optional<std::pair<Instant, int>> stop_;  // the first that was asked for: when, signal

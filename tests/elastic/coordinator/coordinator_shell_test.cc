@@ -8,6 +8,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <chrono>
@@ -228,6 +229,43 @@ TEST_F(ShellTest, AFullDiskPausesTheRunUntilThereIsRoom) {
   }
   EXPECT_TRUE(WaitFor([&] { return syncs_at_commit_.size() == 3; }));
   EXPECT_EQ(directory_.ReadMetrics()->size(), 3u);
+}
+
+// As when a disk is full for a night and a worker is started again and again.
+TEST_F(ShellTest, WhoComesAndGoesWhileTheRunIsPausedDoesNotEndIt) {
+  std::atomic<bool> answers = true;
+  is_ours_ = [&answers] { return answers ? absl::OkStatus() : absl::UnavailableError("the store does not answer"); };
+  StartShell();
+  answers = false;
+  VoteFor(1);
+  ASSERT_EQ(shell_->StatusNow().detail.rfind("paused", 0), 0u) << shell_->StatusNow().detail;
+  const JoinMessage other{{{"n/1", 1}, "n", "h"}, {}, {}};
+  for (Connection c = kWorker + 1; c < 34'000; ++c) {  // more than 65,536 events
+    shell_->OnMessage(c, other);
+    shell_->OnDisconnect(c, "killed");
+  }
+  answers = true;
+  EXPECT_TRUE(WaitFor([&] { return ended_ || syncs_at_commit_.size() == 1; }));
+  EXPECT_FALSE(ended_);
+}
+
+TEST_F(ShellTest, WhoCameAndWentWhileTheRunWasPausedMayHaveAskedForAStop) {
+  std::atomic<bool> answers = true;
+  is_ours_ = [&answers] { return answers ? absl::OkStatus() : absl::UnavailableError("the store does not answer"); };
+  StartShell();
+  answers = false;
+  VoteFor(1);
+  shell_->OnMessage(kWorker + 1, JoinMessage{{{"n/1", 1}, "n", "h"}, {}, DigestsOf(config_)});
+  shell_->OnMessage(kWorker + 1, StopRequestMessage{15});
+  shell_->OnDisconnect(kWorker + 1, "killed");
+  const JoinMessage other{{{"n/2", 1}, "n", "h"}, {}, {}};
+  for (Connection c = kWorker + 2; c < 34'000; ++c) {
+    shell_->OnMessage(c, other);
+    shell_->OnDisconnect(c, "killed");
+  }
+  answers = true;
+  const auto is_stop = [](const RunEvent& e) { return std::holds_alternative<event::StopRequested>(e); };
+  EXPECT_TRUE(WaitFor([&] { return std::any_of(observer_.events.begin(), observer_.events.end(), is_stop); }));
 }
 
 TEST_F(ShellTest, ALineWhoseSyncFailedIsWrittenOnce) {

@@ -19,7 +19,7 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds kLookForReturn{2000};
 constexpr size_t kMaxTried = 512;    // in one round, by each other
-constexpr size_t kMaxReported = 16;  // pairs of hosts; those that come first are the first to be back as well
+constexpr size_t kMaxReported = 16;  // pairs of hosts of which a round finds the links cut
 
 std::string NamesOf(const std::set<std::string>& workers) {
   constexpr size_t kMaxNamed = 32;
@@ -160,7 +160,8 @@ void Coordinator::LeaveOut(const std::set<Link>& cut) {
              std::chrono::duration<double>(now_ - last).count());
 }
 
-// One event for all links between two machines; of two halves of a cluster some stand for all.
+// One event for all links between two machines; of two halves of a cluster some stand for all. What was said to be cut
+// is said to be back, and nothing else.
 template <class Event>
 void Coordinator::ReportLinks(const std::set<Link>& links, const std::string& without) {
   struct End {
@@ -188,7 +189,12 @@ void Coordinator::ReportLinks(const std::set<Link>& links, const std::string& wi
   }
   size_t reported = 0;
   for (const auto& [hosts, between] : by_hosts) {
-    if (++reported > kMaxReported) break;
+    if (std::is_same_v<Event, event::LinkCut>) {
+      if (++reported > kMaxReported) break;
+      told_cuts_.insert(hosts);
+    } else if (!told_cuts_.contains(hosts)) {
+      continue;
+    }
     Report(Event{{.host = hosts.first,
                   .peer_host = hosts.second,
                   .worker = between.a->member.id.name,

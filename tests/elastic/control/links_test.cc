@@ -337,6 +337,58 @@ TEST_F(ManyLinksTest, OfTwoHalvesThatDoNotReachEachOtherOneGoesOn) {
   EXPECT_EQ(WorldSize(), kWorkers);
 }
 
+// More pairs of hosts than one round tells of, in two rounds: whatever alert was opened is closed.
+TEST_F(LinksTest, EveryLinkThatWasSaidToBeCutIsSaidToBeBack) {
+  constexpr int kWorkers = 40;  // of two to a node
+  std::vector<int> all(kWorkers);
+  std::iota(all.begin(), all.end(), 0);
+  std::set<int> cut_off;  // nodes
+  const auto members = [&] {
+    std::vector<int> others = all;
+    std::erase_if(others, [&](int w) { return cut_off.contains(w / 2); });
+    return others;
+  };
+  const auto answer = [&] {
+    for (const int w : all) {
+      const auto* probe = LastSent<ProbeMessage>(w);
+      if (probe == nullptr) continue;
+      ReachMessage reach{probe->round, {}};
+      for (const std::string& address : probe->addresses) {
+        const int node = std::stoi(address.substr(address.find('/') + 1)) / 2;
+        const bool is_cut = node != w / 2 && (cut_off.contains(node) || cut_off.contains(w / 2));
+        reach.seconds.push_back(is_cut ? -1 : 0.001);
+      }
+      Say(w, reach);
+    }
+  };
+  CoordinatorOptions options = DefaultOptions();
+  options.parallel.sharding = Sharding::kNoShard;
+  options.elastic.workers = options.elastic.max_workers = options.microbatches = kWorkers;
+  Start(options);
+  for (const int w : all) Join(w);
+  Pass(milliseconds(500), all);
+  Commit(all);
+  Wait(milliseconds(3500), all);
+  cut_off = {7};
+  answer();
+  Pass(milliseconds(500), all);
+  ASSERT_EQ(WorldSize(), kWorkers - 2);
+  Commit(members());
+  Wait(milliseconds(2100), all);
+  answer();  // it is not back
+  Wait(milliseconds(1500), all);
+  cut_off = {7, 8};
+  answer();
+  Pass(milliseconds(500), all);
+  ASSERT_EQ(WorldSize(), kWorkers - 4);
+  ASSERT_EQ(Count<event::LinkCut>(), 32);
+  Commit(members());
+  Pass(milliseconds(2100), all);
+  cut_off.clear();
+  answer();
+  EXPECT_EQ(Count<event::LinkBack>(), 32);
+}
+
 TEST_F(LinksTest, WhoComputesIsNotProbed) {
   StartFour();
   Pass(seconds(20), {0, 1, 2, 3});

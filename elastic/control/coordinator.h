@@ -256,6 +256,7 @@ class Coordinator {
   std::string OtherKernels(const RunDigests& joins) const;
   bool MayJoin(Connection from, const JoinMessage& join);
   bool MakeRoom(Connection from, const JoinMessage& join);
+  bool SendSpareAway();
   void RefuseSettings(Connection from, const std::string& reason);
   void RefuseData(Connection from, const Member& member);
   bool ChooseWhatIsAlike();

@@ -238,15 +238,28 @@ bool Coordinator::MakeRoom(Connection from, const JoinMessage& join) {
     Remove(id.name, same_process ? "connected anew" : "a newer process has taken its place",
            before->connection == from ? Leave::kGone : Leave::kClosed);
   }
-  if (roster_.full()) {
-    Refuse(from, "too many workers have joined", true);
-    Close(from);
-    return false;
-  }
   if (HasStaleClaim(join.member.id, join.claim)) {
     Refuse(from, absl::StrCat("the state that ", id.name, " holds is not that of step ", committed_), true);
     return false;
   }
+  if (roster_.full() && (IsEmpty(join.claim) || !SendSpareAway())) {
+    Refuse(from, "too many workers have joined", true);
+    Close(from);
+    return false;
+  }
+  return true;
+}
+
+// The last that has come of those that hold nothing. False if there is none.
+bool Coordinator::SendSpareAway() {
+  const JoinedWorker* last = nullptr;
+  for (const auto& [name, worker] : roster_.workers()) {
+    const bool is_spare = worker.rank < 0 && !worker.holds_state && worker.entered == 0 && IsEmpty(worker.claim);
+    if (is_spare && (last == nullptr || worker.arrival > last->arrival)) last = &worker;
+  }
+  if (last == nullptr) return false;
+  const std::string name = last->member.id.name;
+  Remove(name, "there are too many workers, and one that holds state has come back", Leave::kRefused);
   return true;
 }
 

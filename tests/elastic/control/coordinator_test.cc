@@ -876,6 +876,31 @@ TEST_F(CoordinatorTest, ValidationsThatAreRecordedCountAfterARestart) {
   EXPECT_EQ(Last<event::EarlyStop>().best_step, 1);
 }
 
+// Its connection broke, and a newcomer has taken the last place.
+TEST_F(CoordinatorTest, WhoHoldsStateComesBackToARunThatIsFull) {
+  CoordinatorOptions options = DefaultOptions();
+  options.elastic.max_workers = 3;
+  options.parallel.mirrors = 0;
+  Start(options);
+  closes_at_once_ = false;
+  for (const int w : {0, 1, 2}) Join(w);
+  Commit({0, 1, 2});
+  const StateClaim claim{worlds_.at(Connection(0)).world, 1, 0, {}};
+  constexpr int kMost = kMaxWorkers;
+  for (int w = 3; w < kMost; ++w) Join(w);
+  Event(DisconnectEvent{Connection(0), "reset"});
+  Join(kMost);
+  EXPECT_EQ(LastSent<RefusedMessage>(kMost), nullptr);
+  Join(0, claim);
+  EXPECT_EQ(LastSent<RefusedMessage>(0), nullptr) << "it would forget its state";
+  EXPECT_NE(LastSent<RefusedMessage>(kMost), nullptr);
+  Join(kMost + 1);
+  EXPECT_NE(LastSent<RefusedMessage>(kMost + 1), nullptr);
+  Pass(std::chrono::seconds(2), {0, 1, 2});
+  EXPECT_EQ(WorldSize(), 3);
+  EXPECT_EQ(Committed(), 1);
+}
+
 // Workers 0 and 1 are on node n0, 2 on n1; connection 8 is an agent's.
 TEST_F(CoordinatorTest, ANodeLeavesBetweenTwoStepsAndIsLetGoWhenNothingDependsOnIt) {
   Start();

@@ -138,8 +138,12 @@ EndMessage AgentShell::Wait() {
   EndMessage end{last_exit_code_ == kRunFailedExit ? 1 : last_exit_code_, "all workers have failed"};
   if (end_.has_value()) {
     end = *end_;
-  } else if (stop_signal != 0) {
+  } else if (leaving_) {
     end = {128 + stop_signal, absl::StrCat("node ", settings_.node, " has left the run")};
+  } else if (stop_signal != 0 && !told_by_worker_) {
+    end = {128 + stop_signal, absl::StrCat("stopped by signal ", stop_signal,
+                                           was_connected_ ? ", and no coordinator has said how the run ended"
+                                                          : ": it reached no coordinator")};
   } else if (told_by_worker_) {  // the line to the coordinator broke at the wrong moment
     end.reason = "the run has ended, as the workers of this node report";
   }

@@ -128,7 +128,9 @@ TEST(AgentShell, ThatHasSeenNoCoordinatorHasNothingToLeave) {
   std::filesystem::permissions(folder + "/worker", std::filesystem::perms::owner_all);
   AgentShell agent(config, directory, {.node = "n0", .binary = folder + "/worker"}, link, look);
   agent.Stop(SIGTERM);
-  EXPECT_EQ(agent.Wait().exit_code, 143);
+  const EndMessage end = agent.Wait();
+  EXPECT_EQ(end.exit_code, 143);
+  EXPECT_EQ(end.reason, "stopped by signal 15: it reached no coordinator");
   EXPECT_FALSE(has_asked);
 }
 
@@ -214,6 +216,34 @@ TEST(AgentShell, ThatStaysForTheEndLeavesARunThatTrainsAgain) {
     std::ofstream(folder + "/end") << "";
   });
   EXPECT_EQ(agent.Wait().reason, "node n0 has left the run");
+  coordinator.join();
+}
+
+// Whether the run goes on without this node, or has ended, nobody knows.
+TEST(AgentShell, ThatStaysForTheEndAndLosesItsCoordinatorDoesNotSayThatItHasLeft) {
+  const std::string folder = testing::TempDir() + "/alone";
+  const std::string worker = WorkerThatTells(folder);
+  Config config;
+  const RunDirectory directory(folder);
+  ScriptedLink link;
+  std::atomic<int> looks = 0;
+  config.elastic.coordinator_timeout_ms = 300;
+  AgentShell agent(config, directory, {.node = "n0", .binary = worker}, link, [&looks] {
+    ++looks;
+    return RunOf(RunState::kFinishing, {"n0", "n1"});
+  });
+  link.Connect();
+  while (!std::filesystem::exists(folder + "/started")) std::this_thread::sleep_for(10ms);
+  agent.Stop(SIGTERM);
+  std::thread coordinator([&] {
+    while (looks == 0) std::this_thread::sleep_for(10ms);
+    agent.OnDisconnected("killed");
+    while (!std::filesystem::exists(folder + "/told")) std::this_thread::sleep_for(10ms);
+    std::ofstream(folder + "/end") << "";
+  });
+  const EndMessage end = agent.Wait();
+  EXPECT_EQ(end.exit_code, 143);
+  EXPECT_EQ(end.reason, "stopped by signal 15, and no coordinator has said how the run ended");
   coordinator.join();
 }
 

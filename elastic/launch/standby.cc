@@ -41,6 +41,23 @@ void Sleep(const std::stop_token& stop, milliseconds time) {
   woken.wait_for(lock, stop, time, [] { return false; });
 }
 
+/// By one that was killed: those that live say something five times a second.
+bool IsLeftOver(const std::filesystem::path& notice) {
+  constexpr std::chrono::hours kLeftOver{24};  // clocks may differ
+  std::error_code unknown;
+  const auto said = std::filesystem::last_write_time(notice, unknown);
+  return !unknown && std::filesystem::file_time_type::clock::now() - said > kLeftOver;
+}
+
+void RemoveLeftOver(const std::string& notices) {
+  std::error_code error;
+  std::filesystem::directory_iterator files(notices, error);
+  for (; !error && files != std::filesystem::directory_iterator(); files.increment(error)) {
+    std::error_code not_removed;
+    if (IsLeftOver(files->path())) std::filesystem::remove(files->path(), not_removed);
+  }
+}
+
 /// The file of one that waits. That it cannot be written is no reason not to wait.
 class Notice {
  public:
@@ -48,6 +65,7 @@ class Notice {
       : path_(absl::StrCat(directory.standbys(), "/", HostName(), ".", absl::Hex(std::random_device()()))) {
     std::error_code error;
     std::filesystem::create_directories(directory.standbys(), error);
+    RemoveLeftOver(directory.standbys());
     file_ = OpenFile(path_, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW, 0644);
   }
   ~Notice() { unlink(path_.c_str()); }
@@ -66,16 +84,12 @@ class Notice {
 
 Notices ReadNotices(const RunDirectory& directory) {
   constexpr size_t kMaxBytes = 100, kMaxNotices = 100;
-  constexpr std::chrono::hours kLeftOver{24};  // clocks may differ
   Notices notices;
   std::error_code error;
   std::filesystem::directory_iterator files(directory.standbys(), error);
   for (; !error && files != std::filesystem::directory_iterator() && notices.size() < kMaxNotices;
        files.increment(error)) {
-    std::error_code unknown;
-    const auto said = std::filesystem::last_write_time(files->path(), unknown);
-    if (!unknown && std::filesystem::file_time_type::clock::now() - said > kLeftOver)
-      continue;  // by one that was killed
+    if (IsLeftOver(files->path())) continue;
     const absl::StatusOr<std::string> text = ReadFile(files->path(), kMaxBytes);
     if (text.ok()) notices[files->path().filename()] = *text;
   }

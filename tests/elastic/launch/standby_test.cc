@@ -262,6 +262,16 @@ TEST_F(StandbyTest, TheLeaderSeesThatSomebodyStandsBy) {
   EXPECT_FALSE(SomebodyStandsBy(directory_));
 }
 
+TEST_F(StandbyTest, WhoComesRemovesWhatThoseHaveLeftThatWereKilledLongAgo) {
+  std::filesystem::create_directory(directory_.standbys());
+  const std::string old = directory_.standbys() + "/killed.1", recent = directory_.standbys() + "/lives.1";
+  for (const std::string& file : {old, recent}) std::ofstream(file) << "000000000007\n";
+  std::filesystem::last_write_time(old, std::filesystem::file_time_type::clock::now() - std::chrono::hours(48));
+  EXPECT_TRUE(LookAround().ok());
+  EXPECT_FALSE(std::filesystem::exists(old));
+  EXPECT_TRUE(std::filesystem::exists(recent));
+}
+
 // With a lease in a store, which no kernel lets go of.
 class StoreStandbyTest : public StandbyTest {
  protected:

@@ -46,6 +46,7 @@ class Search {
     size_t links = 0;  // that are left
     bool is_out = false;
     std::vector<int> peers{};
+    std::optional<bool> can_go{};  // alone
   };
 
   void Look(double worth) {
@@ -63,6 +64,9 @@ class Search {
 
   void LookWithout(const std::vector<int>& going, double worth) {
     if (best_.has_value() && num_out_ + going.size() > best_->size()) return;
+    // Most often all can. Where the state has no mirrors nobody can, and no set needs to be asked about.
+    const auto can_go = [this](int worker) { return CanGoAlone(At(worker)); };
+    if (is_any_refused_ && !std::all_of(going.begin(), going.end(), can_go)) return;
     for (const int worker : going) {
       worth += At(worker).worth;
       At(worker).is_out = true;
@@ -98,9 +102,20 @@ class Search {
       if (worker.is_out) out.insert(worker.name);
     }
     ++asked_;
-    if (!can_go_(out)) return;
+    if (!can_go_(out)) {
+      is_any_refused_ = true;
+      return;
+    }
     best_ = std::move(out);
     best_worth_ = worth;
+  }
+
+  bool CanGoAlone(Worker& worker) {
+    if (!worker.can_go.has_value()) {
+      ++asked_;
+      worker.can_go = can_go_({worker.name});
+    }
+    return *worker.can_go;
   }
 
   Worker& At(int worker) { return workers_[static_cast<size_t>(worker)]; }
@@ -109,6 +124,7 @@ class Search {
   std::vector<Worker> workers_;  // in the order of their names
   size_t num_out_ = 0;
   int looked_ = 0, asked_ = 0;
+  bool is_any_refused_ = false;
   std::optional<std::set<std::string>> best_;
   double best_worth_ = 0;
 };

@@ -24,7 +24,8 @@ Link LinkBetween(const std::string& a, const std::string& b);
 
 /// The fewest workers without which none of `links` is left whose both ends are there, of those sets that `can_go`
 /// allows; of sets as small the one whose workers' `worth` is least (a later one in doubt). Nothing if none is allowed.
-/// Looks at 20,000 sets at most, and asks about 2,000, so with very many links the set may not be the smallest.
+/// A set cannot go if a part of it cannot. Looks at 20,000 sets at most, and asks about 2,000, so with very many links
+/// the set may not be the smallest.
 std::optional<std::vector<std::string>> FewestToLeaveOut(
     const std::vector<Link>& links, const std::function<double(const std::string&)>& worth,
     const std::function<bool(const std::set<std::string>&)>& can_go);

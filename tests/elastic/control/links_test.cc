@@ -86,6 +86,24 @@ TEST(FewestToLeaveOut, OneOfTwoHalvesThatDoNotReachEachOther) {
   EXPECT_FALSE(FewestToLeaveOut(links, worth, [](const auto&) { return false; }).has_value());
 }
 
+// Each time the placement of a whole world is looked at.
+TEST(FewestToLeaveOut, WhereNobodyCanGoEachIsAskedForOnce) {
+  constexpr int kWorkers = 60;
+  std::mt19937 random(20261127);
+  std::set<Link> links;
+  while (links.size() < 300) {
+    const auto a = random() % kWorkers, b = random() % kWorkers;
+    if (a != b) links.insert(LinkBetween(absl::StrFormat("%02d", a), absl::StrFormat("%02d", b)));
+  }
+  int asked = 0;
+  const auto nobody = [&asked](const std::set<std::string>&) {
+    ++asked;
+    return false;
+  };
+  EXPECT_FALSE(FewestToLeaveOut({links.begin(), links.end()}, kAlike, nobody).has_value());
+  EXPECT_LE(asked, 1 + kWorkers);
+}
+
 TEST(ProbeRound, KnowsWhatIsCutAlsoWithOneSidesWord) {
   ProbeRound round(5, seconds(1), {{"a", "1"}, {"b", "2"}, {"c", "3"}}, {"a", "b", "c"});
   EXPECT_THAT(round.MessageFor("b").addresses, ElementsAre("1", "3"));

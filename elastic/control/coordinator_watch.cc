@@ -1,8 +1,11 @@
 // What nobody reports: silence, standing still, and failures whose cause has to be guessed.
 
 #include <algorithm>
+#include <set>
+#include <string>
 #include <tuple>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -31,11 +34,19 @@ bool Coordinator::WaitsForOthers(Phase phase) {
 // That a stream has ended does not say why. Its agent does: that the process was killed, or its last words.
 void Coordinator::RemoveCut() {
   constexpr milliseconds kPatience{500};  // with an agent that says nothing
-  std::vector<std::pair<std::string, std::string>> cut;
+  std::vector<const JoinedWorker*> all;
   for (const auto& [name, worker] : roster_.workers()) {
-    if (!worker.cut_since.has_value()) continue;
-    const bool is_expected = !end_.over() && roster_.AgentOf(worker.member.node) != nullptr;
-    if (!is_expected || now_ - *worker.cut_since >= kPatience) cut.emplace_back(name, worker.cut_cause);
+    if (worker.cut_since.has_value()) all.push_back(&worker);
+  }
+  if (all.empty()) return;
+  std::set<std::string> nodes;  // with an agent; looked up for each of thousands that are lost at once
+  for (const auto& [connection, agent] : roster_.agents()) nodes.insert(agent.node);
+  std::vector<std::pair<std::string, std::string>> cut;
+  for (const JoinedWorker* worker : all) {
+    const bool is_expected = !end_.over() && nodes.contains(worker->member.node);
+    if (!is_expected || now_ - *worker->cut_since >= kPatience) {
+      cut.emplace_back(worker->member.id.name, worker->cut_cause);
+    }
   }
   for (const auto& [name, cause] : cut) Remove(name, cause, Leave::kGone);
 }

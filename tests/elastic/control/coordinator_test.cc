@@ -876,6 +876,21 @@ TEST_F(CoordinatorTest, ValidationsThatAreRecordedCountAfterARestart) {
   EXPECT_EQ(Last<event::EarlyStop>().best_step, 1);
 }
 
+// Each waits for its agent to say why, and for each all others and all agents were looked at: it took minutes.
+TEST_F(CoordinatorTest, ThousandsOfWorkersAreLostAtOnce) {
+  constexpr int kWorkers = 4096;
+  CoordinatorOptions options = DefaultOptions();
+  options.elastic.workers = options.elastic.max_workers = kWorkers + 1;
+  Start(options);
+  for (int w = 0; w < kWorkers; ++w) Join(w);
+  for (int w = 0; w < kWorkers; w += 2) {
+    Event(MessageEvent{Connection(kWorkers + w), AgentHelloMessage{MemberOf(w).node, "h", 1, 2}});
+  }
+  for (int w = 0; w < kWorkers; ++w) coordinator_->OnEvent(now_, DisconnectEvent{Connection(w), "reset"});
+  Pass(std::chrono::seconds(1), {});
+  EXPECT_EQ(Count<event::WorkerLost>(), kWorkers);
+}
+
 // Its connection broke, and a newcomer has taken the last place.
 TEST_F(CoordinatorTest, WhoHoldsStateComesBackToARunThatIsFull) {
   CoordinatorOptions options = DefaultOptions();

@@ -55,6 +55,13 @@ absl::Status WithAdvice(const ControlClientOptions& options, const absl::Status&
                             : "asks for TLS (--tls-certificate, --tls-key, --tls-authority)"));
 }
 
+// Somebody may have replaced it. What is not whole at this moment is read the next time.
+void ReadTokenAgain(ControlClientOptions* options) {
+  if (options->token_file.empty()) return;
+  absl::StatusOr<std::string> token = ReadTokenFile(options->token_file);
+  if (token.ok()) options->token = *std::move(token);
+}
+
 // Where there are others, one that does not answer is not waited for as long.
 constexpr std::chrono::milliseconds kPatienceWithOneOfSeveral{2000};
 
@@ -87,7 +94,7 @@ class ControlClient::Impl {
   void WaitForItsEnd();
   void WaitBeforeNext(Clock::duration last_stream);
 
-  const ControlClientOptions options_;
+  ControlClientOptions options_;  // of the thread
   const Credentials credentials_;
   ClientHandler* const handler_;
 
@@ -152,6 +159,7 @@ void ControlClient::Impl::RunStream(const std::string& address) {
     handler_->OnDisconnected(Explain(address, stream_->reason()));
   } else {
     handler_->OnConnectFailed(Explain(address, WithAdvice(options_, stream_->reason())));
+    if (absl::IsUnauthenticated(stream_->reason())) ReadTokenAgain(&options_);
   }
 }
 
@@ -207,7 +215,9 @@ absl::StatusOr<RunStatus> FetchStatusOf(const std::string& address, const Contro
 
 }  // namespace
 
-absl::StatusOr<RunStatus> FetchStatus(const ControlClientOptions& options) {
+absl::StatusOr<RunStatus> FetchStatus(const ControlClientOptions& given) {
+  ControlClientOptions options = given;
+  ReadTokenAgain(&options);
   ASSIGN_OR_RETURN(const Credentials credentials, ClientCredentialsFrom(options.tls));
   absl::StatusOr<RunStatus> status = absl::InvalidArgumentError("no address of a coordinator is given");
   for (const std::string& address :

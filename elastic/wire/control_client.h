@@ -26,6 +26,7 @@ struct ControlClientOptions {
   std::string address_file{};               // where the one that leads notes its address (CoordinatorAddresses)
   LeaderFinder find_leader{};               // where else it does, instead
   std::string token{};                      // empty = none is sent
+  std::string token_file{};                 // where it is read again when it was refused; empty = nowhere
   TlsFiles tls{};
   std::chrono::milliseconds connect_timeout{5000};  // of one attempt, until the coordinator has accepted the connection
   std::chrono::milliseconds first_backoff{50}, max_backoff{1000};

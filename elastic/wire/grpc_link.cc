@@ -113,6 +113,7 @@ absl::StatusOr<ControlClientOptions> ConnectionOptions::ClientOptions() const {
   options.address_file = address_file;
   options.find_leader = find_leader;
   options.tls = tls;
+  options.token_file = token_file;
   if (!token_file.empty()) {
     ASSIGN_OR_RETURN(options.token, ReadTokenFile(token_file));
   }

@@ -108,6 +108,22 @@ TEST_F(TokenFileTest, IsReadWithoutSpaceAround) {
   }
 }
 
+TEST_F(TokenFileTest, IsReadAgainByWhoWasRefused) {
+  RecordingServer handler;
+  const auto server = StartServer(&handler, {.token = "new"});
+  ASSERT_NE(server, nullptr);
+  const std::string file = Write("old\n", 0600);
+  const ControlClientOptions options{.address = server->address(), .token = "old", .token_file = file};
+  RecordingClient client;
+  const auto link = StartClient(server->address(), &client, options);
+  EXPECT_TRUE(
+      client.Until([&] { return !client.failures.empty() && absl::IsUnauthenticated(client.failures.front()); }));
+  EXPECT_TRUE(absl::IsUnauthenticated(FetchStatusPatiently(options).status()));
+  Write("new\n", 0600);
+  EXPECT_TRUE(client.Until([&] { return client.connected > 0; }));
+  EXPECT_TRUE(FetchStatusPatiently(options).ok());
+}
+
 TEST_F(TokenFileTest, MustBePrivate) {
   for (const mode_t mode : {0644, 0640, 0620, 0601, 0604}) {
     const auto token = ReadTokenFile(Write("s3cret\n", mode));

@@ -31,15 +31,16 @@ class RowFile {
     return rows_.Add(conversation, [this](absl::Span<const uint32_t> row) { return writer_->AppendMarked(row); });
   }
 
-  absl::StatusOr<PackedRows> Finish() {
+  absl::StatusOr<PackedRows> Prepare() {
     RETURN_IF_ERROR(rows_.Finish([this](absl::Span<const uint32_t> row) { return writer_->AppendMarked(row); }));
     // Any token, behind the last row: what is read of a row ends with the token after it, its last target.
     RETURN_IF_ERROR(writer_->AppendMarked({kDocumentStart | kNotLearned}));
     packed_.rows = rows_.rows();
     packed_.tokens = rows_.tokens();
-    RETURN_IF_ERROR(writer_->Finish());
+    RETURN_IF_ERROR(writer_->Prepare());
     return packed_;
   }
+  absl::Status Finish() { return writer_->Finish(); }
   bool is_empty() const { return packed_.conversations == 0; }
 
  private:
@@ -136,9 +137,12 @@ class ConversationPacker {
                        " tokens (the longest has ", report_.longest, "), ", report_.without_learned,
                        " have nothing to learn; ", "give more conversations or a larger --sequence-length"));
     }
-    ASSIGN_OR_RETURN(report_.training, training_->Finish());
-    if (!validation_.has_value()) return report_;
-    ASSIGN_OR_RETURN(report_.validation, validation_->Finish());
+    ASSIGN_OR_RETURN(report_.training, training_->Prepare());
+    if (validation_.has_value()) {
+      ASSIGN_OR_RETURN(report_.validation, validation_->Prepare());
+    }
+    RETURN_IF_ERROR(training_->Finish());
+    if (validation_.has_value()) RETURN_IF_ERROR(validation_->Finish());
     return report_;
   }
 

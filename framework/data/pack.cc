@@ -146,6 +146,8 @@ class Packer {
     if (spill_) RETURN_IF_ERROR(SplitOffValidation());
     report_.tokens = writer_->num_tokens();
     if (report_.tokens == 0) return absl::InvalidArgumentError("the input holds no text: no token file written");
+    RETURN_IF_ERROR(writer_->Prepare());
+    if (validation_writer_) RETURN_IF_ERROR(validation_writer_->Prepare());
     RETURN_IF_ERROR(writer_->Finish());
     return validation_writer_ ? validation_writer_->Finish() : absl::OkStatus();
   }

@@ -32,8 +32,9 @@ struct PackReport {
   int64_t tokens = 0, validation_tokens = 0;  // in `output` and in `validation_output`
 };
 
-/// Writes the token file(s) and their indexes, each complete or not at all; errors name file and line. A document's
-/// text may not hold more than 64 MiB without a place to cut (a line of JSONL: 64 MiB in all).
+/// Writes the token file(s) and their indexes, each complete or not at all, and none before all can be; errors name
+/// file and line. A document's text may not hold more than 64 MiB without a place to cut (a line of JSONL: 64 MiB in
+/// all).
 absl::StatusOr<PackReport> Pack(const Tokenizer& tokenizer, const PackOptions& options, FileAccess& files);
 
 }  // namespace holdfast

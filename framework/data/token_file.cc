@@ -195,7 +195,7 @@ absl::StatusOr<std::unique_ptr<TokenFileWriter>> TokenFileWriter::Create(FileAcc
 }
 
 absl::Status TokenFileWriter::Count(size_t tokens) {
-  HOLDFAST_CHECK(file_ != nullptr);
+  HOLDFAST_CHECK(file_ != nullptr && !prepared_);
   if (static_cast<int64_t>(tokens) > kTokensMax - num_tokens_) {
     return absl::OutOfRangeError(absl::StrCat(file_->path(), ": a token file holds at most ", kTokensMax,
                                               " tokens: pack the input into several files"));
@@ -233,11 +233,19 @@ absl::Status TokenFileWriter::Flush() {
   return absl::OkStatus();
 }
 
-absl::Status TokenFileWriter::Finish() {
-  HOLDFAST_CHECK(file_ != nullptr);
+absl::Status TokenFileWriter::Prepare() {
+  HOLDFAST_CHECK(file_ != nullptr && !prepared_);
   RETURN_IF_ERROR(Flush());
   RETURN_IF_ERROR(file_->Overwrite(0, Bytes(HeaderOf({kind_, num_tokens_}))));
   RETURN_IF_ERROR(index_file_->Append(FormatTokenIndex(index_->Finish())));
+  RETURN_IF_ERROR(file_->Sync());
+  RETURN_IF_ERROR(index_file_->Sync());
+  prepared_ = true;
+  return absl::OkStatus();
+}
+
+absl::Status TokenFileWriter::Finish() {
+  if (!prepared_) RETURN_IF_ERROR(Prepare());
   const std::unique_ptr<OutputFile> file = std::move(file_), index_file = std::move(index_file_);
   RETURN_IF_ERROR(file->Commit());
   return index_file->Commit();

@@ -80,6 +80,8 @@ class TokenFileWriter {
   absl::Status Append(absl::Span<const int32_t> tokens);
   /// Into a file with marks.
   absl::Status AppendMarked(absl::Span<const uint32_t> tokens);
+  /// All of Finish but the names. Files that belong together are all prepared before the first is finished.
+  absl::Status Prepare();
   /// The file first, then its index: a crash in between leaves a file without index, or with that of the file it has
   /// replaced, which is found when the file is opened.
   absl::Status Finish();
@@ -96,6 +98,7 @@ class TokenFileWriter {
   TokenFileKind kind_;
   int64_t num_tokens_ = 0;
   std::string buffer_;  // tokens that are not written yet
+  bool prepared_ = false;
 };
 
 /// The index beside the file; NotFound if there is none. Errors as ParseTokenIndex's.

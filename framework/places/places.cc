@@ -25,6 +25,7 @@ class FileOfStorage final : public OutputFile {
   const std::string& path() const override { return file_->path(); }
   absl::Status Append(absl::string_view bytes) override { return file_->Append(bytes); }
   absl::Status Overwrite(uint64_t offset, absl::string_view bytes) override { return file_->Overwrite(offset, bytes); }
+  absl::Status Sync() override { return file_->Sync(); }
   absl::Status Commit() override { return file_->Commit(); }
 
  private:

@@ -47,9 +47,7 @@ class AtomicFile final : public OutputFile {
   absl::Status Reserve(uint64_t bytes);
   absl::Status Append(absl::string_view bytes) override;
   absl::Status Overwrite(uint64_t offset, absl::string_view bytes) override;
-  /// Everything appended so far is on the disk. Several files that belong together are synced first and committed then:
-  /// what can fail for want of space has happened before the first name changes.
-  absl::Status Sync();
+  absl::Status Sync() override;
   /// Sync, name, sync of the directory. Replaces what has the name. Once.
   absl::Status Commit() override;
   /// The same, but AlreadyExists if the name is taken. Once, whatever comes of it.

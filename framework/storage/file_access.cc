@@ -1,6 +1,7 @@
 #include "framework/storage/file_access.h"
 
 #include <fcntl.h>
+#include <unistd.h>
 
 #include <utility>
 
@@ -21,6 +22,10 @@ class ObjectOutputFile final : public OutputFile {
   absl::Status Append(absl::string_view bytes) override { return WriteAll(file_.get(), bytes, staged_->path()); }
   absl::Status Overwrite(uint64_t offset, absl::string_view bytes) override {
     return WriteAllAt(file_.get(), offset, bytes, staged_->path());
+  }
+  absl::Status Sync() override {
+    if (RetryInterrupted([this] { return fsync(file_.get()); }) == 0) return absl::OkStatus();
+    return ErrnoToStatus(errno, absl::StrCat(staged_->path(), ": sync"));
   }
   absl::Status Commit() override {
     file_ = FileDescriptor();

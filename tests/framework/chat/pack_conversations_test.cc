@@ -117,6 +117,20 @@ TEST_F(PackConversationsTest, ValidationIsSpreadOverTheInput) {
   }
 }
 
+TEST_F(PackConversationsTest, WhatFailsForValidationLeavesNothing) {
+  PackConversationsOptions options{.row_tokens = 16};
+  options.paths = {.inputs = {Talks(Turns("q", "one") + Turns("q", "two"))},
+                   .output = directory_ / "out.bin",
+                   .validation_fraction = 0.5,
+                   .validation_output = directory_ / "validation.bin"};
+  const auto chat = *ChatTemplate::Open(directory_ / "tokenizer", {});
+  FilesOfWhichOneFails failing(options.paths.validation_output);
+  EXPECT_FALSE(PackConversations(chat, options, failing).ok());
+  EXPECT_EQ(directory_.List(), (std::vector<std::string>{"talks.jsonl", "tokenizer"}));
+  LocalFileAccess files;
+  EXPECT_TRUE(PackConversations(chat, options, files).ok());
+}
+
 TEST_F(PackConversationsTest, BadLinesAreNamedAndLeaveNothing) {
   const std::string good = Turns("a", "b");
   const auto expect_error = [&](const std::string& bad, const std::string& says, const std::string& remedy) {

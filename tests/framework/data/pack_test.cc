@@ -154,6 +154,24 @@ TEST_F(PackTest, ValidationIsTheExactEnd) {
   EXPECT_EQ(directory_.List().size(), 5);  // the text, two token files, their indexes
 }
 
+TEST_F(PackTest, WhatFailsForOneOfTwoFilesReplacesNeither) {
+  const std::string validation = directory_ / "validation.bin";
+  const PackOptions options{.paths = {.inputs = {Write("a.txt", "0123456789")},
+                                      .output = out_,
+                                      .validation_fraction = 0.5,
+                                      .validation_output = validation}};
+  LocalFileAccess files;
+  ASSERT_TRUE(Pack(*bytes_, options, files).ok());
+  Write("a.txt", "abcdefghij");
+  for (const std::string& fails : {out_, validation}) {
+    FilesOfWhichOneFails failing(fails);
+    EXPECT_FALSE(Pack(*bytes_, options, failing).ok());
+    EXPECT_EQ(bytes_->Decode(ReadTokens(out_)), "01234") << fails;
+    EXPECT_EQ(bytes_->Decode(ReadTokens(validation)), "56789") << fails;
+    EXPECT_EQ(directory_.List().size(), 5) << fails;
+  }
+}
+
 TEST_F(PackTest, Failures) {
   ExpectError(directory_ / "missing.txt", "missing.txt");
   ExpectError(directory_ / "", "directory");

@@ -2,8 +2,10 @@
 // What tests of token files need: text and tokens in files of a temporary directory.
 
 #include <fstream>
+#include <memory>
 #include <sstream>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/types/span.h"
@@ -50,5 +52,40 @@ inline std::vector<int32_t> ReadTokens(const std::string& path) {
   EXPECT_TRUE(read.ok()) << read;
   return tokens;
 }
+
+/// A file of which the last bytes to be written, its header, do not come to the disk.
+class FileThatFails final : public OutputFile {
+ public:
+  explicit FileThatFails(std::unique_ptr<OutputFile> file) : file_(std::move(file)) {}
+  const std::string& path() const override { return file_->path(); }
+  absl::Status Append(absl::string_view bytes) override { return file_->Append(bytes); }
+  absl::Status Overwrite(uint64_t /*offset*/, absl::string_view /*bytes*/) override {
+    return absl::UnavailableError(path() + ": input/output error");
+  }
+  absl::Status Sync() override { return file_->Sync(); }
+  absl::Status Commit() override { return file_->Commit(); }
+
+ private:
+  const std::unique_ptr<OutputFile> file_;
+};
+
+/// Local files, of which the one at `fails` is such a file.
+class FilesOfWhichOneFails final : public FileAccess {
+ public:
+  explicit FilesOfWhichOneFails(std::string fails) : fails_(std::move(fails)) {}
+  absl::StatusOr<std::shared_ptr<const RandomAccessFile>> Open(const std::string& path) override {
+    return local_.Open(path);
+  }
+  absl::StatusOr<std::unique_ptr<OutputFile>> Create(const std::string& path) override {
+    auto created = local_.Create(path);
+    if (!created.ok() || path != fails_) return created;
+    return std::make_unique<FileThatFails>(*std::move(created));
+  }
+  std::string ScratchDirectory(const std::string& path) override { return local_.ScratchDirectory(path); }
+
+ private:
+  LocalFileAccess local_;
+  const std::string fails_;
+};
 
 }  // namespace holdfast

@@ -46,7 +46,7 @@ struct Job {
   const PlannedTrial* trial = nullptr;  // the one that needs the fewest steps of the curve
   const TrialSetup* setup = nullptr;    // the trial's, or that of the curve that it leaves
   std::string directory;                // of its run
-  FileDescriptor lock;                  // held: no other sweep trains it
+  FileDescriptor lock;                  // of `directory`; held: no other sweep trains it
   std::unique_ptr<TrialRun> run;        // null: does not run
   Clock::time_point began{};            // of `run`
   int64_t first_step = 0, step = 0;     // where it began, and where it was when somebody last looked
@@ -254,6 +254,7 @@ class Runner {
   absl::Status TakeResultThatIsThere(Job& job) {
     const std::string of_curve = DirectoryOf(*job.setup);
     for (const std::string& place : {of_curve, absl::StrCat(of_curve, "-", job.setup->steps())}) {
+      if (job.directory != place) job.lock = FileDescriptor();
       job.directory = place;
       ASSIGN_OR_RETURN(const RunReading reading, Read(job, place));
       if (reading.result.has_value()) return TakeResult(job, *reading.result, /*reused=*/true);

@@ -252,6 +252,21 @@ TEST_F(Sweep, ALongerRunWithAConstantRateCostsItsOwnStepsOnly) {
   EXPECT_THAT(result.output, AllOf(HasSubstr("steps 1 to 6"), HasSubstr("steps 7 to 12"), HasSubstr("steps 13 to 18")));
 }
 
+// A shorter one, whose loss the longer one has not said, is trained in a directory beside that; the lock of the first
+// kept no other sweep from that one.
+TEST_F(Sweep, EachDirectoryIsTrainedUnderALockOfItsOwn) {
+  WriteAll(Path("grid.yaml"), "sweep: {config: " + Path("config.yaml") +
+                                  ", strategy: grid, parallel: 1,\n"
+                                  "        set: [\"schedule.name=constant\"]}\n"
+                                  "space:\n  train.steps: {choices: [12, 6]}\n");
+  const CommandResult result = RunSweep(Path("grid.yaml"), "grid");
+  ASSERT_EQ(result.exit_code, 0) << result.output;
+  EXPECT_THAT(result.output, AllOf(HasSubstr("steps 1 to 12"), HasSubstr("steps 1 to 6")));
+  for (const auto& run : std::filesystem::directory_iterator(Path("grid/runs"))) {
+    EXPECT_TRUE(!run.is_directory() || std::filesystem::exists(run.path().string() + ".lock")) << run.path();
+  }
+}
+
 TEST_F(Sweep, ALongerRunWithAFinalDecayCostsItsOwnStepsOnlyAndHasItsBits) {
   const std::string sweep = Path("grid.yaml");
   WriteAll(sweep, "sweep: {config: " + Path("config.yaml") +

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "framework/base/out_of_memory.h"
 #include "framework/base/status.h"
 
 namespace holdfast {
@@ -20,7 +21,7 @@ double StepsOf(const PlannedTrial& trial) {
 
 /// The same config is refused whenever it is looked at.
 bool IsOfConfig(const absl::Status& status) {
-  return absl::IsInvalidArgument(status) || absl::IsFailedPrecondition(status) || absl::IsResourceExhausted(status) ||
+  return absl::IsInvalidArgument(status) || absl::IsFailedPrecondition(status) || IsOutOfMemory(status) ||
          absl::IsOutOfRange(status) || absl::IsUnimplemented(status);
 }
 

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "framework/base/out_of_memory.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -247,14 +248,28 @@ TEST(SweepPlan, AConfigThatIsRefusedIsAFailedTrial) {
 TEST(SweepPlan, StandsStillWhereATrialCannotBeLookedAt) {
   const SweepConfig config = SweepOf(10);
   const Watching strategy;
+  for (const absl::Status& why : {absl::UnavailableError("the store does not answer"),
+                                  absl::ResourceExhaustedError("train.bin: too many open files")}) {
+    SweepPlan plan(config, strategy, [&](const search::Point& point, int64_t rung) -> absl::StatusOr<TrialSetup> {
+      if (std::get<int64_t>(point.at("x")) > 1) return why;
+      return MakeSetup(point, rung);
+    });
+    EXPECT_EQ(plan.status().code(), why.code());
+    EXPECT_THAT(std::string(plan.status().message()), HasSubstr("trial 2 {x=2}: " + std::string(why.message())));
+    EXPECT_EQ(plan.trials().size(), 2u);
+    EXPECT_FALSE(plan.done());
+  }
+}
+
+TEST(SweepPlan, AModelThatDoesNotFitInMemoryIsAFailedTrial) {
+  const SweepConfig config = SweepOf(8);
+  const Watching strategy;
   SweepPlan plan(config, strategy, [](const search::Point& point, int64_t rung) -> absl::StatusOr<TrialSetup> {
-    if (std::get<int64_t>(point.at("x")) > 1) return absl::UnavailableError("the store does not answer");
+    if (std::get<int64_t>(point.at("x")) == 1) return OutOfMemoryError("out of memory");
     return MakeSetup(point, rung);
   });
-  EXPECT_TRUE(absl::IsUnavailable(plan.status()));
-  EXPECT_THAT(std::string(plan.status().message()), HasSubstr("trial 2 {x=2}: the store does not answer"));
-  EXPECT_EQ(plan.trials().size(), 2u);
-  EXPECT_FALSE(plan.done());
+  EXPECT_TRUE(plan.status().ok()) << plan.status();
+  EXPECT_TRUE(plan.trials()[1].ended);
 }
 
 TEST(SweepPlan, EndsWhenNothingSucceeds) {

@@ -47,8 +47,8 @@ struct SweepPlace {
 absl::StatusOr<std::unique_ptr<SweepPlan>> TakeUpPlan(const SweepConfig& config, const search::SearchStrategy& strategy,
                                                       const SweepPlace& place, SweepPlan::SetUpFn set_up);
 
-/// Until the plan is done, or `stopped` says 128 + signal: then trials save and end, too. 0 or that. Takes the
-/// directory's lock. An error is one of the sweep; a trial that fails is a result.
+/// Until the plan is done, or `stopped` says 128 + signal: then trials save and end, too. 0 or that. The
+/// caller holds the directory's lock. An error is one of the sweep; a trial that fails is a result.
 absl::StatusOr<int> RunSweep(const SweepConfig& config, const SweepPlace& place, SweepPlan& plan,
                              SweepObserver& observer, const std::function<int()>& stopped);
 

@@ -231,8 +231,8 @@ absl::StatusOr<int> SweepCommand::Run() const {
       std::this_thread::sleep_for(kWatchInterval);
     }
   }
-  ASSIGN_OR_RETURN(const auto plan, TakeUpPlan(config, *strategy, place, set_up));
   if (dry_run) {
+    ASSIGN_OR_RETURN(const auto plan, TakeUpPlan(config, *strategy, place, set_up));
     std::printf("%s\n%s", IdentityText(config).c_str(), WatchText(config, place, *plan).c_str());
     return kExitDone;
   }
@@ -241,6 +241,8 @@ absl::StatusOr<int> SweepCommand::Run() const {
     return absl::Status(lock.status().code(),
                         absl::StrReplaceAll(lock.status().message(), {{"--run-dir", "--sweep-dir"}}));
   }
+  RETURN_IF_ERROR(CheckIdentity(config, place));  // again: another sweep may have been there until now
+  ASSIGN_OR_RETURN(const auto plan, TakeUpPlan(config, *strategy, place, set_up));
   ASSIGN_OR_RETURN(const std::string text, ReadFile(path, kMaxConfigBytes));
   RETURN_IF_ERROR(WriteFileAtomically(place.config(), text));
   ResultFiles report(config, place);

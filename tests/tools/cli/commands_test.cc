@@ -26,6 +26,7 @@
 #include "tools/cli/sample_command.h"
 #include "tools/cli/status_command.h"
 #include "tools/cli/status_text.h"
+#include "tools/cli/sweep_command.h"
 #include "tools/cli/train_command.h"
 #include "tools/cli/worker_command.h"
 
@@ -94,6 +95,22 @@ TEST(TrainCommand, AConfigThatIsWrongIsAUsageErrorWithEveryLine) {
   EXPECT_THAT(std::string(result.status().message()), HasSubstr("did you mean 'steps'"));
   EXPECT_THAT(std::string(result.status().message()), HasSubstr("batch.microbatches"));
   EXPECT_FALSE(std::filesystem::exists(directory / "run"));
+}
+
+TEST(SweepCommand, ReadsNoResultsWhileAnotherProcessIsAtTheSweep) {
+  const TemporaryDirectory directory;
+  ASSERT_TRUE(WriteFileAtomically(directory / "config.yaml", "{}\n").ok());
+  ASSERT_TRUE(WriteFileAtomically(directory / "sweep.yaml", "sweep: {config: " + directory / "config.yaml" +
+                                                                ", strategy: random}\nbudget: {trials: 2}\n"
+                                                                "space: {optimizer.lr: {low: 1e-3, high: 1e-1}}\n")
+                  .ok());
+  SweepCommand sweep{.path = directory / "sweep.yaml", .directory = directory / "sweep"};
+  std::optional<absl::StatusOr<RunLock>> other = RunLock::Take(RunDirectory(sweep.directory));
+  ASSERT_TRUE(other->ok()) << other->status();
+  ASSERT_TRUE(WriteFileAtomically(directory / "sweep/results.jsonl", "damaged\ndamaged\n").ok());
+  EXPECT_TRUE(absl::IsAborted(sweep.Run().status())) << sweep.Run().status();
+  other.reset();
+  EXPECT_TRUE(absl::IsDataLoss(sweep.Run().status())) << sweep.Run().status();
 }
 
 TEST(CoordinatorCommand, ListensOnLoopbackUnlessTold) {

@@ -132,7 +132,7 @@ void CheckWidthCommand::AddTo(CLI::App& command) {
   command.add_option("--steps", steps, "of training; default 10")->check(CLI::Range(1, 1000));
   command.add_option("--seeds", seeds, "runs of each model; default 8")->check(CLI::Range(1, 1000));
   command.add_option("--slope", slope, "a larger one of log(change) over log(size) fails; default 0.05")
-      ->check(CLI::Range(1e-6, 10.0));
+      ->check(NumberWithin(1e-6, 10.0));
   AddPathOption(command, "-o,--out", out, "directory for widths.svg and depths.svg; default: none are written");
 }
 

@@ -1,5 +1,7 @@
 #include "tools/cli/command.h"
 
+#include <cmath>
+
 #include "absl/strings/cord.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -27,6 +29,15 @@ CLI::Validator NumberWithin(double least, double most) {
             return within ? std::string() : absl::StrCat("'", text, "' is no number from ", least, " to ", most);
           },
           range};
+}
+
+CLI::Validator Positive() {
+  return {[](const std::string& text) {
+            double value = 0;
+            const bool good = absl::SimpleAtod(text, &value) && value > 0 && std::isfinite(value);
+            return good ? std::string() : absl::StrCat("'", text, "' is no number above 0");
+          },
+          "POSITIVE"};
 }
 
 CLI::Validator NotNegative() {

@@ -5,6 +5,8 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "CLI/CLI.hpp"
 #include "absl/status/status.h"
@@ -32,6 +34,9 @@ bool IsUsageError(const absl::Status& status);
 
 /// For an option of type double: CLI::Range lets "nan" through.
 CLI::Validator NumberWithin(double least, double most);
+/// For an option of type double: CLI::PositiveNumber lets "nan" through, and tells the range that it wants with 309
+/// digits.
+CLI::Validator Positive();
 /// For one of any type: CLI::NonNegativeNumber tells the range that it wants with 309 digits.
 CLI::Validator NotNegative();
 /// For one of type uint64_t: without it -1 is the largest.
@@ -40,6 +45,24 @@ CLI::Validator IsSeed();
 /// An option whose value is a file or a directory. An empty one is refused, as it comes of a shell's variable that is
 /// not set, and so is the next option, which is taken where the value is missing (`--run-dir= --overwrite`).
 CLI::Option* AddPathOption(CLI::App& command, const std::string& name, std::string& path, const std::string& help);
+
+template <typename T>
+using Choices = std::vector<std::pair<std::string, T>>;
+
+/// An option whose value is one of these names. An error of CLI::CheckedTransformer has the numbers behind them, too.
+/// `value`: a T, or an optional one.
+template <typename Value, typename T>
+CLI::Option* AddChoice(CLI::App& command, const std::string& option, Value& value, const Choices<T>& choices,
+                       const std::string& help) {
+  std::vector<std::string> names;
+  for (const auto& choice : choices) names.push_back(choice.first);
+  const auto set = [&value, choices](const std::string& name) {
+    for (const auto& choice : choices) {
+      if (choice.first == name) value = choice.second;
+    }
+  };
+  return command.add_option_function<std::string>(option, set, help)->check(CLI::IsMember(names));
+}
 
 template <typename Command>
 CLI::App* AddCommand(CLI::App& parent, CommandBody& body, const std::string& name, const std::string& description) {

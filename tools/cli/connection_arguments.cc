@@ -3,10 +3,14 @@
 #include <chrono>
 #include <memory>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "elastic/lease/open_lease.h"
+#include "elastic/wire/address.h"
+#include "elastic/wire/coordinator_addresses.h"
 #include "framework/base/status.h"
+#include "framework/net/socket_address.h"
 #include "tools/cli/command.h"
 
 namespace holdfast {
@@ -14,7 +18,20 @@ namespace {
 
 constexpr std::chrono::milliseconds kLookTimeout{2000};  // of one look into a lease
 
+std::string AddressesProblem(const std::string& text) {
+  const std::vector<std::string> addresses = CoordinatorAddresses(text).All();
+  if (addresses.empty() && !text.empty()) return absl::StrCat("HOST[:PORT] is expected, not '", text, "'");
+  for (const std::string& address : addresses) {
+    if (std::string problem = AddressProblem(address); !problem.empty()) return problem;
+  }
+  return "";
+}
+
 }  // namespace
+
+std::string AddressProblem(const std::string& text) {
+  return std::string(SplitHostAndPort(WithDefaultPort(text)).status().message());
+}
 
 void AddTlsOptions(CLI::App& command, TlsFiles& tls) {
   command.add_option("--tls-certificate", tls.certificate, "PEM file; with --tls-key and --tls-authority: mutual TLS");
@@ -42,10 +59,11 @@ absl::Status LookForLeader(const RunDirectory& directory, ConnectionOptions& con
 }
 
 void AddConnectionOptions(CLI::App& command, ConnectionOptions& connection) {
-  command.add_option(
-      "--coordinator", connection.coordinator,
-      "HOST[:PORT] of the coordinator, or several with commas between, of which one leads; the default port "
-      "is 29400; not needed with --lease");
+  command
+      .add_option("--coordinator", connection.coordinator,
+                  "HOST[:PORT] of the coordinator, or several with commas between, of which one leads; the default "
+                  "port is 29400; not needed with --lease")
+      ->check(AddressesProblem);
   AddLeaseOption(command, connection.lease, "where the coordinator that leads notes its address");
   command.add_option("--token-file", connection.token_file, "file with the run's secret, mode 0600");
   AddTlsOptions(command, connection.tls);

@@ -10,6 +10,9 @@
 
 namespace holdfast {
 
+/// For an option that is HOST[:PORT]: what is wrong with it, empty if nothing is.
+std::string AddressProblem(const std::string& text);
+
 /// --coordinator, --lease, --token-file and those of AddTlsOptions.
 void AddConnectionOptions(CLI::App& command, ConnectionOptions& connection);
 

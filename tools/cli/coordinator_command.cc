@@ -123,8 +123,9 @@ absl::StatusOr<int> CoordinatorCommand::Run() const {
 
 void CoordinatorCommand::AddTo(CLI::App& command) {
   run.AddTo(command);
-  command.add_option("--listen", listen,
-                     "HOST[:PORT] to listen at; beyond loopback clients need the run's token or TLS");
+  command
+      .add_option("--listen", listen, "HOST[:PORT] to listen at; beyond loopback clients need the run's token or TLS")
+      ->check(AddressProblem);
   command.add_option("--advertise", advertise,
                      "host by which others reach this coordinator, without port; default: --listen's, or the one that "
                      "the default route begins at");

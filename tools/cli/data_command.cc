@@ -5,7 +5,6 @@
 #include <cstdio>
 #include <filesystem>
 #include <functional>
-#include <map>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -333,10 +332,8 @@ void DataPackCommand::AddTo(CLI::App& command) {
       .add_option("--tokenizer", tokenizer, "bytes, or the path of a Hugging Face tokenizer.json, or of its directory")
       ->capture_default_str();
   using Format = PackOptions::Format;
-  const std::map<std::string, Format> formats = {
-      {"auto", Format::kAuto}, {"text", Format::kText}, {"jsonl", Format::kJsonl}};
-  command.add_option("--format", options.format, "auto (by the name: .jsonl, .ndjson), text or jsonl")
-      ->transform(CLI::CheckedTransformer(formats));
+  const Choices<Format> formats = {{"auto", Format::kAuto}, {"text", Format::kText}, {"jsonl", Format::kJsonl}};
+  AddChoice(command, "--format", options.format, formats, "auto (by the name: .jsonl, .ndjson), text or jsonl");
   command.add_option("--jsonl-field", options.jsonl_field, "the field that holds the text")->capture_default_str();
   auto* fraction = command
                        .add_option("--validation-fraction", options.paths.validation_fraction,
@@ -369,14 +366,13 @@ void DataPackCommand::AddChatTo(CLI::App& command) {
   is_chat->needs(length);
   length->needs(is_chat);
   using TooLong = PackConversationsOptions::TooLong;
-  const std::map<std::string, TooLong> too_long_names = {{"drop", TooLong::kDrop}, {"cut", TooLong::kCut}};
-  command.add_option("--too-long", too_long, "conversations longer than a row: drop, or cut")
-      ->transform(CLI::CheckedTransformer(too_long_names))
+  const Choices<TooLong> too_long_names = {{"drop", TooLong::kDrop}, {"cut", TooLong::kCut}};
+  AddChoice(command, "--too-long", too_long, too_long_names, "conversations longer than a row: drop, or cut")
       ->needs(is_chat);
   using Learn = ChatOptions::Learn;
-  const std::map<std::string, Learn> learn_names = {{"all", Learn::kAllTurns}, {"last", Learn::kLastTurn}};
-  command.add_option("--learn", chat_options.learn, "turns of the assistant that are learned: all, or last")
-      ->transform(CLI::CheckedTransformer(learn_names))
+  const Choices<Learn> learn_names = {{"all", Learn::kAllTurns}, {"last", Learn::kLastTurn}};
+  AddChoice(command, "--learn", chat_options.learn, learn_names,
+            "turns of the assistant that are learned: all, or last")
       ->needs(is_chat);
   command.add_option("--template", chat_options.template_name, "of a tokenizer that has several")->needs(is_chat);
   command.add_option("--date", chat_options.date, "YYYY-MM-DD, for templates that write the date")->needs(is_chat);

@@ -166,14 +166,15 @@ void ScalingFitCommand::AddTo(CLI::App& command) {
                 "directory for fit.json, tables (CSV, JSON) and pictures (SVG): a new one, or that of another fit");
   command.add_option("--budget", budgets, "print the best size for so many FLOPs")
       ->type_name("FLOPS")
-      ->allow_extra_args(false);
-  command.add_option("--level", options.level, "of intervals; default 0.9")->check(CLI::Range(0.5, 0.99));
+      ->allow_extra_args(false)
+      ->check(Positive());
+  command.add_option("--level", options.level, "of intervals; default 0.9")->check(NumberWithin(0.5, 0.99));
   command.add_option("--resamples", options.resamples, "fits for the intervals; default 1000")
       ->check(CLI::Range(20, kMaxResamples));
   command.add_option("--seed", options.seed, "of the resamples; default 0")->check(IsSeed());
   command
       .add_option("--huber-delta", options.huber_delta, "errors of log loss beyond it count linearly; default 0.001")
-      ->check(CLI::PositiveNumber);
+      ->check(Positive());
   command.add_option("--threads", threads, "default: all processors; the result does not depend on it")
       ->check(CLI::Range(1, 4096));
 }
@@ -204,8 +205,9 @@ absl::StatusOr<int> ScalingFitCommand::Run() const {
 
 void ScalingOptimumCommand::AddTo(CLI::App& command) {
   command.add_option("FIT", fit, kFitArgument)->required();
-  command.add_option("FLOPS", budgets, "budgets: 6 x active parameters x tokens")->required();
-  command.add_option("--ratio", ratio, "all parameters by active ones, of a mixture of experts; default 1");
+  command.add_option("FLOPS", budgets, "budgets: 6 x active parameters x tokens")->required()->check(Positive());
+  command.add_option("--ratio", ratio, "all parameters by active ones, of a mixture of experts; default 1")
+      ->check(Positive());
 }
 
 absl::StatusOr<int> ScalingOptimumCommand::Run() const {
@@ -217,10 +219,12 @@ absl::StatusOr<int> ScalingOptimumCommand::Run() const {
 
 void ScalingNextCommand::AddTo(CLI::App& command) {
   command.add_option("FIT", fit, kFitArgument)->required();
-  command.add_option("--parameters", parameters, "of the model whose loss is to be predicted")->required();
-  command.add_option("--active", active, "its active parameters; default: all");
-  command.add_option("--tokens", tokens, "it is trained on")->required();
-  command.add_option("--max-flops", flops_max, "of the next run")->required();
+  command.add_option("--parameters", parameters, "of the model whose loss is to be predicted")
+      ->required()
+      ->check(Positive());
+  command.add_option("--active", active, "its active parameters; default: all")->check(Positive());
+  command.add_option("--tokens", tokens, "it is trained on")->required()->check(Positive());
+  command.add_option("--max-flops", flops_max, "of the next run")->required()->check(Positive());
   command.add_option("--min-narrowing", narrowing_percent_min, "percent that a run has to narrow by; default 10")
       ->check(NumberWithin(0, 100));
   command.add_option("--rows", rows, "how many to print; default 10")->check(CLI::Range(1, 1000));

@@ -36,7 +36,11 @@ absl::StatusOr<ConnectionOptions> FindCoordinator(const StatusCommand& arguments
   if (!is_directory) {
     const bool is_address =
         arguments.target.find(':') != std::string::npos && arguments.target.find('/') == std::string::npos;
-    if (is_address) return connection;
+    if (is_address) {
+      const std::string problem = AddressProblem(arguments.target);
+      if (!problem.empty()) return UsageError(absl::StrCat("error: ", problem));
+      return connection;
+    }
     return absl::NotFoundError(absl::StrCat("there is no directory ", arguments.target,
                                             "; give a run directory, or HOST:PORT of a coordinator"));
   }

@@ -18,12 +18,14 @@
 #include "framework/storage/atomic_file.h"
 #include "tests/framework/base/temporary_directory.h"
 #include "tools/cli/agent_command.h"
+#include "tools/cli/check_width_command.h"
 #include "tools/cli/ckpt_command.h"
 #include "tools/cli/connection_arguments.h"
 #include "tools/cli/coordinator_command.h"
 #include "tools/cli/data_command.h"
 #include "tools/cli/run_record.h"
 #include "tools/cli/sample_command.h"
+#include "tools/cli/scaling_command.h"
 #include "tools/cli/status_command.h"
 #include "tools/cli/status_text.h"
 #include "tools/cli/sweep_command.h"
@@ -205,7 +207,23 @@ TEST(StatusCommand, TakesARunOrAnAddress) {
 TEST(StatusCommand, APortIsOne) {
   StatusCommand status;
   status.target = "127.0.0.1:95536";  // to gRPC 30000
+  EXPECT_TRUE(IsUsageError(status.Run().status()));
   EXPECT_THAT(std::string(status.Run().status().message()), HasSubstr("with a port of up to 65535"));
+}
+
+TEST(Commands, AnAddressIsOne) {
+  for (const char* wrong : {"h:99999", "h:x", "[::1", ":"}) {
+    EXPECT_FALSE(Parse<CoordinatorCommand>({"run.yaml", "--listen", wrong}).has_value()) << wrong;
+    EXPECT_FALSE(Parse<AgentCommand>({"run.yaml", "--coordinator", wrong}).has_value()) << wrong;
+  }
+  for (const char* wrong : {"a:1,b:99999", ","}) {
+    EXPECT_FALSE(Parse<AgentCommand>({"run.yaml", "--coordinator", wrong}).has_value()) << wrong;
+  }
+  for (const char* right : {"h", "h:1", "[::1]:1", "::1", "0.0.0.0:0"}) {
+    EXPECT_TRUE(Parse<CoordinatorCommand>({"run.yaml", "--listen", right}).has_value()) << right;
+    EXPECT_TRUE(Parse<AgentCommand>({"run.yaml", "--coordinator", right}).has_value()) << right;
+  }
+  EXPECT_TRUE(Parse<AgentCommand>({"run.yaml", "--coordinator", "a:1, b"}).has_value());
 }
 
 TEST(StatusCommand, ARunThatHasEndedSaysHow) {
@@ -323,6 +341,32 @@ TEST(Commands, ANegativeNumberIsRefusedInOneLine) {
   } catch (const CLI::ParseError& error) {
     EXPECT_STREQ(error.what(), "--top-k: '-1' is no number from 0 upwards");
   }
+}
+
+TEST(Commands, ANumberThatCannotBeIsRefusedWhileItIsParsed) {
+  for (const char* wrong : {"nan", "inf", "0", "-1"}) {
+    EXPECT_FALSE(Parse<ScalingFitCommand>({"r", "--huber-delta", wrong}).has_value()) << wrong;
+    EXPECT_FALSE(Parse<ScalingFitCommand>({"r", "--budget", wrong}).has_value()) << wrong;
+    EXPECT_FALSE(Parse<ScalingFitCommand>({"r", "--level", wrong}).has_value()) << wrong;
+    EXPECT_FALSE(Parse<ScalingOptimumCommand>({"f", "1e20", "--ratio", wrong}).has_value()) << wrong;
+    EXPECT_FALSE(Parse<CheckWidthCommand>({"c", "--slope", wrong}).has_value()) << wrong;
+  }
+  EXPECT_TRUE(Parse<ScalingFitCommand>({"r", "--huber-delta", "1e-3", "--budget", "1e21"}).has_value());
+  EXPECT_FALSE(Parse<ScalingOptimumCommand>({"f", "inf"}).has_value());
+}
+
+TEST(Commands, AnUnknownChoiceIsToldTheKnownOnesByName) {
+  CLI::App app;
+  DataPackCommand pack;
+  pack.AddTo(app);
+  try {
+    app.parse(std::vector<std::string>{"xml", "--format", "b", "--out", "a"});  // from the last to the first
+    FAIL();
+  } catch (const CLI::ParseError& error) {
+    EXPECT_STREQ(error.what(), "--format: xml not in {auto,text,jsonl}");
+  }
+  EXPECT_EQ(Parse<DataPackCommand>({"a", "--out", "b", "--format", "jsonl"})->options.format,
+            PackOptions::Format::kJsonl);
 }
 
 TEST(DataPackCommand, AFractionAndItsFileBelongTogether) {

@@ -27,13 +27,29 @@ arguments=(-n "$NODES" --map-by "$MAP" --bind-to none --enable-recovery --mca or
 
 # --enable-recovery: a machine that is lost does not end the others. On SIGTERM, or on Ctrl-C and the end of a terminal,
 # mpirun would kill everything within a second. So it is in a session of its own, where a terminal does not reach it, and
-# gets SIGUSR1, which it passes on: the model is saved, and the exit code is 138.
+# gets SIGUSR1, which it passes on: the model is saved, and the exit code is 138. A second Ctrl-C is not to wait for that.
 mkdir -p "$RUN_DIR"
 rm -f "$RUN_DIR/coordinator.address" "$EXIT_CODE_FILE"
 setsid mpirun "${arguments[@]}" "${variables[@]}" "$(dirname "$(realpath "${BASH_SOURCE[0]}")")/node.sh" "$@" &
 mpirun=$!
-trap 'kill -USR1 "$mpirun" 2>/dev/null || true' TERM INT HUP USR1
+stopped_at='' ended_at_once=''
+# shellcheck disable=SC2317 # called by a trap
+stop() {
+  local how=USR1
+  if [[ $1 == INT && -z $stopped_at ]]; then
+    echo "stopping: the model is saved; a second Ctrl-C ends all at once"
+  elif [[ $1 == INT ]] && ((SECONDS > stopped_at + 1)); then # one that is told twice is one
+    how=TERM ended_at_once=1
+  fi
+  : "${stopped_at:=$SECONDS}"
+  kill -"$how" "$mpirun" 2>/dev/null || true
+}
+for signal in TERM INT HUP USR1; do
+  # shellcheck disable=SC2064 # the name of the signal is meant now
+  trap "stop $signal" "$signal"
+done
 while kill -0 "$mpirun" 2>/dev/null; do wait "$mpirun" || true; done
 status=$(cat "$EXIT_CODE_FILE" 2>/dev/null || echo 1)
 rm -f "$EXIT_CODE_FILE"
+[[ -z $ended_at_once ]] || status=130
 exit "$status"

@@ -10,9 +10,24 @@ set -euo pipefail
 
 : "${CONFIG:?the config file}" "${RUN_DIR:?a directory that all machines share}" "${NODES:?how many machines}"
 : "${WORKERS_PER_NODE:=1}" "${COORDINATORS:=1}" "${HOLDFAST:=holdfast}" "${PORT:=29400}"
-: "${HOST:=$(hostname -I | cut -d ' ' -f 1)}" # where the others reach this machine; choose the fast network
 : "${START_SECONDS:=120}"                     # for a coordinator to come up
 : "${EXIT_CODE_FILE:=/dev/null}"              # how the run has ended, for launchers that lose exit codes
+
+# HOST: where the others reach this machine; choose the fast network. Launchers take the environment everywhere, in which
+# some shells and conda have a HOST of their own.
+is_here() {
+  local address
+  [[ $1 != localhost && $1 != 127.* && $1 != ::1 ]] || return 0
+  for address in $(getent ahosts "$1" | awk '{ print $1 }'); do
+    [[ " $(hostname -I) " != *" $address "* ]] || return 0
+  done
+  return 1
+}
+if [[ -n ${HOST:-} ]] && ! is_here "$HOST"; then
+  echo "warning: HOST=$HOST is no address of this machine, and is passed over" >&2
+  HOST=''
+fi
+: "${HOST:=$(hostname -I | cut -d ' ' -f 1)}"
 
 rank=${SLURM_PROCID:-${OMPI_COMM_WORLD_RANK:-0}}
 : "${NODE:=node-$rank}" # its name in the run

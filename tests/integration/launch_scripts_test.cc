@@ -1,0 +1,72 @@
+// Proves what the scripts of tools/launch tell the programs that they start, which stand-ins say here, and how the
+// scripts end. (With the programs themselves: tests/chaos/launch_test.cc.)
+
+#include <signal.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <filesystem>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/integration/command.h"
+
+namespace holdfast::integration {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+class LaunchScripts : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    directory_ = std::filesystem::path(::testing::TempDir()) / ("launch_scripts_" + std::to_string(getpid()));
+    std::filesystem::remove_all(directory_);
+    std::filesystem::create_directories(directory_ / "run");
+  }
+  void TearDown() override { std::filesystem::remove_all(directory_); }
+
+  std::string Program(const std::string& name, const std::string& script) {
+    const std::filesystem::path path = directory_ / name;
+    WriteAll(path, "#!/bin/bash\n" + script);
+    std::filesystem::permissions(path, std::filesystem::perms::owner_all);
+    return path.string();
+  }
+  /// `variables`: NAME=VALUE.
+  Command Start(const std::string& script, const std::vector<std::string>& variables) {
+    std::vector<std::string> arguments{"--default-signal=INT", "CONFIG=config.yaml", "PORT=29400",
+                                       "RUN_DIR=" + (directory_ / "run").string()};
+    arguments.insert(arguments.end(), variables.begin(), variables.end());
+    arguments.push_back(std::string(HOLDFAST_SOURCE_DIR) + "/tools/launch/" + script);
+    return Command(arguments, "/usr/bin/env");
+  }
+
+  std::filesystem::path directory_;
+};
+
+TEST_F(LaunchScripts, ASecondCtrlCAtMpirunEndsItAtOnce) {
+  Program("mpirun", "trap '' USR1\ntrap 'exit 0' TERM\necho it has begun\nfor i in {1..3000}; do sleep 0.1; done\n");
+  Command script = Start("mpirun.sh", {"PATH=" + directory_.string() + ":/usr/bin:/bin", "HOLDFAST=true", "NODES=2"});
+  ASSERT_TRUE(script.WaitForOutput("it has begun"));
+  script.Signal(SIGINT);
+  ASSERT_TRUE(script.WaitForOutput("a second Ctrl-C ends all at once"));
+  std::this_thread::sleep_for(std::chrono::seconds(3));  // two within a second are one
+  script.Signal(SIGINT);
+  EXPECT_EQ(script.Wait().exit_code, 128 + SIGINT);
+}
+
+TEST_F(LaunchScripts, ANodeHasAnAddressOfItsOwn) {
+  const std::string holdfast = "HOLDFAST=" + Program("holdfast", "echo \"$*\"\nexit 1\n");
+  const std::string of_conda = Start("node.sh", {holdfast, "NODES=2", "HOST=x86_64-conda-linux-gnu"}).Wait().output;
+  EXPECT_THAT(of_conda, AllOf(HasSubstr("warning: HOST=x86_64-conda-linux-gnu is no address of this machine"),
+                              HasSubstr("coordinator config.yaml"), Not(HasSubstr("--listen x86_64"))));
+  const std::string right = Start("node.sh", {holdfast, "NODES=2", "HOST=127.0.0.1"}).Wait().output;
+  EXPECT_THAT(right, AllOf(HasSubstr("--listen 127.0.0.1:29400"), Not(HasSubstr("warning"))));
+}
+
+}  // namespace
+}  // namespace holdfast::integration

@@ -374,6 +374,11 @@ class Runner {
 
 }  // namespace
 
+bool HoldsSweep(const SweepPlace& place) {
+  std::error_code error;
+  return fs::exists(place.config(), error) && fs::exists(place.results(), error);
+}
+
 absl::StatusOr<std::unique_ptr<SweepPlan>> TakeUpPlan(const SweepConfig& config, const search::SearchStrategy& strategy,
                                                       const SweepPlace& place, SweepPlan::SetUpFn set_up) {
   ASSIGN_OR_RETURN(const auto recorded, ReadRecord(place.results()));

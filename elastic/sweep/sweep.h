@@ -43,6 +43,9 @@ struct SweepPlace {
   std::string runs(const SweepConfig& config) const { return config.runs.empty() ? directory + "/runs" : config.runs; }
 };
 
+/// Whether a sweep has begun in the directory.
+bool HoldsSweep(const SweepPlace& place);
+
 /// A plan that knows all results that are recorded. FailedPrecondition if the record is one of another sweep.
 absl::StatusOr<std::unique_ptr<SweepPlan>> TakeUpPlan(const SweepConfig& config, const search::SearchStrategy& strategy,
                                                       const SweepPlace& place, SweepPlan::SetUpFn set_up);

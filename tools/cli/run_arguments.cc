@@ -4,6 +4,8 @@
 
 #include "absl/functional/function_ref.h"
 #include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "elastic/sweep/sweep.h"
 #include "framework/base/log.h"
 #include "framework/base/status.h"
 #include "framework/config/load.h"
@@ -74,6 +76,10 @@ void RunArguments::AddTo(CLI::App& command) {
 absl::StatusOr<Config> RunArguments::Load(bool overwrite) const {
   const auto run_config = [&](const Config& of_run) { return overwrite ? "" : Directory(of_run).config(); };
   ASSIGN_OR_RETURN(Config resolved, Resolved(config.LoadUnresolved(), run_config));
+  const RunDirectory directory = Directory(resolved);
+  if (!directory.HoldsRun() && HoldsSweep({.directory = directory.root()})) {
+    return UsageError(absl::StrCat("error: ", directory.root(), " holds a sweep, not a run; choose another --run-dir"));
+  }
   // It follows from the number of workers, which MPI says later.
   if (resolved.parallel.transport != Transport::kMpi) ResolveExpertPlacement(&resolved);
   return resolved;

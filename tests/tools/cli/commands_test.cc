@@ -99,6 +99,28 @@ TEST(TrainCommand, AConfigThatIsWrongIsAUsageErrorWithEveryLine) {
   EXPECT_FALSE(std::filesystem::exists(directory / "run"));
 }
 
+TEST(TrainCommand, TheDirectoryOfASweepIsNoRuns) {
+  const TemporaryDirectory directory;
+  ASSERT_TRUE(
+      WriteFileAtomically(directory / "tiny.yaml",
+                          "run: {name: tiny}\n"
+                          "model: {family: llama, vocab_size: 256, num_layers: 2, hidden_size: 32, num_heads: 4,\n"
+                          "        num_kv_heads: 2, intermediate_size: 64, max_sequence_length: 32}\n"
+                          "data: {train: [train.bin]}\n"
+                          "batch: {sequence_length: 32, microbatch_size: 2, microbatches: 2}\n"
+                          "train: {steps: 40, threads: 1}\n")
+          .ok());
+  TrainCommand train;
+  train.run.config.path = directory / "tiny.yaml";
+  train.run.run_dir = directory.path();
+  ASSERT_TRUE(WriteFileAtomically(directory / "sweep.yaml", "of the user's own\n").ok());
+  EXPECT_TRUE(train.run.Load().ok()) << train.run.Load().status();
+  ASSERT_TRUE(WriteFileAtomically(directory / "results.jsonl", "").ok());
+  const absl::Status sweep = train.run.Load().status();
+  EXPECT_TRUE(IsUsageError(sweep)) << sweep;
+  EXPECT_THAT(std::string(sweep.message()), HasSubstr(directory.path() + " holds a sweep, not a run"));
+}
+
 TEST(SweepCommand, ReadsNoResultsWhileAnotherProcessIsAtTheSweep) {
   const TemporaryDirectory directory;
   ASSERT_TRUE(WriteFileAtomically(directory / "config.yaml", "{}\n").ok());

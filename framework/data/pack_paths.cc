@@ -76,9 +76,12 @@ absl::Status CheckPackPaths(const PackPaths& paths) {
     used.insert(used.end(), output.begin(), output.end());
   }
   for (const std::string& output : {paths.output, paths.validation_output}) {
-    if (!HoldsSomethingElse(output)) continue;
-    return absl::AlreadyExistsError(
-        absl::StrCat(output, ": there is something already that is no token file; give another name"));
+    if (output.empty()) continue;
+    if (HoldsSomethingElse(output)) {
+      return absl::AlreadyExistsError(
+          absl::StrCat(output, ": there is something already that is no token file; give another name"));
+    }
+    RETURN_IF_ERROR(CheckIndexPlace(output));
   }
   return absl::OkStatus();
 }

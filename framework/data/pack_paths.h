@@ -23,7 +23,7 @@ struct PackPaths {
 bool IsSameFile(const std::string& a, const std::string& b);
 
 /// InvalidArgument if a place is missing or used twice, however it is spelled; each output's index is one too.
-/// AlreadyExists if an output would take the place of what is no token file.
+/// AlreadyExists if an output would take the place of what is no token file, or no index of one.
 absl::Status CheckPackPaths(const PackPaths& paths);
 
 /// Opens every input once, so that a missing one is found at once: the sum of their sizes, 0 if one of them is unknown.

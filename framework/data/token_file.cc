@@ -4,6 +4,8 @@
 #include <array>
 #include <bit>
 #include <cstring>
+#include <filesystem>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -256,6 +258,16 @@ absl::StatusOr<TokenIndex> ReadTokenIndex(FileAccess& files, const std::string& 
   ASSIGN_OR_RETURN(const auto file, files.Open(path));
   ASSIGN_OR_RETURN(const std::string bytes, ReadWhole(*file, kTokenIndexBytesMax));
   return ParseTokenIndex(bytes, path);
+}
+
+absl::Status CheckIndexPlace(const std::string& token_file) {
+  std::error_code error;
+  const uintmax_t bytes = std::filesystem::file_size(TokenIndexPath(token_file), error);
+  if (error || bytes == 0) return absl::OkStatus();
+  LocalFileAccess files;
+  const absl::Status status = ReadTokenIndex(files, token_file).status();
+  if (!absl::IsInvalidArgument(status)) return absl::OkStatus();
+  return absl::AlreadyExistsError(absl::StrCat(status.message(), ", and is not replaced; move it, or that file"));
 }
 
 absl::Status WriteTokenIndex(FileAccess& files, const std::string& token_file, const TokenIndex& index) {

@@ -103,6 +103,8 @@ class TokenFileWriter {
 
 /// The index beside the file; NotFound if there is none. Errors as ParseTokenIndex's.
 absl::StatusOr<TokenIndex> ReadTokenIndex(FileAccess& files, const std::string& token_file);
+/// AlreadyExists if a local file has its name that is none. Objects of a storage are never replaced.
+absl::Status CheckIndexPlace(const std::string& token_file);
 /// Writes or replaces it.
 absl::Status WriteTokenIndex(FileAccess& files, const std::string& token_file, const TokenIndex& index);
 

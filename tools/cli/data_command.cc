@@ -296,6 +296,7 @@ absl::StatusOr<int> DataIndexCommand::Run() const {
   ASSIGN_OR_RETURN(const auto files, OpenPlaces(places));
   for (const std::string& path : paths) {
     ASSIGN_OR_RETURN(const auto file, TokenFile::Open(*files, path));
+    RETURN_IF_ERROR(CheckIndexPlace(path));
     ReadBar bar;
     ASSIGN_OR_RETURN(const TokenIndex index, IndexTokens(*file, bar.Callback()));
     RETURN_IF_ERROR(WriteTokenIndex(*files, path, index));

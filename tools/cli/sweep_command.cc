@@ -160,7 +160,8 @@ absl::Status CheckIdentity(const SweepConfig& config, const SweepPlace& place) {
     return UsageError(absl::StrCat(place.directory, " holds a run, not a sweep; choose another --sweep-dir"));
   }
   if (!fs::exists(place.config(), error)) {
-    for (const char* name : {kResultsCsv, kResultsJson, kReportHtml}) {
+    const std::string observations = absl::StrCat("/", kTrialObservationsFile);
+    for (const char* name : {kResultsCsv, kResultsJson, kReportHtml, observations.c_str()}) {
       if (!fs::exists(place.directory + name, error)) continue;
       return UsageError(
           absl::StrCat(place.directory, name, " exists and does not belong to a sweep; choose another --sweep-dir"));

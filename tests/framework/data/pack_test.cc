@@ -211,6 +211,10 @@ TEST_F(PackTest, OnlyATokenFileIsReplaced) {
   EXPECT_TRUE(Run({.paths = {.inputs = {good}}}).ok()) << "over its own";
   std::filesystem::resize_file(out_, 1000);
   EXPECT_TRUE(Run({.paths = {.inputs = {good}}}).ok()) << "over what is left of one";
+  const std::string index = Write("other.bin.index", "mine");
+  out_ = directory_ / "other.bin";
+  ExpectError(good, "other.bin.index: not the index of a token file, and is not replaced");
+  EXPECT_EQ(ReadText(index), "mine");
   out_ = Write("empty.bin", "");
   EXPECT_TRUE(Run({.paths = {.inputs = {good}}}).ok()) << "over a name that was only taken";
 }

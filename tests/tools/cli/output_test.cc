@@ -9,6 +9,8 @@
 #include "framework/base/files.h"
 #include "framework/storage/atomic_file.h"
 #include "tests/framework/base/temporary_directory.h"
+#include "tests/framework/data/token_test_files.h"
+#include "tools/cli/data_command.h"
 #include "tools/cli/output_arguments.h"
 #include "tools/cli/sweep_command.h"
 #include "tools/cli/tune_command.h"
@@ -45,6 +47,21 @@ TEST(TuneCommand, ReplacesOnlyATable) {
   EXPECT_THAT(std::string(tune.Run().status().message()), testing::Not(HasSubstr("there is something already")));
 }
 
+TEST(DataIndexCommand, ReplacesOnlyAnIndex) {
+  const TemporaryDirectory directory;
+  DataIndexCommand command;
+  command.paths = {directory / "a.bin"};
+  WriteTokens(directory / "a.bin", {1, 2, 3});
+  WriteText(directory / "a.bin.index", "mine");
+  const absl::Status refused = command.Run().status();
+  EXPECT_TRUE(absl::IsAlreadyExists(refused)) << refused;
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("a.bin.index: not the index of a token file"));
+  EXPECT_EQ(ReadText(directory / "a.bin.index"), "mine");
+  std::filesystem::remove(directory / "a.bin.index");
+  EXPECT_EQ(*command.Run(), 0);
+  EXPECT_EQ(*command.Run(), 0) << "over its own";
+}
+
 TEST(SweepCommand, TakesNoDirectoryWithResultsOfSomethingElse) {
   const TemporaryDirectory directory;
   SweepCommand sweep;
@@ -55,7 +72,7 @@ TEST(SweepCommand, TakesNoDirectoryWithResultsOfSomethingElse) {
                                   "space: {optimizer.lr: {choices: [1, 2]}}\n")
                   .ok());
   EXPECT_THAT(std::string(sweep.Run().status().message()), HasSubstr("none.yaml"));
-  for (const char* name : {"results.csv", "results.json", "report.html"}) {
+  for (const char* name : {"results.csv", "results.json", "report.html", "scaling.csv"}) {
     ASSERT_TRUE(WriteFileAtomically(directory / name, "mine").ok());
     EXPECT_THAT(std::string(sweep.Run().status().message()), HasSubstr("does not belong to a sweep")) << name;
     std::filesystem::remove(directory / name);

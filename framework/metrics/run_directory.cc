@@ -173,21 +173,29 @@ absl::StatusOr<std::vector<StepMetrics>> RunDirectory::ReadMetrics() const {
 }
 
 absl::StatusOr<std::optional<StepMetrics>> RunDirectory::ReadLastMetrics() const {
-  constexpr int64_t kTail = 1 << 16;  // longer than any line
   std::error_code error;
   if (!fs::exists(metrics(), error) && !error) return std::nullopt;
   errno = 0;
   std::ifstream file(metrics(), std::ios::binary | std::ios::ate);
   const auto size = static_cast<int64_t>(file.tellg());
-  std::string tail(static_cast<size_t>(std::clamp<int64_t>(size, 0, kTail)), '\0');
-  file.seekg(size - static_cast<int64_t>(tail.size()));
-  file.read(tail.data(), static_cast<std::streamsize>(tail.size()));
-  if (!file) return ErrnoToStatus(errno != 0 ? errno : EIO, absl::StrCat("cannot read ", metrics()));
-
-  const size_t end = tail.rfind('\n');  // what comes after it was cut off by a crash
-  if (end == std::string::npos) return std::nullopt;
-  tail.resize(end);
-  absl::StatusOr<StepMetrics> step = StepMetrics::FromJson(tail.substr(tail.rfind('\n') + 1));
+  std::string line;
+  bool is_whole = false;
+  // Until the line's beginning is there, too: it may have a number for each expert of each layer.
+  for (int64_t bytes = 1 << 16; !is_whole; bytes *= 2) {
+    std::string tail(static_cast<size_t>(std::clamp<int64_t>(size, 0, bytes)), '\0');
+    file.seekg(size - static_cast<int64_t>(tail.size()));
+    file.read(tail.data(), static_cast<std::streamsize>(tail.size()));
+    if (!file) return ErrnoToStatus(errno != 0 ? errno : EIO, absl::StrCat("cannot read ", metrics()));
+    const bool is_all = static_cast<int64_t>(tail.size()) == size;
+    const size_t end = tail.rfind('\n');  // what comes after it was cut off by a crash
+    if (end == std::string::npos && is_all) return std::nullopt;
+    if (end == std::string::npos) continue;
+    tail.resize(end);
+    const size_t before = tail.rfind('\n');
+    is_whole = is_all || before != std::string::npos;
+    line = tail.substr(before + 1);
+  }
+  absl::StatusOr<StepMetrics> step = StepMetrics::FromJson(line);
   if (!step.ok()) return Annotate(step.status(), absl::StrCat("the end of ", metrics()));
   return *std::move(step);
 }

@@ -239,6 +239,12 @@ TEST_F(RunDirectoryTest, TheLastStepIsReadFromTheEnd) {
   EXPECT_EQ((**run.ReadLastMetrics()).step, 3);
   WriteText(run.metrics(), text + "\n\n");
   EXPECT_THAT(std::string(run.ReadLastMetrics().status().message()), HasSubstr("the end of " + run.metrics()));
+  StepMetrics wide = Example(4);  // of many experts
+  wide.figures = {{.name = "load", .values = std::vector<double>(50'000, 0.125), .is_list = true}};
+  WriteText(run.metrics(), text + "\n" + wide.ToJson() + "\n");
+  EXPECT_EQ((**run.ReadLastMetrics()).ToJson(), wide.ToJson());
+  WriteText(run.metrics(), Example(1).ToJson() + "\n" + wide.ToJson());
+  EXPECT_EQ((**run.ReadLastMetrics()).step, 1) << "behind it one that was cut off";
 }
 
 TEST_F(RunDirectoryTest, EmptyAndMissingFiles) {

@@ -3,12 +3,14 @@
 #include <optional>
 
 #include "absl/functional/function_ref.h"
+#include "absl/strings/escaping.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "elastic/sweep/sweep.h"
 #include "framework/base/log.h"
 #include "framework/base/status.h"
 #include "framework/config/load.h"
+#include "framework/data/byte_level.h"
 #include "models/families/families.h"
 #include "models/plan.h"
 #include "models/runtime/arithmetic.h"
@@ -29,6 +31,15 @@ absl::StatusOr<Config> Resolved(absl::StatusOr<Config> config,
   RETURN_IF_ERROR(ResolveInitDigest(&*config));
   RETURN_IF_ERROR(ResolveArithmetic(&config->train, run_config(*config)));
   return config;
+}
+
+/// What is kept of a config, in a manifest above all, is JSON: other text would become another one.
+absl::Status CheckIsUtf8(const Config& config) {
+  for (const auto& [key, value] : ValuesByKey(PrintConfig(config))) {
+    if (Utf8ValidLength(value) == value.size()) continue;
+    return UsageError(absl::StrCat("error: ", key, " is not UTF-8: ", absl::CHexEscape(value)));
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -57,6 +68,7 @@ absl::StatusOr<Config> ConfigArguments::LoadUnresolved(const std::string& model)
       .families = FamilyPresets(), .initial_model = read, .check_parameters = TrainedParameterViolations};
   absl::StatusOr<Config> config =
       text.has_value() ? ParseConfig(*text, path, overrides, models) : LoadConfig(path, overrides, models);
+  if (config.ok()) RETURN_IF_ERROR(CheckIsUtf8(*config));
   if (config.ok() && initial_model.has_value() && config->model.router_bias && !initial_model->model.router_bias) {
     LogInfo("model.router_bias: ", initial_model->file, " has none; a run that starts from it begins with biases of 0");
   }

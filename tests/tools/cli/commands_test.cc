@@ -23,6 +23,7 @@
 #include "tools/cli/connection_arguments.h"
 #include "tools/cli/coordinator_command.h"
 #include "tools/cli/data_command.h"
+#include "tools/cli/run_arguments.h"
 #include "tools/cli/run_record.h"
 #include "tools/cli/sample_command.h"
 #include "tools/cli/scaling_command.h"
@@ -35,6 +36,7 @@
 namespace holdfast {
 namespace {
 
+using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::StartsWith;
@@ -99,26 +101,43 @@ TEST(TrainCommand, AConfigThatIsWrongIsAUsageErrorWithEveryLine) {
   EXPECT_FALSE(std::filesystem::exists(directory / "run"));
 }
 
-TEST(TrainCommand, TheDirectoryOfASweepIsNoRuns) {
+/// Arguments of a run in `directory`, whose config is beside it.
+RunArguments TinyRun(const TemporaryDirectory& directory) {
+  const std::string config =
+      "run: {name: tiny}\n"
+      "model: {family: llama, vocab_size: 256, num_layers: 2, hidden_size: 32, num_heads: 4,\n"
+      "        num_kv_heads: 2, intermediate_size: 64, max_sequence_length: 32}\n"
+      "data: {train: [train.bin]}\n"
+      "batch: {sequence_length: 32, microbatch_size: 2, microbatches: 2}\n"
+      "train: {steps: 40, threads: 1}\n";
+  EXPECT_TRUE(WriteFileAtomically(directory / "tiny.yaml", config).ok());
+  RunArguments run;
+  run.config.path = directory / "tiny.yaml";
+  run.run_dir = directory.path();
+  return run;
+}
+
+TEST(RunArguments, TheDirectoryOfASweepIsNoRuns) {
   const TemporaryDirectory directory;
-  ASSERT_TRUE(
-      WriteFileAtomically(directory / "tiny.yaml",
-                          "run: {name: tiny}\n"
-                          "model: {family: llama, vocab_size: 256, num_layers: 2, hidden_size: 32, num_heads: 4,\n"
-                          "        num_kv_heads: 2, intermediate_size: 64, max_sequence_length: 32}\n"
-                          "data: {train: [train.bin]}\n"
-                          "batch: {sequence_length: 32, microbatch_size: 2, microbatches: 2}\n"
-                          "train: {steps: 40, threads: 1}\n")
-          .ok());
-  TrainCommand train;
-  train.run.config.path = directory / "tiny.yaml";
-  train.run.run_dir = directory.path();
+  const RunArguments run = TinyRun(directory);
   ASSERT_TRUE(WriteFileAtomically(directory / "sweep.yaml", "of the user's own\n").ok());
-  EXPECT_TRUE(train.run.Load().ok()) << train.run.Load().status();
+  EXPECT_TRUE(run.Load().ok()) << run.Load().status();
   ASSERT_TRUE(WriteFileAtomically(directory / "results.jsonl", "").ok());
-  const absl::Status sweep = train.run.Load().status();
+  const absl::Status sweep = run.Load().status();
   EXPECT_TRUE(IsUsageError(sweep)) << sweep;
   EXPECT_THAT(std::string(sweep.message()), HasSubstr(directory.path() + " holds a sweep, not a run"));
+}
+
+// Manifests held other characters in its place.
+TEST(RunArguments, AConfigIsUtf8) {
+  const TemporaryDirectory directory;
+  RunArguments run = TinyRun(directory);
+  run.config.overrides = {"data.train=[\"tr\xc3\xa4in.bin\"]"};
+  EXPECT_TRUE(run.Load().ok()) << run.Load().status();
+  run.config.overrides = {"data.train=[\"tr\xe4in.bin\"]"};
+  const absl::Status latin = run.Load().status();
+  EXPECT_TRUE(IsUsageError(latin)) << latin;
+  EXPECT_THAT(std::string(latin.message()), AllOf(HasSubstr("data.train is not UTF-8"), HasSubstr("tr\\xe4in.bin")));
 }
 
 TEST(SweepCommand, ReadsNoResultsWhileAnotherProcessIsAtTheSweep) {

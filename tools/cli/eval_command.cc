@@ -196,7 +196,7 @@ void EvalCommand::AddTo(CLI::App& command) {
   command
       .add_option("DATA", data,
                   "token files, paths or s3://bucket/name; .jsonl: questions, a line each, {\"context\": \"...\", "
-                  "\"choices\": [\"...\"], \"answer\": 0}")
+                  "\"choices\": [\"...\"], \"answer\": 0}, with no token before a context that is not empty")
       ->required();
   AddPlaceOptions(command, places);
   AddDTypeOption(command, dtype);

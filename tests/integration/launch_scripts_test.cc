@@ -13,6 +13,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/integration/command.h"
+#include "tests/paths.h"
 
 namespace holdfast::integration {
 namespace {
@@ -41,7 +42,7 @@ class LaunchScripts : public ::testing::Test {
     std::vector<std::string> arguments{"--default-signal=INT", "CONFIG=config.yaml", "PORT=29400",
                                        "RUN_DIR=" + (directory_ / "run").string()};
     arguments.insert(arguments.end(), variables.begin(), variables.end());
-    arguments.push_back(std::string(HOLDFAST_SOURCE_DIR) + "/tools/launch/" + script);
+    arguments.push_back(SourceDir() + "/tools/launch/" + script);
     return Command(arguments, "/usr/bin/env");
   }
 

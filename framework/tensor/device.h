@@ -26,8 +26,8 @@ class Stream {
  public:
   virtual ~Stream() = default;
   virtual kernels::Ops& ops() = 0;
-  /// Waits until all is done. Internal, naming the operation, if one has failed: what was computed since counts for
-  /// nothing.
+  /// Waits until all is done. Internal, naming the operation, if one has failed, or OutOfMemoryError for want of
+  /// working memory: what was computed since counts for nothing.
   virtual absl::Status Synchronize() = 0;
   /// The end of what is queued now; null if that is done.
   virtual std::shared_ptr<Event> Record() = 0;

@@ -2,11 +2,12 @@
 
 #include <cuda_runtime_api.h>
 
-#include <cstring>
+#include <cstdlib>
 #include <utility>
 
 #include "absl/strings/str_format.h"
 #include "framework/base/log.h"
+#include "framework/base/out_of_memory.h"
 #include "framework/base/status.h"
 #include "framework/tensor/cuda/cuda_status.h"
 #include "framework/tensor/cuda/cuda_stream.h"
@@ -42,7 +43,10 @@ class CudaDevice final : public Device {
     const cudaError_t error = cudaMalloc(&data, bytes);
     if (error == cudaSuccess) return data;
     cudaGetLastError();  // is reported here
-    if (error != cudaErrorMemoryAllocation) return CudaStatus(error, "cannot allocate GPU memory");
+    if (error != cudaErrorMemoryAllocation) {
+      EndIfLost("allocate memory of", error);
+      return CudaStatus(error, "cannot allocate GPU memory");
+    }
     size_t free = 0, total = 0;
     cudaMemGetInfo(&free, &total);
     return absl::ResourceExhaustedError(absl::StrFormat(
@@ -62,9 +66,14 @@ class CudaDevice final : public Device {
 
   bool is_cpu() const override { return false; }
   bool IsDeviceOnly(const void* data) const override {
+    if (data == nullptr) return false;
+    cudaSetDevice(index_);  // else a thread's first question takes memory of GPU 0, for a context there
     cudaPointerAttributes attributes{};
-    if (data == nullptr || cudaPointerGetAttributes(&attributes, data) != cudaSuccess) return false;
-    return attributes.type == cudaMemoryTypeDevice;
+    const cudaError_t error = cudaPointerGetAttributes(&attributes, data);
+    if (error == cudaSuccess) return attributes.type == cudaMemoryTypeDevice;
+    cudaGetLastError();  // is no error of what comes next
+    EndIfLost("ask about memory of", error);
+    return false;
   }
 
   void CopyToCpu(void* cpu, const void* device, size_t bytes) override {
@@ -77,8 +86,12 @@ class CudaDevice final : public Device {
   absl::StatusOr<void*> AllocateCpu(size_t bytes) override {
     cudaSetDevice(index_);
     void* data = nullptr;
-    RETURN_IF_ERROR(CudaStatus(cudaMallocHost(&data, bytes == 0 ? 1 : bytes), "cannot allocate pinned CPU memory"));
-    return data;
+    const cudaError_t error = cudaMallocHost(&data, bytes == 0 ? 1 : bytes);
+    if (error == cudaSuccess) return data;
+    cudaGetLastError();  // is reported here
+    if (error != cudaErrorMemoryAllocation) return CudaStatus(error, "cannot allocate pinned CPU memory");
+    return OutOfMemoryError(
+        absl::StrFormat("out of pinned CPU memory: %.2f GiB wanted", static_cast<double>(bytes) / kGiB));
   }
   void FreeCpu(void* data) override {
     cudaSetDevice(index_);
@@ -86,6 +99,16 @@ class CudaDevice final : public Device {
   }
 
  private:
+  // After `error`: a GPU that has lost its context (a kernel's wild address, an uncorrectable error of its memory, a
+  // GPU off the bus) fails in every call that this process will ever make, and what it held is lost. Another process
+  // may do; this one would only fail in one world after the other.
+  void EndIfLost(const char* what, cudaError_t error) const {
+    const cudaError_t state = cudaStreamQuery(cudaStreamPerThread);
+    if (state == cudaSuccess || state == cudaErrorNotReady) return;
+    LogError("cannot ", what, " ", name_, ": ", cudaGetErrorString(error), "; this process cannot use it any more");
+    std::abort();
+  }
+
   // On a stream of the calling thread's own, so that it waits for nothing but itself. A GPU that cannot copy any more
   // has lost its context, and this process with it.
   void Copy(void* to, const void* from, size_t bytes, cudaMemcpyKind kind) {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/strings/str_format.h"
+#include "framework/base/out_of_memory.h"
 #include "framework/base/status.h"
 #include "framework/tensor/cuda/cuda_status.h"
 
@@ -94,19 +95,27 @@ CUstream_st* CudaStream::stream() const {
   return stream_;
 }
 
-// Grows in the first step only. What is queued may be using the old memory, so it is freed when that is done.
+// Grows in the first step only, in few steps if there is memory for that: each waits for the whole GPU. What is queued
+// may be using the old memory, so it is freed when that is done.
 void* CudaStream::Scratch(size_t bytes) {
   if (bytes <= scratch_bytes_) return scratch_;
-  bytes = std::max({bytes, 2 * scratch_bytes_, kLeastScratch});  // in few steps: each waits for the whole GPU
+  const size_t preferred = std::max({bytes, 2 * scratch_bytes_, kLeastScratch});
   cudaSetDevice(device_);
   if (scratch_ != nullptr) {
     cudaStreamSynchronize(stream_);
     FreeScratch();
   }
-  const cudaError_t error = cudaMalloc(&scratch_, bytes);
+  cudaError_t error = cudaMalloc(&scratch_, preferred);
+  if (error == cudaErrorMemoryAllocation && bytes < preferred) {
+    cudaGetLastError();  // is no error of what comes next
+    error = cudaMalloc(&scratch_, bytes);
+  } else {
+    bytes = preferred;
+  }
   if (error != cudaSuccess) {
     cudaGetLastError();  // is reported here
     scratch_ = nullptr;
+    if (failure_.empty()) lacks_memory_ = error == cudaErrorMemoryAllocation;
     Fail(kScratch, absl::StrFormat("%s, %.2f GiB wanted; the largest holders are: %s", cudaGetErrorString(error),
                                    static_cast<double>(bytes) / (1 << 30), memory_.LargestHolders())
                        .c_str());
@@ -132,7 +141,8 @@ absl::Status CudaStream::Synchronize() {
   cudaSetDevice(device_);
   const cudaError_t error = cudaStreamSynchronize(stream_);
   if (error != cudaSuccess) Fail("a kernel", cudaGetErrorString(error));
-  return failure_.empty() ? absl::OkStatus() : absl::InternalError(failure_);
+  if (failure_.empty()) return absl::OkStatus();
+  return lacks_memory_ ? OutOfMemoryError(failure_) : absl::InternalError(failure_);
 }
 
 void CudaStream::CopyToCpu(void* cpu, const void* device, size_t bytes) {

@@ -41,7 +41,8 @@ class CudaStream final : public Stream, private kernels::CudaQueue {
   cudaStream_t stream_ = nullptr;
   void* scratch_ = nullptr;
   size_t scratch_bytes_ = 0;
-  std::string failure_;  // the first
+  std::string failure_;        // the first
+  bool lacks_memory_ = false;  // is what it says
   std::unique_ptr<kernels::Ops> ops_;
 };
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #define XXH_INLINE_ALL
+#include "framework/base/log.h"
 #include "framework/base/status.h"
 #include "xxhash.h"
 
@@ -308,7 +309,9 @@ std::map<int, uint64_t> ShardedState::DigestsAfter(absl::Span<const ChunkGradien
           XXH3_64bits(planes.data() + i * largest, layout_->ChunkBytes(ChunkAt(batch[i].chunk)));
     });
   }
-  HOLDFAST_CHECK(stream_->Synchronize().ok());  // else as Device::CopyToCpu: the process is lost with its GPU
+  const absl::Status copied = stream_->Synchronize();
+  if (!copied.ok()) LogError("digests of the state cannot be made: ", copied.message());
+  HOLDFAST_CHECK(copied.ok());  // else as Device::CopyToCpu: the process is lost with its GPU
   return digests;
 }
 

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "framework/base/log.h"
 #include "framework/base/seconds.h"
 #include "framework/base/status.h"
 #include "framework/optim/schedule.h"
@@ -329,6 +330,7 @@ void Trainer::Commit(const StepResult& result) {
     current().state().Update(piece.chunks, piece.gradient, arguments);
   }
   const absl::Status updated = runner_->stream().Synchronize();
+  if (!updated.ok()) LogError("the update of step ", result.step, " failed: ", updated.message());
   HOLDFAST_CHECK(updated.ok());  // half an update is nothing to go on with: the process ends, its state is with others
   ++progress_.count;
   states_.Commit();

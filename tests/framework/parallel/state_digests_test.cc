@@ -1,6 +1,7 @@
 // Proves that the digests of chunks after an update are those that the chunks have when it was applied, for any number
 // of chunks in any order, and that taking them changes no state: on CPUs of one and of more threads and on a device
-// that does everything later, with mirrors there and in CPU memory, of every optimizer.
+// that does everything later, with mirrors there and in CPU memory, of every optimizer; and that a process that ends
+// because its device has failed says with what.
 
 #include <gtest/gtest.h>
 
@@ -135,6 +136,38 @@ TEST_P(StateDigests, AreThoseAfterTheUpdate) {
     EXPECT_EQ(digests.size(), count);
     for (const auto& [chunk, digest] : digests) EXPECT_EQ(digest, expected.at(chunk)) << chunk << " of " << count;
   }
+}
+
+/// A GPU's after a kernel has failed.
+class FailedStream final : public Stream {
+ public:
+  explicit FailedStream(std::unique_ptr<Stream> inner) : inner_(std::move(inner)) {}
+  kernels::Ops& ops() override { return inner_->ops(); }
+  absl::Status Synchronize() override { return failed ? absl::InternalError("AdamW failed on it") : absl::OkStatus(); }
+  std::shared_ptr<Event> Record() override { return inner_->Record(); }
+  void CopyToCpu(void* cpu, const void* device, size_t bytes) override { inner_->CopyToCpu(cpu, device, bytes); }
+  size_t scratch_bytes() const override { return 0; }
+
+  bool failed = false;
+
+ private:
+  std::unique_ptr<Stream> inner_;
+};
+
+TEST(StateDigestsDeathTest, SayWhatHasFailed) {
+  const ParameterLayout layout = LayoutToDigest();
+  const std::unique_ptr<Optimizer> optimizer = MakeOptimizer({});
+  const std::unique_ptr<Device> device = MakeCpuDevice(1);
+  FailedStream stream(device->CreateStream().value());
+  const Placement placement{{"a"}, {.mirrors = 0}};
+  const ShardMap map(layout, DType::kBF16, placement);
+  const StateLayout planes = LayoutOf(*optimizer, layout);
+  ShardedState state = ShardedState::Create(map, planes, {.whole_units = true}, *device, stream).value();
+  state.Initialize(1);
+  const std::vector<float> gradient(static_cast<size_t>(layout.chunks()[0].elements));
+  const std::vector<ChunkGradient> chunks{{0, gradient.data()}};
+  stream.failed = true;
+  EXPECT_DEATH(state.DigestsAfter(chunks, {.optimizer = optimizer.get(), .scalars = {}}), "AdamW failed on it");
 }
 
 INSTANTIATE_TEST_SUITE_P(Of, StateDigests, testing::ValuesIn(DigestCases()),

@@ -123,11 +123,13 @@ void Queue(CudaQueue& queue, const AttentionForwardCall& call) {
 
 }  // namespace
 
-bool HasHopperAttention() {
+bool HasHopperAttention(CudaQueue& queue) {
+  queue.stream();  // makes its GPU the thread's
   cudaFuncAttributes attributes{};
-  const bool has = cudaFuncGetAttributes(&attributes, HopperForwardKernel<64, false, AttentionSizes>) == cudaSuccess;
-  cudaGetLastError();  // is no error of what comes next
-  return has;
+  const cudaError_t error = cudaFuncGetAttributes(&attributes, HopperForwardKernel<64, false, AttentionSizes>);
+  if (error != cudaSuccess) cudaGetLastError();  // is no error of what comes next
+  if (error == cudaErrorMemoryAllocation) queue.Fail("loading attention's kernels", cudaGetErrorString(error));
+  return error == cudaSuccess;
 }
 
 void AttentionForwardHopper(CudaQueue& queue, const AttentionForwardCall& call) {

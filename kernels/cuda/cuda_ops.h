@@ -20,7 +20,7 @@ class CudaOps final : public Ops {
  private:
   CudaQueue& queue_;
   std::unique_ptr<CudaGemm> gemm_;
-  const bool hopper_ = HasHopperAttention();
+  const bool hopper_ = HasHopperAttention(queue_);
 };
 
 inline void CudaOps::Gemm(const GemmArgs& args) { gemm_->Run(args); }

@@ -180,6 +180,7 @@ cudaError_t cudaFuncSetAttribute(Kernel, cudaFuncAttribute, int shared_bytes) {
 struct cudaFuncAttributes {};
 template <typename Kernel>
 cudaError_t cudaFuncGetAttributes(cudaFuncAttributes*, Kernel) {  // asked of kernels for Hopper only
+  if (holdfast::emulation::LacksMemory()) return EmulatedLastError() = cudaErrorMemoryAllocation;
   return holdfast::emulation::IsHopper() ? cudaSuccess : cudaErrorNoKernelImageForDevice;
 }
 

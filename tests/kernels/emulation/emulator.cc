@@ -264,6 +264,11 @@ bool& IsHopper() {
   return is_hopper;
 }
 
+bool& LacksMemory() {
+  thread_local bool lacks_memory = false;
+  return lacks_memory;
+}
+
 uint32_t& OrderSeed() {
   thread_local uint32_t seed = 0;
   return seed;

@@ -42,6 +42,9 @@ Time& GpuTime();
 /// Whether the emulated GPU has the instructions of compute capability 9.0; false until a test says so.
 bool& IsHopper();
 
+/// Whether it has too little memory to load kernels; false until a test says so.
+bool& LacksMemory();
+
 /// Decides in which order blocks and threads run.
 uint32_t& OrderSeed();
 

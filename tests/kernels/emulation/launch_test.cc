@@ -1,5 +1,7 @@
 // Proves that a kernel that cannot be started is reported once, by its operation's name, and is not taken for a failure
-// of what comes next; and that another number of threads of the test device is another order of a kernel's threads.
+// of what comes next; that a GPU without memory to load Hopper's kernels is not taken for one of another model, whose
+// kernels have other bits; and that another number of threads of the test device is another order of a kernel's
+// threads.
 
 #include "kernels/cuda/launch.cuh"
 
@@ -8,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/kernels/emulation/emulator.h"
 #include "tests/kernels/kernel_test_util.h"
 
 namespace holdfast::kernels {
@@ -33,6 +36,19 @@ TEST(Launch, ReportsWhatTheGpuDoesNotTakeAndNothingAfterIt) {
   Launch(queue, "Two", {.blocks = 2, .threads = 32}, CountBlock, &blocks);
   EXPECT_EQ(queue.failed, "TooManyThreads");
   EXPECT_EQ(blocks, 2);
+}
+
+TEST(Launch, WithoutMemoryForHoppersKernelsTheQueueFails) {
+  const auto failed = [] {
+    RecordingQueue queue;
+    MakeCudaOps(queue);
+    return queue.failed;
+  };
+  EXPECT_EQ(failed(), "");  // a GPU of another model, too
+  emulation::LacksMemory() = true;
+  EXPECT_EQ(failed(), "loading attention's kernels");
+  emulation::LacksMemory() = false;
+  EXPECT_EQ(cudaGetLastError(), cudaSuccess);
 }
 
 __global__ void NoteThread(int* next, unsigned* order) { order[(*next)++] = blockIdx.x * blockDim.x + threadIdx.x; }

@@ -47,7 +47,7 @@ BitFlip FlipFromEnvironment(const std::string& worker) {
   return {.after_step = std::atoll(parts.second.c_str()), .in_mirror = parts.first == "mirror"};
 }
 
-/// Ends a worker whose GPU cannot be made to leave memory alone. Its agent starts it again.
+/// Ends a worker whose GPU cannot be made to leave memory alone, or is lost. Its agent starts it again.
 [[noreturn]] void EndStuck(const std::string& why) {
   LogError(why, "; this worker exits");
   std::_Exit(EXIT_FAILURE);

@@ -55,8 +55,23 @@ absl::Status CheckVersion() {
                                                     "parallel.transport: gloo"));
 }
 
-absl::Status UseDevice(int device, int64_t communicators) {
+// What a GPU has lost by a failure of its own or of a kernel, no world brings back to this process.
+absl::Status CheckContext(const NcclOptions& options) {
+  const cudaError_t state = cudaStreamQuery(cudaStreamPerThread);
+  if (state == cudaSuccess) return absl::OkStatus();
+  cudaGetLastError();  // is reported here, or was no error
+  if (state == cudaErrorNotReady) return absl::OkStatus();
+  const std::string lost =
+      absl::StrCat("this process cannot use GPU ", options.device, " any more: ", cudaGetErrorString(state));
+  if (options.on_stuck != nullptr) options.on_stuck(lost);
+  return absl::InternalError(lost);
+}
+
+absl::Status UseDevice(const NcclOptions& options, int64_t communicators) {
   RETURN_IF_ERROR(CheckVersion());
+  const int device = options.device;
+  const absl::Status used = CudaStatus(cudaSetDevice(device), "cudaSetDevice");
+  RETURN_IF_ERROR(CheckContext(options));
   int count = 0;
   const cudaError_t error = cudaGetDeviceCount(&count);
   if (error != cudaSuccess) return absl::UnavailableError(cudaGetErrorString(error));
@@ -71,7 +86,7 @@ absl::Status UseDevice(int device, int64_t communicators) {
         absl::StrCat("a GPU of ", multiprocessors, " multiprocessors is too small for ", communicators,
                      " communicators of NCCL at once, ", NcclResources::kMaxBlocks, " each; use another transport"));
   }
-  return CudaStatus(cudaSetDevice(device), "cudaSetDevice");
+  return used;
 }
 
 absl::Status WaitUntilConnected(NcclResources& resources, const std::stop_token& stop, Deadline deadline) {
@@ -95,7 +110,7 @@ absl::StatusOr<std::vector<std::unique_ptr<Communicator>>> ConnectNccl(const Ncc
   const auto communicators_here = std::count_if(groups.begin(), groups.end(), [&](const std::vector<int>& group) {
     return std::find(group.begin(), group.end(), rank) != group.end();
   });
-  RETURN_IF_ERROR(UseDevice(options.device, communicators_here));
+  RETURN_IF_ERROR(UseDevice(options, communicators_here));
   NcclResources::WaitForEndings(stop);
   ASSIGN_OR_RETURN(const std::string mine, IdBlob(rank, generation, groups));
   ASSIGN_OR_RETURN(const std::vector<std::string> blobs, rendezvous.Exchange(mine, deadline));

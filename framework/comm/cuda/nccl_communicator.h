@@ -38,8 +38,8 @@ namespace holdfast {
 
 struct NcclOptions {
   int device = 0;  // CUDA's number of the GPU
-  /// The GPU may go on reading and writing the memory of a call that failed, and `why`: the process has to end. May be
-  /// null; the call then returns Internal.
+  /// The process has to end, and `why`: the GPU may go on reading and writing the memory of a call that failed, or
+  /// fails in every call that this process makes. May be null; the call then returns Internal.
   std::function<void(const std::string& why)> on_stuck = nullptr;
   /// For tests: what a rank gives itself goes through NCCL, too, so that a world of one uses it.
   bool sends_to_self = false;

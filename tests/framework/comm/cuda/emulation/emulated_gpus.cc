@@ -24,7 +24,7 @@
 
 namespace {
 
-std::atomic<bool> kernels_are_stubborn{false};
+std::atomic<bool> kernels_are_stubborn{false}, gpus_are_lost{false};
 std::atomic<int> nccl_sends{0};
 
 // Whoever waits looks again every millisecond: aborts and stubbornness are flags that wake nobody.
@@ -193,6 +193,7 @@ void Free(ncclComm_t comm) {
 namespace holdfast {
 
 void MakeKernelsStubborn(bool stubborn) { kernels_are_stubborn = stubborn; }
+void LoseGpus(bool lost) { gpus_are_lost = lost; }
 int NcclSends() { return nccl_sends; }
 
 }  // namespace holdfast
@@ -239,6 +240,7 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
   stream->thread.Drain();
   return cudaSuccess;
 }
+cudaError_t cudaStreamQuery(cudaStream_t) { return gpus_are_lost ? cudaErrorIllegalAddress : cudaSuccess; }
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
   delete stream;
   return cudaSuccess;

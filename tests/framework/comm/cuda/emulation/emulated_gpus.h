@@ -15,6 +15,9 @@ constexpr int kEmulatedBlocks = 32;  // of each; a communicator without maxCTAs 
 /// From now on kernels do not see that they are to be aborted, or see it again.
 void MakeKernelsStubborn(bool stubborn);
 
+/// From now on the process cannot use GPUs any more, or can again.
+void LoseGpus(bool lost);
+
 /// How often ncclSend was called.
 int NcclSends();
 

@@ -1,6 +1,6 @@
 // The NCCL backend on GPUs that are not there (emulated_gpus.h) passes what NCCL can of the conformance suite, calls of
 // two communicators at the same time included; a call that failed gives its memory back at once, or the process is told
-// to end; two ranks on one GPU are refused for good.
+// to end, as it is where its GPU is lost; two ranks on one GPU are refused for good.
 
 #include <atomic>
 
@@ -92,6 +92,17 @@ TEST(NcclEmulationTest, AKernelThatCannotBeEndedIsReported) {
   EXPECT_THAT(stuck, HasSubstr("rank 0 of generation 7: receive from 1 with tag 0"));
   EXPECT_THAT(stuck, HasSubstr("does not release its memory"));
   MakeKernelsStubborn(false);
+}
+
+TEST(NcclEmulationTest, AGpuThatIsLostIsReported) {
+  MemoryRendezvous meeting(1);
+  std::string lost;
+  LoseGpus(true);
+  const NcclOptions options{.device = 1, .on_stuck = [&](const std::string& why) { lost = why; }};
+  const absl::Status status = ConnectNccl(options, 0, 1, 7, {{0}}, *meeting.Member(0), {}, Later()).status();
+  LoseGpus(false);
+  EXPECT_TRUE(absl::IsInternal(status)) << status;
+  EXPECT_THAT(lost, HasSubstr("cannot use GPU 1 any more"));
 }
 
 TEST(NcclEmulationTest, TwoRanksOnOneGpuAreRefusedForGood) {

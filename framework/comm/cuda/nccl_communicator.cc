@@ -60,7 +60,7 @@ absl::Status CheckContext(const NcclOptions& options) {
   const cudaError_t state = cudaStreamQuery(cudaStreamPerThread);
   if (state == cudaSuccess) return absl::OkStatus();
   cudaGetLastError();  // is reported here, or was no error
-  if (state == cudaErrorNotReady) return absl::OkStatus();
+  if (state == cudaErrorNotReady || state == cudaErrorMemoryAllocation) return absl::OkStatus();
   const std::string lost =
       absl::StrCat("this process cannot use GPU ", options.device, " any more: ", cudaGetErrorString(state));
   if (options.on_stuck != nullptr) options.on_stuck(lost);

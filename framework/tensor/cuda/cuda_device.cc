@@ -104,7 +104,8 @@ class CudaDevice final : public Device {
   // may do; this one would only fail in one world after the other.
   void EndIfLost(const char* what, cudaError_t error) const {
     const cudaError_t state = cudaStreamQuery(cudaStreamPerThread);
-    if (state == cudaSuccess || state == cudaErrorNotReady) return;
+    cudaGetLastError();  // is no error of what comes next
+    if (state == cudaSuccess || state == cudaErrorNotReady || state == cudaErrorMemoryAllocation) return;
     LogError("cannot ", what, " ", name_, ": ", cudaGetErrorString(error), "; this process cannot use it any more");
     std::abort();
   }

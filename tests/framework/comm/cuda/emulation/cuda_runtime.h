@@ -6,6 +6,7 @@
 
 enum cudaError_t {
   cudaSuccess = 0,
+  cudaErrorMemoryAllocation = 2,
   cudaErrorInvalidDevice = 101,
   cudaErrorNotReady = 600,
   cudaErrorIllegalAddress = 700

@@ -18,12 +18,13 @@ inline constexpr char kConfigFile[] = "config.json";
 inline constexpr char kTokenizerFile[] = "tokenizer.json";
 inline constexpr char kTokenizerConfigFile[] = "tokenizer_config.json";
 inline constexpr char kGenerationConfigFile[] = "generation_config.json";
+inline constexpr char kChatTemplateFile[] = "chat_template.jinja";
 inline constexpr char kAdapterConfigFile[] = "adapter_config.json";
 inline constexpr char kAdapterWeightsFile[] = "adapter_model.safetensors";
 /// What else a saved model may have: one left over from an older model would be taken for the new one's.
 inline constexpr std::array kOtherFiles = {
-    kTokenizerFile,      kTokenizerConfigFile,  kGenerationConfigFile, "special_tokens_map.json",
-    "added_tokens.json", "chat_template.jinja", kAdapterConfigFile,    kAdapterWeightsFile};
+    kTokenizerFile,      kTokenizerConfigFile, kGenerationConfigFile, "special_tokens_map.json",
+    "added_tokens.json", kChatTemplateFile,    kAdapterConfigFile,    kAdapterWeightsFile};
 
 /// Thread-safe.
 class ModelDirectory {

@@ -57,7 +57,7 @@ absl::StatusOr<std::optional<InitialModel>> ReadInitialModel(const std::string& 
   InitialModel initial{.model = parsed.model, .file = ConfigFileOf(directory), .tokenizer = ""};
   const auto file = [&](const char* name) { return absl::StrCat(directory, "/", name); };
   // A chat template is saved with a tokenizer.json only, also where its tokens are bytes.
-  const bool bytes = parsed.byte_tokenizer && !std::filesystem::exists(file("chat_template.jinja"), error);
+  const bool bytes = parsed.byte_tokenizer && !std::filesystem::exists(file(kChatTemplateFile), error);
   if (!bytes && std::filesystem::exists(file(kTokenizerFile), error)) initial.tokenizer = file(kTokenizerFile);
   return initial;
 }

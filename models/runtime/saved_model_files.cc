@@ -70,7 +70,7 @@ absl::StatusOr<SavedModelFiles> MakeSavedModelFiles(const ModelConfig& model, co
   } else {
     ASSIGN_OR_RETURN(files.others[kTokenizerFile], ReadFile(file, kMaxTokenizerBytes));
     settings = Beside(file, kTokenizerConfigFile);
-    for (const char* name : {kSpecialTokensMapFile, "chat_template.jinja"}) {
+    for (const char* name : {kSpecialTokensMapFile, kChatTemplateFile}) {
       std::string contents = Beside(file, name);
       if (!contents.empty()) files.others[name] = std::move(contents);
     }

@@ -10,7 +10,8 @@
 
 namespace holdfast {
 
-/// Writes the weights that `read` gives, and the tokenizer of `config`, as a saved model.
+/// Writes the weights that `read` gives, and the tokenizer of `config`, as a saved model. The chat template of the one
+/// that it replaces stays, unless the tokenizer brings its own.
 absl::Status SaveWeights(const std::string& directory, const Config& config, const ParameterLayout& layout,
                          const ReadWeightsFn& read);
 

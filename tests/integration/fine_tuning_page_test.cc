@@ -33,7 +33,7 @@ TEST_F(TinyRuns, TheCommandsOfThePageWork) {
       "--set data.validation=corpus/kjv_validation.bin"));
   ASSERT_EQ(base.exit_code, 0) << base.output;
   const std::vector<std::string> blocks = CommandsOf(ReadAll(source + "/FINE_TUNING.md"));
-  ASSERT_EQ(blocks.size(), 3u);
+  ASSERT_EQ(blocks.size(), 4u);
   std::string said;
   for (const std::string& block : blocks) {
     const CommandResult result = run(block);

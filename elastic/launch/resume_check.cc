@@ -32,7 +32,12 @@ std::string Differences(const Config& config, const Manifest& manifest) {
   // An earlier build did not have every key: what it left out has its default.
   const auto stored = ParseStoredConfig(manifest.config, manifest.name.ToString(), FamilyPresets());
   if (stored.ok() && BitsDigest(*stored) == BitsDigest(config)) return ProgramDifferences(config, manifest);
-  const auto was = ValuesByKey(manifest.config), is = ValuesByKey(PrintConfig(config));
+  return absl::StrCat("this is not the config that wrote the checkpoint (", ChangedKeys(manifest.config, config),
+                      "): the run may differ from one that was never stopped");
+}
+
+std::string ChangedKeys(const std::string& printed, const Config& config) {
+  const auto was = ValuesByKey(printed), is = ValuesByKey(PrintConfig(config));
   std::vector<std::string> changes;
   for (const auto& [key, value] : is) {
     const auto before = was.find(key);
@@ -40,8 +45,7 @@ std::string Differences(const Config& config, const Manifest& manifest) {
       changes.push_back(absl::StrCat(key, " was ", before->second, " and is ", value));
     }
   }
-  return absl::StrCat("this is not the config that wrote the checkpoint (", absl::StrJoin(changes, "; "),
-                      "): the run may differ from one that was never stopped");
+  return absl::StrJoin(changes, "; ");
 }
 
 absl::Status CheckFrozenWeights(const Config& config, const Manifest& manifest) {

@@ -1,5 +1,5 @@
 #pragma once
-// A config against that of the checkpoint a run resumes from.
+// A config against that of the checkpoint a run resumes from, or of the run.
 
 #include <string>
 
@@ -12,6 +12,9 @@ namespace holdfast {
 /// What decides the bits of a run, config or program, and is not as it was when the checkpoint was written; empty if
 /// nothing is known to differ.
 std::string Differences(const Config& config, const Manifest& manifest);
+
+/// Keys that decide the bits of a run and are not as in the printed config: "run.seed was 1 and is 2; ...".
+std::string ChangedKeys(const std::string& printed, const Config& config);
 
 /// FailedPrecondition if the checkpoint holds an imported model that computes something else than the config's. It has
 /// no run of its own that a change could be meant for: its weights mean what its files say.

@@ -90,6 +90,7 @@ absl::StatusOr<CoordinatorShell::Outcome> CoordinatorCommand::LeadRun(const Conf
 absl::StatusOr<int> CoordinatorCommand::Run() const {
   StopSignal stop_signal;  // before any other thread
   ASSIGN_OR_RETURN(const Config config, run.Load());
+  if (!start.overwrite) RETURN_IF_ERROR(run.CheckIsSameRun(config));
   const RunDirectory directory = run.Directory(config);
   bool has_led = had_led;
   RareLog failures(kLogInterval);

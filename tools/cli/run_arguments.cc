@@ -1,14 +1,20 @@
 #include "tools/cli/run_arguments.h"
 
+#include <algorithm>
+#include <filesystem>
 #include <optional>
 
 #include "absl/functional/function_ref.h"
 #include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "elastic/launch/resume_check.h"
 #include "elastic/sweep/sweep.h"
+#include "framework/base/files.h"
 #include "framework/base/log.h"
 #include "framework/base/status.h"
+#include "framework/config/decides.h"
 #include "framework/config/load.h"
 #include "framework/data/byte_level.h"
 #include "models/families/families.h"
@@ -89,12 +95,42 @@ absl::StatusOr<Config> RunArguments::Load(bool overwrite) const {
   const auto run_config = [&](const Config& of_run) { return overwrite ? "" : Directory(of_run).config(); };
   ASSIGN_OR_RETURN(Config resolved, Resolved(config.LoadUnresolved(), run_config));
   const RunDirectory directory = Directory(resolved);
+  RETURN_IF_ERROR(CheckNamesOneRun(directory));
   if (!directory.HoldsRun() && HoldsSweep({.directory = directory.root()})) {
     return UsageError(absl::StrCat("error: ", directory.root(), " holds a sweep, not a run; choose another --run-dir"));
   }
   // It follows from the number of workers, which MPI says later.
   if (resolved.parallel.transport != Transport::kMpi) ResolveExpertPlacement(&resolved);
   return resolved;
+}
+
+absl::Status RunArguments::CheckNamesOneRun(const RunDirectory& directory) const {
+  const RunDirectory beside(DirectoryOf(config.path));
+  const auto& overrides = config.overrides;
+  const bool is_named = !run_dir.empty() || std::any_of(overrides.begin(), overrides.end(), [](const std::string& set) {
+    return absl::StartsWith(set, "run.name=");
+  });
+  std::error_code error;
+  if (is_named || std::filesystem::path(config.path).filename() != "config.yaml" || !beside.HoldsRun() ||
+      std::filesystem::weakly_canonical(beside.root(), error) ==
+          std::filesystem::weakly_canonical(directory.root(), error)) {
+    return absl::OkStatus();
+  }
+  return UsageError(absl::StrCat("error: ", config.path, " is the config of the run in ", beside.root(),
+                                 ", but its run.name stands for ", directory.root(), ": pass --run-dir ", beside.root(),
+                                 " to resume that run, or another --run-dir for a new one"));
+}
+
+absl::Status RunArguments::CheckIsSameRun(const Config& of_run) const {
+  const RunDirectory directory = Directory(of_run);
+  if (!run_dir.empty() || of_run.run.name != RunConfig().name || !directory.HoldsRun()) return absl::OkStatus();
+  auto stored = LoadStoredConfig(directory.config(), FamilyPresets());
+  if (!stored.ok()) return absl::OkStatus();  // of a later build, say: the checkpoint has its config, too
+  stored->train.steps = of_run.train.steps;
+  if (BitsDigest(*stored) == BitsDigest(of_run)) return absl::OkStatus();
+  return UsageError(absl::StrCat(
+      "error: ", directory.root(), " holds a run of another config (", ChangedKeys(PrintConfig(*stored), of_run),
+      "): give run.name or --run-dir for a new run, or --run-dir ", directory.root(), " to resume that one"));
 }
 
 void StartArguments::AddTo(CLI::App& command) {

@@ -35,9 +35,16 @@ struct RunArguments {
 
   void AddTo(CLI::App& command);
   /// As ConfigArguments::Load, but a run that exists keeps its arithmetic unless it is overwritten; and with what
-  /// parallel.experts: auto is here, so that a worker to which it is another is refused.
+  /// parallel.experts: auto is here, so that a worker to which it is another is refused. A config that is another
+  /// run's own, as its directory has it, is a UsageError where nothing but run.name in it says which run is meant.
   absl::StatusOr<Config> Load(bool overwrite = false) const;
+  /// A UsageError if nobody has named the run (it is runs/run) and another one is there: one whose config differs in
+  /// more of what decides bits than train.steps.
+  absl::Status CheckIsSameRun(const Config& of_run) const;
   RunDirectory Directory(const Config& of_run) const;
+
+ private:
+  absl::Status CheckNamesOneRun(const RunDirectory& directory) const;
 };
 
 /// How `train` and `coordinator` begin a run.

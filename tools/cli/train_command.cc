@@ -118,6 +118,7 @@ absl::StatusOr<int> TrainCommand::Run() const {
   RunArguments what = run;
   if (workers > 0) what.config.overrides.push_back(absl::StrCat("elastic.workers=", workers));
   ASSIGN_OR_RETURN(Config config, what.Load(start.overwrite));
+  if (!start.overwrite) RETURN_IF_ERROR(what.CheckIsSameRun(config));
   const RunDirectory directory = what.Directory(config);
   std::unique_ptr<MpiJob> job;
   if (config.parallel.transport == Transport::kMpi) {

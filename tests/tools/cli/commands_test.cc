@@ -128,6 +128,64 @@ TEST(RunArguments, TheDirectoryOfASweepIsNoRuns) {
   EXPECT_THAT(std::string(sweep.message()), HasSubstr(directory.path() + " holds a sweep, not a run"));
 }
 
+TEST(RunArguments, TheConfigOfARunIsNotAnothersByItsName) {
+  const TemporaryDirectory directory;
+  RunArguments run = TinyRun(directory);
+  const RunDirectory there(directory / "there");
+  std::filesystem::create_directory(there.root());
+  ASSERT_TRUE(there.WriteConfig(PrintConfig(run.Load().value())).ok());
+  run.config.path = there.config();
+  run.run_dir.clear();
+  const absl::Status refused = run.Load().status();
+  EXPECT_TRUE(IsUsageError(refused)) << refused;
+  EXPECT_THAT(std::string(refused.message()),
+              AllOf(HasSubstr("its run.name stands for runs/tiny"),
+                    HasSubstr("pass --run-dir " + there.root() + " to resume that run, or another --run-dir")));
+  run.config.overrides = {"run.name=other"};
+  EXPECT_TRUE(run.Load().ok()) << run.Load().status();
+  run.config.overrides.clear();
+  for (const std::string& named : {there.root(), directory / "new"}) {
+    run.run_dir = named;
+    EXPECT_TRUE(run.Load().ok()) << run.Load().status();
+  }
+}
+
+/// The working directory, while it lives.
+class WorkingIn {
+ public:
+  explicit WorkingIn(const std::string& directory) { std::filesystem::current_path(directory); }
+  ~WorkingIn() { std::filesystem::current_path(before_); }
+  WorkingIn(const WorkingIn&) = delete;
+  WorkingIn& operator=(const WorkingIn&) = delete;
+
+ private:
+  const std::filesystem::path before_ = std::filesystem::current_path();
+};
+
+TEST(RunArguments, ARunWithoutANameIsNotAnotherOne) {
+  const TemporaryDirectory directory;
+  const WorkingIn working(directory.path());
+  RunArguments run = TinyRun(directory);
+  run.run_dir.clear();
+  const auto check = [&run](const std::vector<std::string>& settings) {
+    run.config.overrides = settings;
+    return run.CheckIsSameRun(run.Load().value());
+  };
+  EXPECT_TRUE(check({"run.name=run"}).ok()) << "there is none";
+  const RunDirectory there("runs/run");
+  std::filesystem::create_directories(there.root());
+  ASSERT_TRUE(there.WriteConfig(PrintConfig(run.Load().value())).ok());
+  const absl::Status longer = check({"run.name=run", "train.steps=80", "log.every_steps=3"});
+  EXPECT_TRUE(longer.ok()) << longer;
+  const absl::Status other = check({"run.name=run", "run.seed=2"});
+  EXPECT_TRUE(IsUsageError(other)) << other;
+  EXPECT_THAT(std::string(other.message()),
+              AllOf(HasSubstr("(run.seed was 1 and is 2)"), HasSubstr("give run.name or --run-dir for a new run"),
+                    HasSubstr("--run-dir runs/run to resume")));
+  run.run_dir = there.root();
+  EXPECT_TRUE(check({"run.name=run", "run.seed=2"}).ok()) << "resumed, with a warning";
+}
+
 // Manifests held other characters in its place.
 TEST(RunArguments, AConfigIsUtf8) {
   const TemporaryDirectory directory;

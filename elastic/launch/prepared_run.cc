@@ -132,13 +132,18 @@ absl::Status GoBack(const RunDirectory& directory, int64_t step, PreparedRun* ru
   return directory.CutMetrics(run->history.recorded_step);
 }
 
-/// Those to go on from. One whose step was never recorded would leave a hole in the record; that of a run which has
-/// recorded nothing begins with the first step after its checkpoint.
-std::vector<CheckpointChoice> Usable(const PreparedRun& run) {
-  std::vector<CheckpointChoice> choices = ChoicesOf(run.keeper->found());
-  const int64_t recorded = run.history.recorded_step;
-  if (recorded > 0) std::erase_if(choices, [&](const CheckpointChoice& c) { return c.step > recorded; });
-  return choices;
+/// Tells those to resume from and those that are not. One whose step was never recorded would leave a hole in the
+/// record; that of a run which has recorded nothing begins with the first step after its checkpoint.
+void FindUsable(const RunDirectory& directory, PreparedRun* run) {
+  const int64_t recorded = run->history.recorded_step;
+  for (const CheckpointChoice& choice : ChoicesOf(run->keeper->found())) {
+    if (recorded == 0 || choice.step <= recorded) {
+      run->usable.push_back(choice);
+    } else {
+      run->unrecorded.push_back(
+          {.name = choice.name, .reason = absl::StrCat(directory.metrics(), " ends at step ", recorded)});
+    }
+  }
 }
 
 /// What was done after a checkpoint is given up only for one that is whole.
@@ -176,7 +181,7 @@ absl::Status Choose(const Config& config, const RunDirectory& directory, const s
   if (options.resume == "never") {
     gives_up = gives_up || !run->keeper->found().valid.empty();
   } else {
-    run->usable = Usable(*run);
+    FindUsable(directory, run);
   }
   if (step.has_value()) {
     const auto is_later = [&](const CheckpointChoice& c) { return c.step > *step; };
@@ -270,10 +275,12 @@ absl::StatusOr<PreparedRun> PrepareRun(const Config& config, const RunDirectory&
 
 std::string ResumeText(const PreparedRun& run) {
   std::string text;
+  const auto say = [&text](const RejectedCheckpoint& rejected) {
+    absl::StrAppend(&text, "not used    ", rejected.name, ": ", rejected.reason, "\n");
+  };
+  std::for_each(run.unrecorded.begin(), run.unrecorded.end(), say);
   if (run.keeper != nullptr) {
-    for (const RejectedCheckpoint& rejected : run.keeper->found().rejected) {
-      absl::StrAppend(&text, "not used    ", rejected.name, ": ", rejected.reason, "\n");
-    }
+    std::for_each(run.keeper->found().rejected.begin(), run.keeper->found().rejected.end(), say);
   }
   if (!run.usable.empty()) {
     absl::StrAppend(&text, "checkpoint  ", run.usable.front().name, ", the newest that can be used\n");

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "checkpoint/sharded/catalog.h"
 #include "elastic/coordinator/checkpoint_keeper.h"
 #include "elastic/coordinator/coordinator_shell.h"
 #include "elastic/launch/standby.h"
@@ -19,9 +20,10 @@ namespace holdfast {
 struct PreparedRun {
   std::shared_ptr<Lead> lead;
   CoordinatorHistory history;
-  std::unique_ptr<CheckpointKeeper> keeper;  // null = the run has no checkpoints
-  std::vector<CheckpointChoice> usable;      // to go on from, newest first
-  std::string warning;                       // what of the config is not as it was
+  std::unique_ptr<CheckpointKeeper> keeper;         // null = the run has no checkpoints
+  std::vector<CheckpointChoice> usable;             // to go on from, newest first
+  std::string warning;                              // what of the config is not as it was
+  std::vector<RejectedCheckpoint> unrecorded = {};  // whole, of steps that metrics.jsonl does not have
 };
 
 struct PrepareOptions {

@@ -163,6 +163,20 @@ TEST_F(PreparedRunTest, AStepToResumeFromCutsTheRecord) {
   EXPECT_EQ(directory_.ReadMetrics()->size(), 8u);
 }
 
+TEST_F(PreparedRunTest, ACheckpointBeyondTheRecordIsNamed) {
+  Config config = ConfigOf({"checkpoint.every_steps=100", "checkpoint.keep_last=10", "train.steps=8"});
+  Train(config);  // whose last step is saved
+  config.train.steps = 12;
+  Train(config);
+  ASSERT_TRUE(directory_.CutMetrics(9).ok());
+  config.train.steps = 20;
+  const auto run = Prepare(config, {.workers_are_new = true});
+  ASSERT_TRUE(run.ok()) << run.status();
+  EXPECT_EQ(run->usable.front().step, 8);
+  const std::string newest = run->keeper->found().valid.front().manifest.name.ToString();
+  EXPECT_THAT(ResumeText(*run), HasSubstr("not used    " + newest + ": " + directory_.metrics() + " ends at step 9\n"));
+}
+
 TEST_F(PreparedRunTest, ARunThatIsDoneGoesBackToAStepByWord) {
   Config config = ConfigOf({"checkpoint.every_steps=100", "checkpoint.keep_last=10", "train.steps=8"});
   Train(config);  // whose last step is saved

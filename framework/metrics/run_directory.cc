@@ -10,6 +10,7 @@
 #include <sstream>
 #include <system_error>
 
+#include "absl/strings/str_split.h"
 #include "framework/base/status.h"
 #include "framework/storage/atomic_file.h"
 
@@ -68,6 +69,33 @@ absl::Status RemoveOldRun(const RunDirectory& run) {
     if (error) return ErrnoToStatus(error.value(), absl::StrCat("cannot remove ", path, " of the old run"));
   }
   return absl::OkStatus();
+}
+
+absl::Status Damaged(const std::string& path, int64_t line, absl::string_view what) {
+  return absl::DataLossError(absl::StrCat(path, ":", line, ": ", what,
+                                          "; to resume the run from a step before, cut the file off there: head -n ",
+                                          line - 1, " ", path, " > ", path, ".cut && mv ", path, ".cut ", path));
+}
+
+/// The last `count` lines of a file, or all that it has. What comes after the last newline was cut off by a crash.
+absl::StatusOr<std::vector<std::string>> ReadLastLines(const std::string& path, size_t count) {
+  errno = 0;
+  std::ifstream file(path, std::ios::binary | std::ios::ate);
+  const auto size = static_cast<int64_t>(file.tellg());
+  // Until they are there whole: a line may have a number for each expert of each layer.
+  for (int64_t bytes = 1 << 16;; bytes *= 2) {
+    std::string tail(static_cast<size_t>(std::clamp<int64_t>(size, 0, bytes)), '\0');
+    file.seekg(size - static_cast<int64_t>(tail.size()));
+    file.read(tail.data(), static_cast<std::streamsize>(tail.size()));
+    if (!file) return ErrnoToStatus(errno != 0 ? errno : EIO, absl::StrCat("cannot read ", path));
+    const bool is_all = static_cast<int64_t>(tail.size()) == size;
+    std::vector<std::string> lines = absl::StrSplit(tail, '\n');
+    lines.pop_back();
+    if (!is_all && !lines.empty()) lines.erase(lines.begin());  // its beginning may be missing
+    if (!is_all && lines.size() < count) continue;
+    lines.erase(lines.begin(), lines.end() - static_cast<std::ptrdiff_t>(std::min(count, lines.size())));
+    return lines;
+  }
 }
 
 }  // namespace
@@ -158,13 +186,17 @@ absl::StatusOr<std::vector<StepMetrics>> RunDirectory::ReadMetrics() const {
 
   std::vector<StepMetrics> steps;
   std::string line;
+  absl::Status unreadable;  // the line before
   // getline() reaches the end of the file only on a line without its newline: one that was cut off.
   for (int64_t number = 1; std::getline(file, line) && !file.eof(); ++number) {
-    const std::string where = absl::StrCat(metrics(), ":", number);
+    RETURN_IF_ERROR(unreadable);
     absl::StatusOr<StepMetrics> step = StepMetrics::FromJson(line);
-    if (!step.ok()) return Annotate(step.status(), where);
+    if (!step.ok()) {
+      unreadable = Damaged(metrics(), number, step.status().message());
+      continue;
+    }
     if (!steps.empty() && step->step != steps.back().step + 1) {
-      return absl::DataLossError(absl::StrCat(where, ": step ", step->step, " follows step ", steps.back().step));
+      return Damaged(metrics(), number, absl::StrCat("step ", step->step, " follows step ", steps.back().step));
     }
     steps.push_back(*std::move(step));
   }
@@ -175,27 +207,11 @@ absl::StatusOr<std::vector<StepMetrics>> RunDirectory::ReadMetrics() const {
 absl::StatusOr<std::optional<StepMetrics>> RunDirectory::ReadLastMetrics() const {
   std::error_code error;
   if (!fs::exists(metrics(), error) && !error) return std::nullopt;
-  errno = 0;
-  std::ifstream file(metrics(), std::ios::binary | std::ios::ate);
-  const auto size = static_cast<int64_t>(file.tellg());
-  std::string line;
-  bool is_whole = false;
-  // Until the line's beginning is there, too: it may have a number for each expert of each layer.
-  for (int64_t bytes = 1 << 16; !is_whole; bytes *= 2) {
-    std::string tail(static_cast<size_t>(std::clamp<int64_t>(size, 0, bytes)), '\0');
-    file.seekg(size - static_cast<int64_t>(tail.size()));
-    file.read(tail.data(), static_cast<std::streamsize>(tail.size()));
-    if (!file) return ErrnoToStatus(errno != 0 ? errno : EIO, absl::StrCat("cannot read ", metrics()));
-    const bool is_all = static_cast<int64_t>(tail.size()) == size;
-    const size_t end = tail.rfind('\n');  // what comes after it was cut off by a crash
-    if (end == std::string::npos && is_all) return std::nullopt;
-    if (end == std::string::npos) continue;
-    tail.resize(end);
-    const size_t before = tail.rfind('\n');
-    is_whole = is_all || before != std::string::npos;
-    line = tail.substr(before + 1);
-  }
-  absl::StatusOr<StepMetrics> step = StepMetrics::FromJson(line);
+  ASSIGN_OR_RETURN(const std::vector<std::string> lines, ReadLastLines(metrics(), 2));
+  if (lines.empty()) return std::nullopt;
+  absl::StatusOr<StepMetrics> step = StepMetrics::FromJson(lines.back());
+  if (!step.ok() && lines.size() == 1) return std::nullopt;
+  if (!step.ok()) step = StepMetrics::FromJson(lines.front());
   if (!step.ok()) return Annotate(step.status(), absl::StrCat("the end of ", metrics()));
   return *std::move(step);
 }

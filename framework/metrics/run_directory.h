@@ -92,8 +92,8 @@ class RunDirectory {
   /// it still does `still_ours`, if it is given, is asked before each copy takes its place.
   absl::Status TakeOver(const std::function<absl::Status()>& still_ours = nullptr) const;
 
-  /// Every step of metrics.jsonl. A torn last line (from a crash) is dropped; anything else wrong is DataLoss with its
-  /// line.
+  /// Every step of metrics.jsonl. A last line that is torn (from a crash), or does not read, is dropped; anything else
+  /// wrong is DataLoss with its line and what to do.
   absl::StatusOr<std::vector<StepMetrics>> ReadMetrics() const;
   /// The last of them, by reading the end of the file. Absent if no step is committed.
   absl::StatusOr<std::optional<StepMetrics>> ReadLastMetrics() const;

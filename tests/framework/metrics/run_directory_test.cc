@@ -218,12 +218,31 @@ TEST_F(RunDirectoryTest, TornLineLongerThanABlockIsCut) {
   }
 }
 
+TEST_F(RunDirectoryTest, ALastLineThatDoesNotReadIsDroppedAsATornOne) {
+  const RunDirectory run(root_);
+  const std::string whole = Example(1).ToJson() + "\n" + Example(2).ToJson() + "\n";
+  for (const char* last : {"garbage\n", "\n", "{}\n", "garbage\n{\"st"}) {
+    WriteText(run.metrics(), whole + last);
+    const auto steps = run.ReadMetrics();
+    ASSERT_TRUE(steps.ok()) << steps.status();
+    EXPECT_EQ(steps->size(), 2u);
+    EXPECT_EQ((**run.ReadLastMetrics()).step, 2);
+    ASSERT_TRUE(run.CutMetrics(2).ok());
+    EXPECT_EQ(ReadText(run.metrics()), whole) << last;
+  }
+  WriteText(run.metrics(), "garbage\n");
+  EXPECT_TRUE(run.ReadMetrics()->empty());
+  EXPECT_FALSE(run.ReadLastMetrics()->has_value());
+}
+
 TEST_F(RunDirectoryTest, AnyOtherDamageIsNamedWithItsLine) {
   const RunDirectory run(root_);
   const std::string one = Example(1).ToJson() + "\n", three = Example(3).ToJson() + "\n";
   WriteText(run.metrics(), one + "garbage\n" + Example(2).ToJson() + "\n");
   EXPECT_EQ(run.ReadMetrics().status().code(), absl::StatusCode::kDataLoss);
   EXPECT_THAT(std::string(run.ReadMetrics().status().message()), HasSubstr("metrics.jsonl:2: not a JSON object"));
+  EXPECT_THAT(std::string(run.ReadMetrics().status().message()),
+              HasSubstr("cut the file off there: head -n 1 " + run.metrics() + " > "));
   WriteText(run.metrics(), one + three);  // a lost step
   EXPECT_THAT(std::string(run.ReadMetrics().status().message()), HasSubstr("metrics.jsonl:2: step 3 follows step 1"));
   WriteText(run.metrics(), one + one);  // a repeated one
@@ -238,6 +257,8 @@ TEST_F(RunDirectoryTest, TheLastStepIsReadFromTheEnd) {
   EXPECT_FALSE(run.ReadMetrics().ok());
   EXPECT_EQ((**run.ReadLastMetrics()).step, 3);
   WriteText(run.metrics(), text + "\n\n");
+  EXPECT_EQ((**run.ReadLastMetrics()).step, 3) << "behind it one that does not read";
+  WriteText(run.metrics(), text + "\n\n\n");
   EXPECT_THAT(std::string(run.ReadLastMetrics().status().message()), HasSubstr("the end of " + run.metrics()));
   StepMetrics wide = Example(4);  // of many experts
   wide.figures = {{.name = "load", .values = std::vector<double>(50'000, 0.125), .is_list = true}};

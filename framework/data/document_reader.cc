@@ -8,21 +8,50 @@
 #include <cerrno>
 #include <utility>
 
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "framework/base/json_depth.h"
 #include "framework/base/status.h"
+#include "framework/data/token_file.h"
 #include "nlohmann/json.hpp"
 
 namespace holdfast {
 namespace {
 
+using std::string_view_literals::operator""sv;
+
 constexpr int kJsonDepthMax = 64;
 
-absl::Status RefuseCompressed(std::string_view start, const std::string& name) {
-  const bool is_gzip = start.substr(0, 2) == "\x1f\x8b";
-  const bool is_zstd = start.substr(0, 4) == "\x28\xb5\x2f\xfd";
-  if (!is_gzip && !is_zstd) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(name, ": compressed; pipe it in: ", is_gzip ? "zcat " : "zstdcat ",
-                                                 name, " | holdfast data pack - --format text|jsonl ..."));
+struct NotText {
+  std::string_view start;
+  const char* advice;  // with FILE for its name
+};
+
+constexpr NotText kNotText[] = {
+    {"\x1f\x8b"sv, "compressed; pipe it in: zcat FILE | holdfast data pack - --format text|jsonl ..."},
+    {"\x28\xb5\x2f\xfd"sv, "compressed; pipe it in: zstdcat FILE | holdfast data pack - --format text|jsonl ..."},
+    {"PK\x03\x04"sv, "a zip archive; pipe it in: unzip -p FILE | holdfast data pack - --format text|jsonl ..."},
+    // Behind its magic the first field of a header in Thrift: "PAR1" alone may begin a text.
+    {"PAR1\x15"sv,
+     "Parquet; write it as JSON Lines first: pandas.read_parquet('FILE').to_json(..., orient='records', lines=True)"},
+    {"ARROW1\0\0"sv,
+     "Arrow; write it as JSON Lines first: pandas.read_feather('FILE').to_json(..., orient='records', lines=True)"},
+    {"\xff\xfe\0\0"sv, "UTF-32; pipe it in: iconv -f UTF-32 -t UTF-8 FILE | holdfast data pack - ..."},
+    {"\0\0\xfe\xff"sv, "UTF-32; pipe it in: iconv -f UTF-32 -t UTF-8 FILE | holdfast data pack - ..."},
+    {"\xff\xfe"sv, "UTF-16; pipe it in: iconv -f UTF-16 -t UTF-8 FILE | holdfast data pack - ..."},
+    {"\xfe\xff"sv, "UTF-16; pipe it in: iconv -f UTF-16 -t UTF-8 FILE | holdfast data pack - ..."},
+};
+
+absl::Status RefuseWhatIsNoText(std::string_view start, const std::string& name) {
+  if (BeginsAsTokenFile(start)) {
+    return absl::InvalidArgumentError(absl::StrCat(name, ": a token file, which is packed already"));
+  }
+  for (const NotText& kind : kNotText) {
+    if (start.substr(0, kind.start.size()) != kind.start) continue;
+    return absl::InvalidArgumentError(absl::StrCat(name, ": ", absl::StrReplaceAll(kind.advice, {{"FILE", name}})));
+  }
+  return absl::OkStatus();
 }
 
 absl::StatusOr<std::string> DocumentOfLine(std::string_view line, const std::string& field) {
@@ -33,14 +62,23 @@ absl::StatusOr<std::string> DocumentOfLine(std::string_view line, const std::str
     const nlohmann::json object = nlohmann::json::parse(line.begin(), line.end());
     if (!object.is_object()) return absl::InvalidArgumentError("not a JSON object");
     const auto found = object.find(field);
-    if (found == object.end()) return absl::InvalidArgumentError(absl::StrCat("no field \"", field, "\""));
+    if (found == object.end()) {
+      const bool is_chat = object.contains("messages") || (object.contains("prompt") && object.contains("completion"));
+      return absl::InvalidArgumentError(absl::StrCat("no field \"", field, "\"; name the one that holds the text with ",
+                                                     "--jsonl-field",
+                                                     is_chat ? ", or pack conversations with --chat" : ""));
+    }
     if (!found->is_string()) {
       return absl::InvalidArgumentError(
           absl::StrCat("field \"", field, "\" is ", found->type_name(), ", not a string"));
     }
     return found->get<std::string>();
-  } catch (const nlohmann::json::exception& error) {
-    return absl::InvalidArgumentError(absl::StrCat("not JSON: ", error.what()));
+  } catch (const nlohmann::json::parse_error& error) {
+    const char* const problem = absl::StrContains(error.what(), "UTF-8") ? "invalid UTF-8" : "malformed JSON";
+    return absl::InvalidArgumentError(
+        absl::StrCat(problem, " at byte ", error.byte, "; each line has to be one whole JSON object in UTF-8"));
+  } catch (const nlohmann::json::exception&) {
+    return absl::InvalidArgumentError("JSON with a number that is too large");
   }
 }
 
@@ -103,7 +141,7 @@ absl::Status ReadTextDocument(InputFile& file, const DocumentSink& sink) {
           file.name(), ": ", held, " bytes without a place where the tokenizer could cut; split the file"));
     }
     ASSIGN_OR_RETURN(more, file.ReadMore(kDocumentPieceBytes, buffer));
-    if (is_first) RETURN_IF_ERROR(RefuseCompressed(buffer, file.name()));
+    if (is_first) RETURN_IF_ERROR(RefuseWhatIsNoText(buffer, file.name()));
     is_first = false;
     sink.count_bytes(static_cast<int64_t>(buffer.size() - held));
     ASSIGN_OR_RETURN(const size_t taken, sink.take(buffer, !more));
@@ -125,7 +163,7 @@ absl::Status ReadLines(InputFile& file, const std::function<absl::Status(std::st
                                                        kDocumentHeldBytesMax, " bytes; is it JSONL?"));
     }
     ASSIGN_OR_RETURN(more, file.ReadMore(kDocumentPieceBytes, buffer));
-    if (is_first) RETURN_IF_ERROR(RefuseCompressed(buffer, file.name()));
+    if (is_first) RETURN_IF_ERROR(RefuseWhatIsNoText(buffer, file.name()));
     is_first = false;
     count_bytes(static_cast<int64_t>(buffer.size() - held));
     size_t begin = 0;

@@ -70,6 +70,7 @@ class Packer {
 
   absl::StatusOr<PackReport> Run() {
     RETURN_IF_ERROR(CheckPackPaths(options_.paths));
+    RETURN_IF_ERROR(CheckFormats());
     RETURN_IF_ERROR(OpenOutputs());
     ASSIGN_OR_RETURN(total_bytes_, InputBytes(files_, options_.paths.inputs));
     for (const std::string& path : options_.paths.inputs) {
@@ -81,6 +82,17 @@ class Packer {
   }
 
  private:
+  // JSON Lines have this name, too.
+  absl::Status CheckFormats() const {
+    if (options_.format != PackOptions::Format::kAuto) return absl::OkStatus();
+    for (const std::string& path : options_.paths.inputs) {
+      if (!EndsWith(path, ".json")) continue;
+      return absl::InvalidArgumentError(absl::StrCat(
+          path, ": say what it is: --format jsonl packs a field of each line, --format text the file as it stands"));
+    }
+    return absl::OkStatus();
+  }
+
   // First of all, so that an unwritable directory is not found out after hours.
   absl::Status OpenOutputs() {
     ASSIGN_OR_RETURN(writer_, CreateOutput(options_.paths.output));

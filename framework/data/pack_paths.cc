@@ -56,10 +56,15 @@ absl::Status CheckPackPaths(const PackPaths& paths) {
   if (paths.output.empty()) return absl::InvalidArgumentError("no output file");
   const double fraction = paths.validation_fraction;
   if (!(fraction >= 0 && fraction < 1)) {
-    return absl::InvalidArgumentError(absl::StrCat("validation fraction ", fraction, " is not in [0, 1)"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("a validation fraction of ", fraction, " leaves no training data: it is from 0 to below 1"));
   }
-  if ((fraction > 0) != !paths.validation_output.empty()) {
-    return absl::InvalidArgumentError("a validation fraction needs a validation output, and the other way round");
+  if (fraction > 0 && paths.validation_output.empty()) {
+    return absl::InvalidArgumentError("a validation fraction needs a validation output");
+  }
+  if (fraction == 0 && !paths.validation_output.empty()) {
+    return absl::InvalidArgumentError(absl::StrCat("a validation fraction of 0 leaves nothing for ",
+                                                   paths.validation_output, ": give a larger one, or leave both out"));
   }
   std::vector<NamedFile> used;
   for (const std::string& input : paths.inputs) {

@@ -103,6 +103,13 @@ absl::Span<std::byte> BytesOf(T* values, size_t count) {
 
 }  // namespace
 
+bool BeginsAsTokenFile(std::string_view start) {
+  int32_t magic = 0;
+  if (start.size() < sizeof(magic)) return false;
+  std::memcpy(&magic, start.data(), sizeof(magic));
+  return magic == kMagicUint16 || magic == kMagicUint32 || magic == kMagicOurs;
+}
+
 absl::StatusOr<std::shared_ptr<const TokenFile>> TokenFile::Open(FileAccess& files, const std::string& path) {
   auto file = files.Open(path);
   if (!file.ok()) return Annotate(file.status(), "cannot open token file");

@@ -7,6 +7,7 @@
 #include <limits>
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -29,6 +30,9 @@ struct TokenFileKind {
   int64_t row_tokens =
       0;  // documents were put into rows of this many tokens, to be read as they are; 0 = they were not
 };
+
+/// Whether a file with this beginning is meant as a token file.
+bool BeginsAsTokenFile(std::string_view start);
 
 /// One token file, read in ranges. Thread-safe.
 class TokenFile {

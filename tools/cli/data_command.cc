@@ -338,7 +338,7 @@ void DataPackCommand::AddTo(CLI::App& command) {
   command.add_option("--jsonl-field", options.jsonl_field, "the field that holds the text")->capture_default_str();
   auto* fraction = command
                        .add_option("--validation-fraction", options.paths.validation_fraction,
-                                   "put the last round(F * tokens) tokens into --validation-out")
+                                   "put the last round(F * tokens) tokens into --validation-out; below 1")
                        ->check(NumberWithin(0, 1));
   auto* output =
       AddPathOption(command, "--validation-out", options.paths.validation_output, "token file for validation");

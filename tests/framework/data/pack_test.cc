@@ -177,17 +177,23 @@ TEST_F(PackTest, Failures) {
   ExpectError(directory_ / "", "directory");
   ExpectError(Write("empty.txt", ""), "no text");
   ExpectError(Write("a.gz", "\x1f\x8b\x08 and so on"), "zcat");
-  ExpectError(Write("bad.jsonl", "{\"text\": \"x\"}\n\n{\"text\": }\n"), "bad.jsonl:3: not JSON");
-  ExpectError(Write("field.jsonl", "{\"text\": \"x\"}\n{\"txt\": \"x\"}\n"), "field.jsonl:2: no field \"text\"");
+  ExpectError(Write("bad.jsonl", "{\"text\": \"x\"}\n\n{\"text\": }\n"), "bad.jsonl:3: malformed JSON at byte ");
+  ExpectError(Write("field.jsonl", "{\"text\": \"x\"}\n{\"txt\": \"x\"}\n"),
+              "field.jsonl:2: no field \"text\"; name the one");
+  ExpectError(Write("talks.jsonl", "{\"messages\": []}\n"), "with --jsonl-field, or pack conversations with --chat");
   ExpectError(Write("type.jsonl", "{\"text\": 5}\n"), "type.jsonl:1: field \"text\" is number");
   ExpectError(Write("list.jsonl", "[1]\n"), "list.jsonl:1: not a JSON object");
-  ExpectError(Write("utf8.jsonl", "{\"text\": \"\xff\"}\n"), "utf8.jsonl:1");
+  ExpectError(Write("utf8.jsonl", "{\"text\": \"\xff\"}\n"), "utf8.jsonl:1: invalid UTF-8 at byte ");
+  ExpectError(Write("large.jsonl", "{\"text\": 1e999}\n"), "large.jsonl:1: JSON with a number that is too large");
   ExpectError(Write("deep.jsonl", std::string(100'000, '[') + "\n"), "deep.jsonl:1: JSON nested");
   const std::string good = Write("good.txt", "good text");
-  ExpectError(good, "validation", {.paths = {.validation_fraction = 0.5}});
-  ExpectError(good, "validation", {.paths = {.validation_output = directory_ / "v.bin"}});
-  ExpectError(good, "[0, 1)",
-              {.paths = {.validation_fraction = std::nan(""), .validation_output = directory_ / "v.bin"}});
+  ExpectError(good, "needs a validation output", {.paths = {.validation_fraction = 0.5}});
+  ExpectError(good, "a validation fraction of 0 leaves nothing for ",
+              {.paths = {.validation_output = directory_ / "v.bin"}});
+  for (const double none : {1.0, std::nan("")}) {
+    ExpectError(good, "from 0 to below 1",
+                {.paths = {.validation_fraction = none, .validation_output = directory_ / "v.bin"}});
+  }
   ExpectError(good, "empty", {.paths = {.validation_fraction = 1e-9, .validation_output = directory_ / "v.bin"}});
   ExpectError(good, "both output", {.paths = {.validation_fraction = 0.5, .validation_output = out_}});
   ExpectError(good, "both the tokenizer's and output", {.paths = {.tokenizer = {directory_ / "/out.bin"}}});
@@ -197,6 +203,29 @@ TEST_F(PackTest, Failures) {
   EXPECT_EQ(ReadText(good), "good text");
   out_ = directory_ / "no/such/out.bin";
   ExpectError(good, "no/such");
+}
+
+TEST_F(PackTest, WhatIsNoTextIsNotPacked) {
+  using std::string_literals::operator""s;
+  ASSERT_TRUE(Run({.paths = {.inputs = {Write("good.txt", "good text")}}}).ok());
+  std::filesystem::rename(out_, directory_ / "tokens.txt");
+  const std::pair<std::string, std::string> cases[] = {{"PAR1\x15\x04", "Parquet; write it as JSON Lines"},
+                                                       {"ARROW1\0\0"s, "Arrow; write it as JSON Lines"},
+                                                       {"PK\x03\x04...", "unzip -p "},
+                                                       {"\xff\xfeH\0"s, "iconv -f UTF-16"},
+                                                       {"\xfe\xff\0H"s, "iconv -f UTF-16"},
+                                                       {"\xff\xfe\0\0H\0\0\0"s, "iconv -f UTF-32"},
+                                                       {"\0\0\xfe\xff\0\0\0H"s, "iconv -f UTF-32"},
+                                                       {ReadText(directory_ / "tokens.txt"), "a token file"}};
+  for (const auto& [text, says] : cases) {
+    for (const char* name : {"a.txt", "a.jsonl"}) ExpectError(Write(name, text), says);
+  }
+  ExpectError(Write("lines.json", "{\"text\": \"x\"}\n"), "lines.json: say what it is: --format jsonl");
+  out_ = directory_ / "more.bin";
+  EXPECT_TRUE(Run({.paths = {.inputs = {Write("PAR1.txt", "PAR1 is a gene")}}}).ok());
+  ASSERT_TRUE(
+      Run({.paths = {.inputs = {directory_ / "lines.json"}}, .format = PackOptions::Format::kJsonl}, true).ok());
+  EXPECT_EQ(bytes_->Decode(ReadTokens(out_)), "x");
 }
 
 TEST_F(PackTest, OnlyATokenFileIsReplaced) {

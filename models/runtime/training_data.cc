@@ -2,8 +2,11 @@
 
 #include <algorithm>
 #include <array>
+#include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "framework/base/status.h"
 #include "framework/data/tokenizer.h"
 #include "models/runtime/data_places.h"
@@ -14,10 +17,12 @@ namespace {
 
 /// The token that ends a document, where documents are to be taken apart by it. Checks the tokenizer.
 absl::StatusOr<std::optional<int32_t>> EndOfDocument(const Config& config) {
-  ASSIGN_OR_RETURN(const auto tokenizer, OpenTokenizer(config.data.tokenizer));
-  RETURN_IF_ERROR(CheckVocabulary(*tokenizer, config.data.tokenizer, config.model.vocab_size));
+  const auto tokenizer = OpenTokenizer(config.data.tokenizer);
+  if (!tokenizer.ok()) return Annotate(tokenizer.status(), "data.tokenizer");
+  const absl::Status fits = CheckVocabulary(**tokenizer, config.data.tokenizer, config.model.vocab_size);
+  if (!fits.ok()) return Annotate(fits, "data.tokenizer");
   if (!config.data.document_mask) return std::nullopt;
-  if (tokenizer->end_of_text().has_value()) return tokenizer->end_of_text();
+  if ((*tokenizer)->end_of_text().has_value()) return (*tokenizer)->end_of_text();
   return absl::InvalidArgumentError(
       absl::StrCat("data.document_mask: the tokenizer ", config.data.tokenizer,
                    " has no token that ends a text; pack the data with --documents, whose files say where documents "
@@ -38,6 +43,35 @@ absl::Status CheckValidation(const Config& config, const Dataset& validation) {
                    config.train.validation_microbatches > 0 ? ", or raise train.validation_microbatches" : ""));
 }
 
+absl::StatusOr<Dataset> Open(const char* key, const std::vector<std::string>& files, const Config& config,
+                             const DatasetOptions& options) {
+  auto opened = Dataset::Open(files, config.batch.sequence_length, config.model.vocab_size, options);
+  if (!opened.ok()) return Annotate(opened.status(), key);
+  return opened;
+}
+
+absl::StatusOr<DatasetSize> Measure(const char* key, const std::vector<std::string>& files, const Config& config) {
+  Places places(DataPlaces(config.data));
+  const auto size = Dataset::Measure(files, config.batch.sequence_length, {.files = &places});
+  if (!size.ok()) return Annotate(size.status(), key);
+  return size;
+}
+
+absl::StatusOr<DatasetSize> MeasureTraining(const Config& config) {
+  return Measure("data.train", config.data.train, config);
+}
+
+absl::Status MeasureValidation(const Config& config) {
+  if (config.data.validation.empty()) return absl::OkStatus();
+  return Measure("data.validation", config.data.validation, config).status();
+}
+
+/// Others, of a storage that does not answer, say, may be gone the next time.
+bool IsOfTheConfig(const absl::Status& status) {
+  return absl::IsNotFound(status) || absl::IsInvalidArgument(status) || absl::IsFailedPrecondition(status) ||
+         absl::IsDataLoss(status);
+}
+
 }  // namespace
 
 uint64_t TrainingData::digest() const {
@@ -46,30 +80,34 @@ uint64_t TrainingData::digest() const {
 }
 
 absl::StatusOr<TrainingData> OpenTrainingData(const Config& config) {
-  const int64_t sequence = config.batch.sequence_length;
   Places places(DataPlaces(config.data));
   ASSIGN_OR_RETURN(const std::optional<int32_t> end_of_document, EndOfDocument(config));
   const DatasetOptions options{.files = &places, .end_of_document = end_of_document, .on_scan = ScanNotice()};
   TrainingData data;
-  ASSIGN_OR_RETURN(data.training, Dataset::Open(config.data.train, sequence, config.model.vocab_size, options));
+  ASSIGN_OR_RETURN(data.training, Open("data.train", config.data.train, config, options));
   if (!config.data.validation.empty()) {
-    ASSIGN_OR_RETURN(data.validation,
-                     Dataset::Open(config.data.validation, sequence, config.model.vocab_size, options));
+    ASSIGN_OR_RETURN(data.validation, Open("data.validation", config.data.validation, config, options));
     RETURN_IF_ERROR(CheckValidation(config, *data.validation));
   }
   return data;
 }
 
 absl::StatusOr<DatasetSize> MeasureTrainingData(const Config& config) {
-  const int64_t sequence = config.batch.sequence_length;
-  Places places(DataPlaces(config.data));
-  const DatasetOptions options{.files = &places};
-  ASSIGN_OR_RETURN(const DatasetSize size, Dataset::Measure(config.data.train, sequence, options));
-  if (!config.data.validation.empty()) {
-    RETURN_IF_ERROR(Dataset::Measure(config.data.validation, sequence, options).status());
-  }
+  ASSIGN_OR_RETURN(const DatasetSize size, MeasureTraining(config));
+  RETURN_IF_ERROR(MeasureValidation(config));
   RETURN_IF_ERROR(EndOfDocument(config).status());
   return size;
+}
+
+absl::Status CheckTrainingData(const Config& config) {
+  std::vector<std::string> problems;
+  for (const absl::Status& status :
+       {MeasureTraining(config).status(), MeasureValidation(config), EndOfDocument(config).status()}) {
+    if (status.ok()) continue;
+    if (!IsOfTheConfig(status)) return status;
+    problems.emplace_back(status.message());
+  }
+  return problems.empty() ? absl::OkStatus() : absl::InvalidArgumentError(absl::StrJoin(problems, "; "));
 }
 
 }  // namespace holdfast

@@ -26,4 +26,8 @@ absl::StatusOr<TrainingData> OpenTrainingData(const Config& config);
 /// that starts a run and leaves reading to the workers.
 absl::StatusOr<DatasetSize> MeasureTrainingData(const Config& config);
 
+/// The same for who only looks at the config: InvalidArgument with all that is wrong, by key. Another code if it could
+/// not be looked at.
+absl::Status CheckTrainingData(const Config& config);
+
 }  // namespace holdfast

@@ -638,14 +638,14 @@ TEST_P(BadInputTest, IsRefusedAndNothingIsLeftBehind) {
 INSTANTIATE_TEST_SUITE_P(
     Kinds, BadInputTest,
     ::testing::Values(
-        BadInput{"MissingFile", {"data.train=[%D/none.bin]"}, 1, {"none.bin", "No such file"}},
-        BadInput{"EmptyFile", {"data.train=[%D/empty.bin]"}, 1, {"empty.bin"}},
-        BadInput{"TruncatedFile", {"data.train=[%D/short.bin]"}, 1, {"short.bin", "truncated"}},
-        BadInput{"NoTokenFile", {"data.train=[%D/text.txt]"}, 1, {"text.txt"}},
-        BadInput{"TokenBeyondVocabulary", {"model.vocab_size=100", "data.tokenizer=bytes"}, 1, {"vocab"}},
+        BadInput{"MissingFile", {"data.train=[%D/none.bin]"}, 2, {"error: data.train: ", "none.bin", "No such file"}},
+        BadInput{"EmptyFile", {"data.train=[%D/empty.bin]"}, 2, {"data.train", "empty.bin"}},
+        BadInput{"TruncatedFile", {"data.train=[%D/short.bin]"}, 2, {"data.train", "short.bin", "truncated"}},
+        BadInput{"NoTokenFile", {"data.train=[%D/text.txt]"}, 2, {"data.train", "text.txt"}},
+        BadInput{"TokenBeyondVocabulary", {"model.vocab_size=100", "data.tokenizer=bytes"}, 2, {"vocab"}},
         BadInput{"SequenceLongerThanData",
                  {"batch.sequence_length=100000", "model.max_sequence_length=100000", "batch.microbatch_size=1"},
-                 1,
+                 2,
                  {"100000"}},
         BadInput{"MoreMemoryThanThereIs",
                  {"model.vocab_size=16000000", "model.hidden_size=1024"},
@@ -763,6 +763,16 @@ TEST_F(TrainTest, ValidatePrintsWhatTheConfigMeans) {
       RunHoldfast({"validate", Path("config.yaml"), "--set", "optimizer.no_decay=['embeding.tokens.weight']"});
   EXPECT_EQ(unknown.exit_code, 2);
   EXPECT_THAT(unknown.output, HasSubstr("did you mean 'embedding.tokens.weight'?"));
+}
+
+TEST_F(TrainTest, ValidateSaysWhatDataCannotBeUsed) {
+  const CommandResult result = RunHoldfast({"validate", Path("config.yaml"), "--set", "data.train=nope.bin", "--set",
+                                            "data.validation=" + Path("text.txt"), "--set", "model.vocab_size=100"});
+  EXPECT_EQ(result.exit_code, 2);
+  for (const char* text : {"estimated run", "error: data.train: ", "nope.bin", "No such file", "; data.validation: ",
+                           "not a token file", "; data.tokenizer: the tokenizer bytes has 256 tokens"}) {
+    EXPECT_THAT(result.output, HasSubstr(text));
+  }
 }
 
 // What multipliers would do is in the weights: the saved model computes what the run has validated.

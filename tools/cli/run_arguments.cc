@@ -24,6 +24,7 @@
 #include "models/runtime/initial_model.h"
 #include "models/runtime/initial_weights.h"
 #include "models/runtime/trained_parameters.h"
+#include "models/runtime/training_data.h"
 #include "tools/cli/command.h"
 
 namespace holdfast {
@@ -84,6 +85,11 @@ absl::StatusOr<Config> ConfigArguments::LoadUnresolved(const std::string& model)
 
 absl::StatusOr<Config> ConfigArguments::Load() const {
   return Resolved(LoadUnresolved(), [](const Config&) { return std::string(); });
+}
+
+absl::Status CheckDataOf(const Config& config) {
+  const absl::Status checked = CheckTrainingData(config);
+  return absl::IsInvalidArgument(checked) ? UsageError(absl::StrCat("error: ", checked.message())) : checked;
 }
 
 void RunArguments::AddTo(CLI::App& command) {

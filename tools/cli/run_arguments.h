@@ -29,6 +29,9 @@ struct ConfigArguments {
   absl::StatusOr<Config> LoadUnresolved(const std::string& model = "") const;
 };
 
+/// A UsageError that names the keys if token files or tokenizer of the config cannot be used.
+absl::Status CheckDataOf(const Config& config);
+
 struct RunArguments {
   ConfigArguments config;
   std::string run_dir;

@@ -127,6 +127,7 @@ absl::StatusOr<int> TrainCommand::Run() const {
     ResolveExpertPlacement(&config);
     if (job->rank() != 0) return Follow(config, directory, *job, stop_signal);
   }
+  RETURN_IF_ERROR(CheckDataOf(config));
   ASSIGN_OR_RETURN(const auto launcher, OpenLauncher(config, directory, job.get()));
   ASSIGN_OR_RETURN(const PreparedRun prepared,
                    PrepareRun(config, directory, launcher->outline().layout,

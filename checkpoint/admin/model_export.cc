@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "checkpoint/admin/checkpoint_values.h"
 #include "checkpoint/admin/new_directory.h"
+#include "checkpoint/model_directory.h"
 #include "checkpoint/saved_model.h"
 #include "framework/base/status.h"
 #include "framework/config/load.h"
@@ -35,10 +36,22 @@ absl::StatusOr<Config> ConfigOf(const Manifest& manifest) {
   return config;
 }
 
-absl::Status CheckTokenizer(const std::string& tokenizer) {
+bool IsThere(const std::string& tokenizer) {
   std::error_code error;
-  if (tokenizer == kBytes || std::filesystem::is_regular_file(TokenizerFileOf(tokenizer), error))
-    return absl::OkStatus();
+  return tokenizer == kBytes || std::filesystem::is_regular_file(TokenizerFileOf(tokenizer), error);
+}
+
+/// That of a run which began with a model has moved with it if it lay beside it, or is not where it was.
+std::string TokenizerOf(const Config& config, const ModelExportOptions& options) {
+  if (!options.tokenizer.empty()) return options.tokenizer;
+  const std::string& tokenizer = config.data.tokenizer;
+  if (options.base.empty() || tokenizer == kBytes || !IsThere(options.base)) return tokenizer;
+  const bool lay_beside = tokenizer == absl::StrCat(config.train.init_from, "/", kTokenizerFile);
+  return lay_beside || !IsThere(tokenizer) ? options.base : tokenizer;
+}
+
+absl::Status CheckTokenizer(const std::string& tokenizer) {
+  if (IsThere(tokenizer)) return absl::OkStatus();
   return absl::NotFoundError(
       absl::StrCat("the run's tokenizer ", tokenizer, " is not here; give its place with --tokenizer FILE"));
 }
@@ -57,7 +70,7 @@ absl::Status CheckHasEma(const Manifest& manifest) {
 absl::StatusOr<ModelExport> ExportModel(const CheckpointReader& checkpoint, const ModelExportOptions& options,
                                         const ByteProgress& progress) {
   ASSIGN_OR_RETURN(Config config, ConfigOf(checkpoint.manifest()));
-  if (!options.tokenizer.empty()) config.data.tokenizer = options.tokenizer;
+  config.data.tokenizer = TokenizerOf(config, options);
   RETURN_IF_ERROR(CheckTokenizer(config.data.tokenizer));
   if (!options.base.empty()) config.train.init_from = options.base;
   if (!options.base.empty() && !config.trains_part()) {

@@ -16,7 +16,7 @@ struct ModelExportOptions {
   std::string output;      // directory, made if needed
   bool overwrite = false;  // the model in it; else AlreadyExists if it is not empty
   FileDType dtype = FileDType::kF32;
-  std::string tokenizer;  // empty = as the checkpoint's config says
+  std::string tokenizer;  // empty = as the checkpoint's config says, or of `base` if it has moved with that
   bool ema = false;       // the moving average instead of the weights
   bool merge = false;     // of a run with adapters: the model with them, not they alone
   std::string base;       // the model that weights that were not trained are from; empty = as the config says

@@ -227,6 +227,16 @@ TEST_F(FineTuneTest, AdaptersForAModelWithoutATokenizer) {
   EXPECT_THAT(trained.output, Not(HasSubstr("sample:")));
 }
 
+TEST_F(FineTuneTest, ATokenizerThatHasMovedWithTheBaseIsFound) {
+  std::vector<std::string> settings = kAdapters;
+  settings.push_back("data.tokenizer=" + Path("base/model/tokenizer.json"));
+  ASSERT_EQ(Train("tuned", FromBase(settings)).exit_code, 0);
+  fs::rename(Path("base/model"), Path("moved"));
+  const CommandResult merged = Export("tuned", "merged", {"--merge", "--base", Path("moved")});
+  EXPECT_EQ(merged.exit_code, 0) << merged.output;
+  EXPECT_EQ(ReadAll(Path("merged/tokenizer.json")), ReadAll(Path("moved/tokenizer.json")));
+}
+
 TEST_F(FineTuneTest, AnotherBaseThanTheRunBeganWithIsRefused) {
   std::vector<std::string> settings = kAdapters;
   settings.emplace_back("checkpoint.every_steps=4");

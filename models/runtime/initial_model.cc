@@ -43,6 +43,9 @@ absl::StatusOr<HuggingFaceConfig> ReadModelConfig(const std::string& directory) 
 absl::StatusOr<std::optional<InitialModel>> ReadInitialModel(const std::string& directory) {
   if (directory.empty()) return std::nullopt;
   std::error_code error;
+  if (!std::filesystem::exists(directory, error) && !error) {
+    return absl::NotFoundError(absl::StrCat(directory, " does not exist"));
+  }
   if (std::filesystem::is_directory(directory, error) && !std::filesystem::exists(ConfigFileOf(directory), error)) {
     if (HoldsAdapter(directory)) {
       return absl::InvalidArgumentError(

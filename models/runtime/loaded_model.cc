@@ -75,10 +75,11 @@ absl::StatusOr<SavedModel> OpenSavedModel(const std::string& path) {
     return Annotate(read.status(), absl::StrCat("the model that the adapters in ", saved.adapter, " are for (",
                                                 kAdapterConfigFile, ", base_model_name_or_path) is not there"));
   }
+  if (!Exists(path)) return absl::NotFoundError(absl::StrCat(path, " does not exist"));
   if (absl::IsNotFound(read.status())) {
-    return Annotate(read.status(), absl::StrCat(path,
-                                                " holds no saved model; a run has one when it has ended, and "
-                                                "`holdfast ckpt export RUN OUT_DIR` writes one of a checkpoint"));
+    return absl::NotFoundError(absl::StrCat(path, " holds no saved model, or not all of one (", read.status().message(),
+                                            "); a run saves its model when it ends, and `holdfast ckpt export ", path,
+                                            " OUT_DIR` writes one of its newest checkpoint before that"));
   }
   RETURN_IF_ERROR(read.status());
   const HuggingFaceConfig& parsed = *read;

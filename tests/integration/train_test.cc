@@ -297,6 +297,16 @@ TEST_F(TrainTest, ASampleBeginsAndEndsAsTheTokenizersSettingsSay) {
   EXPECT_EQ(sample("line"), text) << "which begins so by itself";
 }
 
+TEST_F(TrainTest, WhatHasNoModelIsNotSampledAndThatIsSaid) {
+  const CommandResult none = RunHoldfast({"sample", Path("none")});
+  EXPECT_EQ(none.exit_code, 1);
+  EXPECT_THAT(none.output, HasSubstr(Path("none") + " does not exist"));
+  const CommandResult unfinished = RunHoldfast({"sample", directory_.string()});
+  EXPECT_EQ(unfinished.exit_code, 1);
+  EXPECT_THAT(unfinished.output, HasSubstr("a run saves its model when it ends, and `holdfast ckpt export " +
+                                           directory_.string() + " OUT_DIR` writes one"));
+}
+
 TEST_F(TrainTest, ASampleEndsWithTheContextAndBadPromptsAreErrors) {
   ASSERT_EQ(Train("a").exit_code, 0);
   const CommandResult full = RunHoldfast({"sample", Path("a"), "--prompt", "line", "--tokens", "100"});
@@ -676,7 +686,7 @@ INSTANTIATE_TEST_SUITE_P(
                  {"train.device=cuda", "train.gemm_table=%D/text.txt", "train.gemm_table_digest=0123456789abcdef"},
                  1,
                  {"text.txt", "0123456789abcdef"}},
-        BadInput{"MissingInitialModel", {"train.init_from=%D/none"}, 1, {"none"}},
+        BadInput{"MissingInitialModel", {"train.init_from=%D/none"}, 1, {"train.init_from: ", "none does not exist"}},
         BadInput{"AdaptersAsInitialModel",
                  {"train.init_from=%D/adapters"},
                  1,

@@ -67,6 +67,7 @@ absl::StatusOr<Config> ConfigArguments::LoadUnresolved(const std::string& model)
   std::optional<InitialModel> initial_model;
   const auto read = [&](const std::string& init_from) {
     auto initial = ReadInitialModel(model.empty() ? init_from : model);
+    if (!initial.ok() && model.empty()) initial = Annotate(initial.status(), "train.init_from");
     unreadable = initial.status();
     if (initial.ok()) initial_model = *initial;
     return initial;

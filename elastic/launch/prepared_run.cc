@@ -168,7 +168,7 @@ absl::Status CheckNewest(const Config& config, const std::vector<StoredTensor>& 
     return absl::FailedPreconditionError(absl::StrCat(
         model.message(), ": choose another --run-dir or checkpoint.directory, or pass --overwrite to start a new run"));
   }
-  RETURN_IF_ERROR(CheckPlanes(newest->manifest, tensors));
+  RETURN_IF_ERROR(CheckOptimizer(config, newest->manifest, tensors));
   run->warning = Differences(config, newest->manifest);
   return absl::OkStatus();
 }

@@ -2,6 +2,7 @@
 
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "elastic/coordinator/run_digests.h"
@@ -25,6 +26,20 @@ std::string ProgramDifferences(const Config& config, const Manifest& manifest) {
   return absl::StrCat("build ", manifest.build, " of Holdfast wrote the checkpoint, this is ", now.build);
 }
 
+/// Of the keys that `counts` is true of.
+std::string Changes(const std::string& printed, const Config& config,
+                    absl::FunctionRef<bool(const std::string& key)> counts) {
+  const auto was = ValuesByKey(printed), is = ValuesByKey(PrintConfig(config));
+  std::vector<std::string> changes;
+  for (const auto& [key, value] : is) {
+    const auto before = was.find(key);
+    if (counts(key) && before != was.end() && before->second != value) {
+      changes.push_back(absl::StrCat(key, " was ", before->second, " and is ", value));
+    }
+  }
+  return absl::StrJoin(changes, "; ");
+}
+
 }  // namespace
 
 std::string Differences(const Config& config, const Manifest& manifest) {
@@ -37,15 +52,18 @@ std::string Differences(const Config& config, const Manifest& manifest) {
 }
 
 std::string ChangedKeys(const std::string& printed, const Config& config) {
-  const auto was = ValuesByKey(printed), is = ValuesByKey(PrintConfig(config));
-  std::vector<std::string> changes;
-  for (const auto& [key, value] : is) {
-    const auto before = was.find(key);
-    if (WhatDecides(key) == Decides::kBits && before != was.end() && before->second != value) {
-      changes.push_back(absl::StrCat(key, " was ", before->second, " and is ", value));
-    }
-  }
-  return absl::StrJoin(changes, "; ");
+  return Changes(printed, config, [](const std::string& key) { return WhatDecides(key) == Decides::kBits; });
+}
+
+absl::Status CheckOptimizer(const Config& config, const Manifest& manifest, const std::vector<StoredTensor>& tensors) {
+  const absl::Status same = CheckPlanes(manifest, tensors);
+  if (same.ok()) return same;
+  const std::string changes = Changes(manifest.config, config, [](const std::string& key) {
+    return key == "optimizer.name" || key == "optimizer.ema_decay";  // which decide what is kept
+  });
+  return absl::FailedPreconditionError(
+      absl::StrCat(same.message(), changes.empty() ? ": " : absl::StrCat(" (", changes, "): set that as it was, "),
+                   "choose another --run-dir or checkpoint.directory, or pass --overwrite to start a new run"));
 }
 
 absl::Status CheckFrozenWeights(const Config& config, const Manifest& manifest) {

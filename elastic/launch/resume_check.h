@@ -2,6 +2,7 @@
 // A config against that of the checkpoint a run resumes from, or of the run.
 
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "checkpoint/sharded/manifest.h"
@@ -19,6 +20,9 @@ std::string ChangedKeys(const std::string& printed, const Config& config);
 /// FailedPrecondition if the checkpoint holds an imported model that computes something else than the config's. It has
 /// no run of its own that a change could be meant for: its weights mean what its files say.
 absl::Status CheckImported(const Config& config, const Manifest& manifest);
+
+/// FailedPrecondition, with the keys that say so, if the checkpoint holds the state of another optimizer.
+absl::Status CheckOptimizer(const Config& config, const Manifest& manifest, const std::vector<StoredTensor>& tensors);
 
 /// FailedPrecondition if the checkpoint has a part of a model, or adapters, and the rest of the model is another now.
 absl::Status CheckFrozenWeights(const Config& config, const Manifest& manifest);

@@ -11,6 +11,7 @@
 #include <fstream>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "elastic/launch/in_process_launcher.h"
@@ -221,6 +222,18 @@ TEST_F(PreparedRunTest, AnotherModelCostsNoCheckpoint) {
   const auto again = Prepare(config, {.workers_are_new = true});
   ASSERT_TRUE(again.ok()) << again.status();
   EXPECT_EQ(again->usable.size(), 2u);
+}
+
+TEST_F(PreparedRunTest, AnotherOptimizerIsRefusedWithItsKeys) {
+  Train(ConfigOf({"checkpoint.every_steps=4"}));
+  const std::vector<std::pair<std::string, std::string>> cases = {
+      {"optimizer.name=lion", "(optimizer.name was adamw and is lion): set that as it was"},
+      {"optimizer.ema_decay=0.9", "(optimizer.ema_decay was 0"}};
+  for (const auto& [setting, says] : cases) {
+    const auto run = Prepare(ConfigOf({"checkpoint.every_steps=4", "train.steps=20", setting}), {});
+    EXPECT_TRUE(absl::IsFailedPrecondition(run.status())) << run.status();
+    EXPECT_THAT(std::string(run.status().message()), testing::AllOf(HasSubstr(says), HasSubstr("--run-dir")));
+  }
 }
 
 TEST_F(PreparedRunTest, FewerStepsThanAreRecordedAreRefused) {

@@ -367,7 +367,7 @@ absl::StatusOr<SweepConfig> ParseSweepConfig(const std::string& text, const std:
 
 absl::StatusOr<SweepConfig> LoadSweepConfig(const std::string& path) {
   const absl::StatusOr<std::string> text = ReadFile(path, kMaxConfigBytes);
-  if (!text.ok()) return Annotate(text.status(), absl::StrCat("cannot read ", path));
+  if (!text.ok()) return Annotate(text.status(), "cannot read the sweep");
   return ParseSweepConfig(*text, path);
 }
 

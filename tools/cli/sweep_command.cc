@@ -199,7 +199,7 @@ absl::StatusOr<int> SweepCommand::Run() const {
   ASSIGN_OR_RETURN(const std::unique_ptr<search::SearchStrategy> strategy,
                    search::MakeStrategy(space, config.strategy));
   const absl::StatusOr<std::string> base = ReadFile(config.config, kMaxConfigBytes);
-  if (!base.ok()) return UsageError(base.status().message());
+  if (!base.ok()) return UsageError(absl::StrCat(path, ": sweep.config: ", base.status().message()));
   std::map<std::string, std::string> digests;  // of the weights in a train.init_from
   const LoadTrialFn load = [&](const std::vector<std::string>& overrides) -> absl::StatusOr<Config> {
     std::vector<std::string> all = config.overrides;

@@ -198,6 +198,20 @@ TEST(RunArguments, AConfigIsUtf8) {
   EXPECT_THAT(std::string(latin.message()), AllOf(HasSubstr("data.train is not UTF-8"), HasSubstr("tr\\xe4in.bin")));
 }
 
+TEST(SweepCommand, NamesTheFileThatIsNotThereOnce) {
+  const TemporaryDirectory directory;
+  const std::string file = directory / "sweep.yaml", none = directory / "none.yaml";
+  SweepCommand sweep{.path = file, .directory = directory / "sweep"};
+  EXPECT_EQ(sweep.Run().status().message(), "cannot read the sweep: " + file + ": No such file or directory");
+  ASSERT_TRUE(WriteFileAtomically(file, "sweep: {config: " + none +
+                                            ", strategy: random}\nbudget: {trials: 2}\n"
+                                            "space: {optimizer.lr: {low: 1e-3, high: 1e-1}}\n")
+                  .ok());
+  const absl::Status status = sweep.Run().status();
+  EXPECT_TRUE(IsUsageError(status));
+  EXPECT_EQ(status.message(), file + ": sweep.config: " + none + ": No such file or directory");
+}
+
 TEST(SweepCommand, ReadsNoResultsWhileAnotherProcessIsAtTheSweep) {
   const TemporaryDirectory directory;
   ASSERT_TRUE(WriteFileAtomically(directory / "config.yaml", "{}\n").ok());

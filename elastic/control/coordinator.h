@@ -352,6 +352,7 @@ class Coordinator {
 
   // coordinator_watch.cc: what nobody reports.
   static bool WaitsForOthers(Phase phase);
+  std::string AwaitedMembers() const;
   void WatchPace();
   void Close(Connection connection);
   void LookForSlowLink();

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "elastic/control/coordinator.h"
 
@@ -182,6 +183,32 @@ void Coordinator::RetryFailed() {
   }
 }
 
+// Who is silent, whatever its last phase was, then who does not only wait for others: a frozen member stays in the phase
+// in which it was frozen, and those that wait for its bytes may do so while they compute.
+std::string Coordinator::AwaitedMembers() const {
+  constexpr int kMissedHeartbeats = 3;
+  const Instant limit = milliseconds(options_.elastic.heartbeat_interval_ms) * kMissedHeartbeats;
+  std::vector<std::string> silent, behind;
+  for (const auto& [name, worker] : roster_.workers()) {
+    if (worker.rank < 0) continue;
+    const std::string place = absl::StrCat(name, " on ", worker.member.host);
+    const Instant silence = now_ - worker.heard;
+    if (silence > limit) {
+      silent.push_back(absl::StrFormat("%s without a heartbeat for %.1f s", place,
+                                       std::chrono::duration<double>(silence).count()));
+    } else if (!WaitsForOthers(worker.beat.phase)) {
+      behind.push_back(absl::StrCat(place, " in ", PhaseName(worker.beat.phase)));
+    }
+  }
+  std::vector<std::string> named = std::move(silent);
+  named.insert(named.end(), behind.begin(), behind.end());
+  if (named.empty()) return "bytes from each other";
+  constexpr size_t kMaxNamed = 4;
+  const bool more = named.size() > kMaxNamed;
+  if (more) named.resize(kMaxNamed);
+  return absl::StrCat(absl::StrJoin(named, ", "), more ? " and others" : "");
+}
+
 // A step that takes far longer than its like, while nobody fails: a link that loses packets, a disk that is dying.
 void Coordinator::WatchPace() {
   if (!open_.has_value()) return;
@@ -192,21 +219,11 @@ void Coordinator::WatchPace() {
   if (pace_.slow()) return LookForSlowLink();
   const double seconds = std::chrono::duration<double>(now_ - open_->last_commit).count();
   if (!pace_.IsFarBeyond(seconds)) return;
-  std::vector<std::string> behind;  // who does not only wait for others
-  for (const auto& [name, worker] : roster_.workers()) {
-    if (worker.rank < 0 || WaitsForOthers(worker.beat.phase)) continue;
-    behind.push_back(absl::StrCat(name, " on ", worker.member.host, " in ", PhaseName(worker.beat.phase)));
-  }
   pace_.BeginSlow();
-  constexpr size_t kMaxNamed = 4;
-  const size_t more = behind.size() - std::min(behind.size(), kMaxNamed);
-  behind.resize(behind.size() - more);
-  Report(event::StepSlow{
-      .step = committed_ + 1,
-      .seconds = seconds,
-      .usual_seconds = pace_.usual_seconds(),
-      .waiting_for = behind.empty() ? "bytes from each other"
-                                    : absl::StrCat(absl::StrJoin(behind, ", "), more > 0 ? " and others" : "")});
+  Report(event::StepSlow{.step = committed_ + 1,
+                         .seconds = seconds,
+                         .usual_seconds = pace_.usual_seconds(),
+                         .waiting_for = AwaitedMembers()});
   LookForSlowLink();
 }
 

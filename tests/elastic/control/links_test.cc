@@ -484,6 +484,25 @@ TEST_F(LinksTest, ASlowLinkBetweenTwoHostsIsNamed) {
   EXPECT_NE(found.peer, "");
 }
 
+// Frozen while it waited, one keeps that phase; another seems to compute while it waits for that one's bytes.
+TEST_F(LinksTest, OfASlowStepWhoIsSilentIsNamedFirst) {
+  StartFour();
+  for (int step = 0; step < 12; ++step) {
+    Wait(milliseconds(100), {0, 1, 2, 3});
+    Commit({0, 1, 2, 3});
+  }
+  for (int beat = 0; beat < 24; ++beat) {
+    now_ += milliseconds(50);
+    for (const int w : {0, 1, 2}) {
+      const Phase phase = w == 0 ? Phase::kForwardBackward : Phase::kReduce;
+      Say(w, HeartbeatMessage{Generation(), Committed() + 1, phase, 1});
+    }
+    Event(TickEvent{});
+  }
+  EXPECT_EQ(Last<event::StepSlow>().waiting_for,
+            "n1/3 on n1 without a heartbeat for 1.0 s, n0/0 on n0 in forward_backward");
+}
+
 // What is lost on a bad link is lost now and then: a round of trying may meet it, or not.
 TEST_F(LinksTest, ASlowLinkIsLookedForUntilItIsFound) {
   StartFour();

@@ -24,6 +24,13 @@ void RunTally::OnStep(RecentRate::Time now, const StepMetrics& step) {
   last_ = step;
 }
 
+// The run has stood still since its last sign of life, which was in the world that it is a member of.
+void RunTally::On(double time, const event::WorkerHung& e) {
+  if (e.rank < 0 || leaving_.count(e.node) > 0) return;
+  const double since = std::max(trouble_ended_, time - e.seconds);
+  trouble_since_ = std::min(trouble_since_.value_or(since), since);
+}
+
 void RunTally::On(double time, const event::WorkerLost& e) {
   const std::string where = e.host.empty() ? "" : absl::StrCat(" on ", e.host);
   missing_[e.worker] = {time, absl::StrCat(where, ": ", e.cause)};
@@ -50,6 +57,7 @@ void RunTally::TroubleBegins(double time) {
 void RunTally::TroubleEnds(double time) {
   if (trouble_since_.has_value()) lost_seconds_ += std::max(0.0, time - *trouble_since_);  // a clock may be put back
   trouble_since_.reset();
+  trouble_ended_ = time;
 }
 
 RunFigures RunTally::Figures(double time, RecentRate::Time now, int64_t world_size, int64_t wanted_workers) const {

@@ -32,6 +32,7 @@ class RunTally {
   };
 
   // Other events say nothing of it.
+  void On(double time, const event::WorkerHung& e);
   void On(double time, const event::WorkerLost& e);
   void On(double, const event::WorkerJoined& e) { missing_.erase(e.worker); }
   void On(double, const event::NodeLeaving& e) { leaving_.insert(e.node); }
@@ -51,6 +52,7 @@ class RunTally {
   int64_t workers_lost_ = 0;
   double lost_seconds_ = 0;
   std::optional<double> trouble_since_;
+  double trouble_ended_ = 0;
   std::map<std::string, Missing> missing_;  // by worker
   std::set<std::string> leaving_;           // nodes
   std::optional<StepMetrics> last_;

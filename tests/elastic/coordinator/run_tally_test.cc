@@ -42,6 +42,21 @@ TEST_F(RunTallyTest, TimeIsLostFromTheFirstTroubleToTheNextStep) {
   EXPECT_EQ(At(500).workers_lost, 2);
 }
 
+TEST_F(RunTallyTest, TimeIsLostFromTheLastSignOfLifeOfAWorkerThatHangs) {
+  event::WorkerHung hung{.worker = "a", .rank = 1, .node = "of-h1", .host = "h1", .seconds = 3};
+  tally_.OnEvent(103, hung);
+  tally_.OnEvent(103, LostAt("a", "h1"));
+  EXPECT_EQ(At(103).lost_seconds, 3);
+  tally_.OnEvent(104, event::Recovered{});
+  EXPECT_EQ(At(200).lost_seconds, 4);
+  tally_.OnEvent(106, hung);  // what was lost before that step counts once
+  tally_.OnEvent(107, event::Recovered{});
+  EXPECT_EQ(At(200).lost_seconds, 7);
+  hung.rank = -1;  // the run goes on without it
+  tally_.OnEvent(150, hung);
+  EXPECT_EQ(At(200).lost_seconds, 7);
+}
+
 TEST_F(RunTallyTest, ANodeThatWasToldToLeaveIsMissingAndNoLoss) {
   tally_.OnEvent(1, event::NodeLeaving{.node = "of-h1", .host = "h1"});
   tally_.OnEvent(2, LostAt("a", "h1"));

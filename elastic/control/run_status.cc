@@ -14,13 +14,15 @@ const char* RunStateName(RunState state) {
       return "finishing";
     case RunState::kEnded:
       return "ended";
+    case RunState::kNotRunning:
+      return "not running";
   }
   return "unknown";
 }
 
 std::optional<RunState> RunStateOf(std::string_view name) {
   for (const RunState state : {RunState::kWaitingForWorkers, RunState::kRecovering, RunState::kTraining,
-                               RunState::kFinishing, RunState::kEnded}) {
+                               RunState::kFinishing, RunState::kEnded, RunState::kNotRunning}) {
     if (name == RunStateName(state)) return state;
   }
   return std::nullopt;

@@ -17,6 +17,7 @@ enum class RunState : uint8_t {
   kTraining,
   kFinishing,
   kEnded,
+  kNotRunning,  // by its record: it has not ended, and nobody runs it; no coordinator says so
 };
 /// "waiting for workers"
 const char* RunStateName(RunState state);

@@ -40,6 +40,13 @@ absl::StatusOr<RunStatus> Recorded(const RunDirectory& directory) {
   return status;
 }
 
+std::string HowToResume(const RunEnding& ending) {
+  return absl::StrCat("no process leads it any more; ",
+                      ending.checkpoint > 0 ? absl::StrCat("its newest checkpoint is of step ", ending.checkpoint)
+                                            : "it has written no checkpoint",
+                      "; the command that started it resumes it");
+}
+
 }  // namespace
 
 RunEnding ReadEnding(const RunDirectory& directory) {
@@ -53,6 +60,10 @@ RunEnding ReadEnding(const RunDirectory& directory) {
     ending.event = event != nullptr && IsEnd(*event) ? recorded->event : std::nullopt;
     if (const auto* validation = std::get_if<event::Validation>(event)) {
       ending.validation = {.step = validation->step, .loss = validation->loss};
+    } else if (const auto* saved = std::get_if<event::CheckpointSaved>(event)) {
+      ending.checkpoint = saved->step;
+    } else if (const auto* rewind = std::get_if<event::Rewind>(event)) {
+      ending.checkpoint = rewind->step;
     }
   }
   return ending;
@@ -64,10 +75,9 @@ absl::StatusOr<Config> ReadRunConfig(const RunDirectory& directory) {
 
 absl::StatusOr<RunStatus> StatusAtTheEnd(const RunDirectory& directory) {
   const RunEnding ending = ReadEnding(directory);
-  if (!ending.event.has_value()) return absl::NotFoundError(absl::StrCat(directory.root(), " holds no ended run"));
   ASSIGN_OR_RETURN(RunStatus status, Recorded(directory));
-  status.state = RunState::kEnded;
-  status.detail = EventText(*ending.event);
+  status.state = ending.event.has_value() ? RunState::kEnded : RunState::kNotRunning;
+  status.detail = ending.event.has_value() ? EventText(*ending.event) : HowToResume(ending);
   return status;
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 // What the files of a run say of it: when nobody runs it, or who does cannot be asked.
 
+#include <cstdint>
 #include <optional>
 
 #include "absl/status/statusor.h"
@@ -15,6 +16,7 @@ namespace holdfast {
 struct RunEnding {
   std::optional<RunEvent> event;               // RunFinished, RunStopped or RunFailed, if it is the last
   std::optional<ValidationResult> validation;  // the last
+  int64_t checkpoint = 0;                      // step of the newest that was not given up; 0: there is none
 
   bool finished() const { return event.has_value() && std::holds_alternative<event::RunFinished>(*event); }
 };
@@ -23,8 +25,8 @@ RunEnding ReadEnding(const RunDirectory& directory);
 /// The resolved config. Nothing is looked up: the digests and the loss of the weights it begins with are in it.
 absl::StatusOr<Config> ReadRunConfig(const RunDirectory& directory);
 
-/// Of a run that has ended: state kEnded, why, and the figures of the last step, without workers. NotFound if
-/// events.jsonl does not end with that.
+/// Of a run that no process runs: the figures of the last step, without workers. State kEnded and why; or kNotRunning,
+/// if events.jsonl does not end with that, and what to do.
 absl::StatusOr<RunStatus> StatusAtTheEnd(const RunDirectory& directory);
 
 /// Of a run that is alive and has no coordinator that listens, as one of one worker: by its last step, without workers.

@@ -5,7 +5,6 @@
 #include <filesystem>
 #include <thread>
 
-#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "elastic/wire/control_client.h"
 #include "framework/base/status.h"
@@ -46,10 +45,7 @@ absl::StatusOr<ConnectionOptions> FindCoordinator(const StatusCommand& arguments
   }
   const RunDirectory directory(arguments.target);
   if (!std::filesystem::exists(directory.coordinator_address(), error)) {
-    std::string last = LastEvents(directory.events(), 1);
-    absl::StripTrailingAsciiWhitespace(&last);
-    return absl::NotFoundError(absl::StrCat("no coordinator is running in ", arguments.target,
-                                            last.empty() ? "" : absl::StrCat("; the last of its run: ", last)));
+    return absl::NotFoundError(absl::StrCat(arguments.target, " is not a run directory: it holds no run"));
   }
   connection.coordinator.clear();
   connection.address_file = directory.coordinator_address();
@@ -59,6 +55,15 @@ absl::StatusOr<ConnectionOptions> FindCoordinator(const StatusCommand& arguments
   return connection;
 }
 
+/// Of the coordinator of a run that is alive. gRPC's words name a socket and a system call.
+absl::Status ExplainSilence(const absl::Status& status) {
+  const std::string text(status.message());
+  const size_t raw = text.find("failed to connect to all addresses");
+  if (raw == std::string::npos) return status;
+  return absl::UnavailableError(
+      absl::StrCat(text.substr(0, raw), "no answer; the run is starting or ending, or it is not reached from here"));
+}
+
 }  // namespace
 
 absl::StatusOr<RunStatus> StatusCommand::Fetch() const {
@@ -66,12 +71,15 @@ absl::StatusOr<RunStatus> StatusCommand::Fetch() const {
   std::error_code error;
   if (lease.empty() && !std::filesystem::exists(directory.coordinator_address(), error)) {
     if (RunLock::IsHeld(directory).value_or(false)) return StatusByRecord(directory);
-    absl::StatusOr<RunStatus> ended = StatusAtTheEnd(directory);
-    if (!absl::IsNotFound(ended.status())) return ended;
+    if (directory.HoldsRun()) return StatusAtTheEnd(directory);
   }
   ASSIGN_OR_RETURN(const ConnectionOptions connection, FindCoordinator(*this));
   ASSIGN_OR_RETURN(const ControlClientOptions options, connection.ClientOptions());
-  return FetchStatus(options);
+  absl::StatusOr<RunStatus> status = FetchStatus(options);
+  if (!absl::IsUnavailable(status.status()) || !lease.empty() || !directory.HoldsRun()) return status;
+  if (!RunLock::IsHeld(directory).value_or(true)) return StatusAtTheEnd(directory);
+  if (tls.enabled()) return status;  // the words may be about certificates
+  return ExplainSilence(status.status());
 }
 
 void StatusCommand::Print(const RunStatus& status) const {
@@ -91,20 +99,21 @@ absl::StatusOr<int> StatusCommand::Run() const {
   ASSIGN_OR_RETURN(RunStatus status, Fetch());
   Print(status);
   Clock::time_point heard = Clock::now();
-  while (watch && status.state != RunState::kEnded) {
+  while (watch && status.state != RunState::kEnded && status.state != RunState::kNotRunning) {
     std::this_thread::sleep_for(std::chrono::seconds(1));
     const absl::StatusOr<RunStatus> news = Fetch();
-    if (news.ok()) {
-      heard = Clock::now();
-      status = *news;
-      Print(status);
-    } else if (Clock::now() - heard > kPatience) {
-      return news.status();
-    } else {
-      std::fprintf(stderr, "%s; asking again\n", std::string(news.status().message()).c_str());
+    const bool is_silent = !news.ok() || news->state == RunState::kNotRunning;
+    if (is_silent && Clock::now() - heard <= kPatience) {
+      const std::string why = news.ok() ? "nobody runs it" : std::string(news.status().message());
+      std::fprintf(stderr, "%s; asking again\n", why.c_str());
+      continue;
     }
+    if (!news.ok()) return news.status();
+    heard = Clock::now();
+    status = *news;
+    Print(status);
   }
-  return kExitDone;
+  return status.state == RunState::kNotRunning ? kExitFailure : kExitDone;
 }
 
 void StatusCommand::AddTo(CLI::App& command) {

@@ -24,13 +24,15 @@ std::string WorkerLine(const WorkerStatus& w) {
                          w.microbatches);
 }
 
+bool IsOver(const RunStatus& s) { return s.state == RunState::kEnded || s.state == RunState::kNotRunning; }
+
 /// "step 7 of 100, loss 3.21, 12.3 K tokens/s, ETA 3 min 20 s; 2.5 M tokens so far"
 std::string ProgressLine(const RunStatus& s) {
   const RunFigures& f = s.figures;
   std::string line = absl::StrCat("step ", s.committed_step, " of ", s.total_steps);
   if (f.tokens == 0) return line;  // no step of this life yet
   absl::StrAppendFormat(&line, ", loss %.4f, %s tokens/s", f.loss, FormatCount(f.tokens_per_second));
-  if (f.steps_per_second > 0 && s.state != RunState::kEnded) {
+  if (f.steps_per_second > 0 && !IsOver(s)) {
     const auto left = static_cast<double>(s.total_steps - s.committed_step);
     absl::StrAppend(&line, ", ETA ", FormatDuration(left / f.steps_per_second));
   }
@@ -48,7 +50,7 @@ std::string StatusText(const RunStatus& s) {
   const RunFigures& f = s.figures;
   std::string text = absl::StrCat("run ", f.run, ": ", RunStateName(s.state), s.detail.empty() ? "" : ": ", s.detail,
                                   "\n", ProgressLine(s), "\n");
-  if (s.state == RunState::kEnded && s.workers.empty()) return text;  // by its record
+  if (IsOver(s) && s.workers.empty()) return text;  // by its record
   absl::StrAppend(&text, "world of ", s.world_size, " of ", f.wanted_workers, " workers, generation ", s.generation,
                   "\n");
   for (const std::string& worker : f.missing) absl::StrAppend(&text, "missing: ", worker, "\n");

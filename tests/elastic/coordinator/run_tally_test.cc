@@ -43,7 +43,7 @@ TEST_F(RunTallyTest, TimeIsLostFromTheFirstTroubleToTheNextStep) {
 }
 
 TEST_F(RunTallyTest, TimeIsLostFromTheLastSignOfLifeOfAWorkerThatHangs) {
-  event::WorkerHung hung{.worker = "a", .rank = 1, .node = "of-h1", .host = "h1", .seconds = 3};
+  event::WorkerHung hung{.worker = "a", .rank = 1, .node = "of-h1", .host = "h1", .seconds = 3, .reason = "r"};
   tally_.OnEvent(103, hung);
   tally_.OnEvent(103, LostAt("a", "h1"));
   EXPECT_EQ(At(103).lost_seconds, 3);

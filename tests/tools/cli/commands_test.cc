@@ -310,6 +310,7 @@ TEST(StatusCommand, TakesARunOrAnAddress) {
   StatusCommand nobody;
   nobody.target = empty.path();
   EXPECT_TRUE(absl::IsNotFound(nobody.Run().status()));
+  EXPECT_EQ(nobody.Run().status().message(), empty.path() + " is not a run directory: it holds no run");
   for (const std::string& typo : {empty.path() + "/nothing", std::string("rnus")}) {
     nobody.target = typo;
     EXPECT_TRUE(absl::IsNotFound(nobody.Run().status())) << typo;
@@ -350,7 +351,7 @@ TEST(StatusCommand, ARunThatHasEndedSaysHow) {
   ASSERT_TRUE(directory.WriteConfig(PrintConfig(config)).ok());
   StatusCommand status;
   status.target = place.path();
-  EXPECT_TRUE(absl::IsNotFound(status.Run().status())) << "nobody knows how";
+  EXPECT_EQ(*status.Run(), kExitFailure) << "nobody knows how";
 
   StepMetrics first;
   first.step = 1;
@@ -375,7 +376,7 @@ TEST(StatusCommand, ARunThatHasEndedSaysHow) {
   EXPECT_EQ(*status.Run(), 0);
 
   ASSERT_TRUE(WriteFileAtomically(directory.events(), events + EventLine(3, event::RunStarted{}) + "\n").ok());
-  EXPECT_TRUE(absl::IsNotFound(status.Run().status())) << "it was started again";
+  EXPECT_EQ(*status.Run(), kExitFailure) << "it was started again";
 
   last.step_seconds = 0.5;
   last.world_size = 1;
@@ -395,6 +396,48 @@ TEST(StatusCommand, ARunThatHasEndedSaysHow) {
   config.elastic.workers = 2;
   ASSERT_TRUE(directory.WriteConfig(PrintConfig(config)).ok());
   EXPECT_THAT(std::string(status.Run().status().message()), HasSubstr("does not listen yet"));
+}
+
+TEST(StatusCommand, ARunThatWasKilledSaysHowFarItIsAndWhatToDo) {
+  const TemporaryDirectory place;
+  const RunDirectory directory(place.path());
+  Config config;
+  config.run.name = "tiny";
+  config.model.vocab_size = 256;
+  config.data.train = {"none.bin"};
+  config.train.steps = 10;
+  ASSERT_TRUE(directory.WriteConfig(PrintConfig(config)).ok());
+  StepMetrics last;
+  last.step = 7;
+  last.loss = 2.5;
+  last.tokens = 16;
+  last.tokens_per_second = 4;
+  last.step_seconds = 0.5;
+  ASSERT_TRUE(WriteFileAtomically(directory.metrics(), last.ToJson() + "\n").ok());
+  const auto detail = [&](const std::vector<RunEvent>& events) {
+    std::string lines;
+    for (const RunEvent& event : events) lines += EventLine(1, event) + "\n";
+    EXPECT_TRUE(WriteFileAtomically(directory.events(), lines).ok());
+    const auto status = StatusAtTheEnd(directory);
+    return status.ok() ? StatusText(*status) : std::string(status.status().message());
+  };
+  const std::string progress = "; the command that started it resumes it\nstep 7 of 10, loss 2.5000, 4 tokens/s; ";
+  EXPECT_THAT(detail({event::RunStarted{}}), HasSubstr("it has written no checkpoint" + progress));
+  const event::Rewind rewind{.from_step = 6, .step = 4, .name = "four", .reason = "lost"};
+  EXPECT_THAT(detail({event::CheckpointSaved{.step = 4, .name = "four"},
+                      event::CheckpointSaved{.step = 6, .name = "six"}, rewind}),
+              HasSubstr("its newest checkpoint is of step 4" + progress));
+  EXPECT_THAT(detail({rewind, event::CheckpointSaved{.step = 6, .name = "six"}}),
+              StartsWith("run tiny: not running: no process leads it any more; its newest checkpoint is of step 6"));
+  EXPECT_THAT(StatusJson(*StatusAtTheEnd(directory)), HasSubstr("\"state\": \"not running\""));
+
+  StatusCommand status;
+  status.target = place.path();
+  status.watch = true;
+  EXPECT_EQ(*status.Run(), kExitFailure);
+  // Killed, a coordinator leaves its address.
+  ASSERT_TRUE(WriteFileAtomically(directory.coordinator_address(), "127.0.0.1:1\n").ok());
+  EXPECT_EQ(*status.Run(), kExitFailure);
 }
 
 TEST(StatusText, SaysHowFarTheRunIsWhoIsMissingAndWhatItHasLost) {

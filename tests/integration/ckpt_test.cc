@@ -430,7 +430,7 @@ TEST_F(CkptTest, PruneRefusesWhileARunIsTraining) {
   EXPECT_EQ(Ckpt({"prune", Path("run"), "--dry-run"}).exit_code, 0);
   const CommandResult status = RunHoldfast({"status", Path("run")});
   EXPECT_EQ(status.exit_code, 0);
-  EXPECT_THAT(status.output, AllOf(HasSubstr("run run: training: process "), HasSubstr(" of 1000000, loss ")));
+  EXPECT_THAT(status.output, AllOf(HasSubstr("run run: training: in process "), HasSubstr(" of 1000000, loss ")));
   run.Signal(SIGTERM);
   EXPECT_EQ(run.Wait().exit_code, 143);
   EXPECT_EQ(Ckpt({"verify", Path("run")}).exit_code, 0);

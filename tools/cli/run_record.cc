@@ -90,7 +90,7 @@ absl::StatusOr<RunStatus> StatusByRecord(const RunDirectory& directory) {
   }
   ASSIGN_OR_RETURN(RunStatus status, Recorded(directory));
   status.state = RunState::kTraining;
-  status.detail = absl::StrCat(owner, " does it, which cannot be asked: this is what it has recorded");
+  status.detail = absl::StrCat("in ", owner, "; figures as last recorded");
   return status;
 }
 

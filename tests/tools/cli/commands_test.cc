@@ -387,8 +387,8 @@ TEST(StatusCommand, ARunThatHasEndedSaysHow) {
   ASSERT_TRUE(lock.ok()) << lock.status();
   const auto alive = StatusByRecord(directory);
   ASSERT_TRUE(alive.ok()) << alive.status();
-  EXPECT_THAT(StatusText(*alive), StartsWith("run tiny: training: process "));
-  EXPECT_THAT(StatusText(*alive), HasSubstr(" does it, which cannot be asked: this is what it has recorded\n"
+  EXPECT_THAT(StatusText(*alive), StartsWith("run tiny: training: in process "));
+  EXPECT_THAT(StatusText(*alive), HasSubstr("; figures as last recorded\n"
                                             "step 2 of 10, loss 2.5000, 4 tokens/s, ETA 4.0 s; 16 tokens so far\n"
                                             "world of 1 of "));
   status.watch = false;

@@ -3,6 +3,7 @@
 
 #include "elastic/coordinator/event_json.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -148,6 +149,11 @@ TEST(EventText, InWordsOrListed) {
   EXPECT_EQ(EventText(event::Rewind{9, 0, "", "r"}), "rewinding from step 9 to step 0: r");
   EXPECT_EQ(EventText(event::RunStopped{{143, 7, "stopped by signal 15 at step 7"}}), "stopped by signal 15 at step 7");
   EXPECT_EQ(EventText(event::Quarantined{"a", 3, 60}), "quarantined: worker a, failures 3, seconds 60");
+  EXPECT_EQ(EventText(event::CheckpointSaved{7, "step-7", 1 << 20, 2, 0.5, 0}),
+            "checkpoint of step 7: 1.0 MiB in 2.00 s, training held up for 0.500 s");
+  EXPECT_THAT(EventText(event::CheckpointSaved{7, "step-7", 1 << 20, 2, 0.5, 1}),
+              testing::EndsWith(" 0.500 s (skipped at 1 step: another one was still being written)"));
+  EXPECT_THAT(EventText(event::CheckpointSaved{7, "step-7", 1 << 20, 2, 0.5, 2}), testing::HasSubstr("at 2 steps:"));
   EXPECT_EQ(EventText(event::Validation{7, 2.5}), "");
   EXPECT_EQ(EventText(event::EarlyStop{9, 2.5, 3, 2.25, 2}),
             "the validation loss has not fallen below that of step 3, 2.2500, for 2 validations: the run ends");

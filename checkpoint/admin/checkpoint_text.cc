@@ -42,7 +42,7 @@ std::string ValidRow(const CatalogEntry& entry, double now) {
   const Manifest& m = entry.manifest;
   return Row(absl::StrCat(m.name.step), absl::StrCat(m.name.generation), FormatBytes(static_cast<double>(entry.bytes)),
              absl::StrCat(LocalTime(m.time), ", ", Age(m.time, now)), absl::StrCat(m.world_size),
-             Printable(m.sharding, kMaxCellBytes), LossText(m), "valid");
+             Printable(m.sharding, kMaxCellBytes), LossText(m), "complete");
 }
 
 std::string RejectedRow(const RejectedCheckpoint& rejected, const std::optional<CheckpointName>& name) {
@@ -68,6 +68,7 @@ std::string CatalogText(const Catalog& catalog, double now) {
   std::stable_sort(rows.begin(), rows.end(), [](const auto& a, const auto& b) { return a.first > b.first; });
   std::string text = Row("step", "generation", "size", "written", "workers", "sharding", "validation", "state");
   for (const auto& [name, row] : rows) text += row;
+  if (!catalog.valid.empty()) text += "complete: all files are there; holdfast ckpt verify --all reads their bytes\n";
   return text;
 }
 

@@ -256,7 +256,8 @@ TEST_F(CkptTest, ListShowAndDigestAgree) {
   const CommandResult list = Ckpt({"list", Path("ck")});
   EXPECT_EQ(list.exit_code, 0) << list.output;
   EXPECT_THAT(list.output, HasSubstr("imported"));
-  EXPECT_THAT(list.output, HasSubstr("valid"));
+  EXPECT_THAT(list.output, HasSubstr(" complete\n"));
+  EXPECT_THAT(list.output, HasSubstr("ckpt verify --all reads their bytes"));
   std::string digest = Ckpt({"digest", Path("ck")}).output;
   ASSERT_THAT(digest, MatchesRegex("[0-9a-f]{16}\n"));
   digest.pop_back();

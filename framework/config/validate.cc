@@ -495,6 +495,13 @@ std::vector<ModelDifference> ArithmeticDifferences(const ModelConfig& ours, cons
   return differences;
 }
 
+std::string IdleWorkersWarning(const Config& config) {
+  const int64_t idle = config.elastic.workers - config.batch.microbatches;
+  if (idle <= 0) return "";
+  return absl::StrCat(idle, " of ", config.elastic.workers, " workers ", idle == 1 ? "has" : "have",
+                      " nothing to compute: batch.microbatches is ", config.batch.microbatches);
+}
+
 absl::Status CheckModel(const ModelConfig& model) {
   Config config;
   config.model = model;

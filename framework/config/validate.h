@@ -32,6 +32,9 @@ std::optional<LrFactor> ParseLrFactor(const std::string& text);
 /// All violations of an unresolved or resolved config whose keys are each within their own range.
 std::vector<Violation> ValidateConfig(const Config& config);
 
+/// "1 of 3 workers has nothing to compute ..."; empty if each has a microbatch. They hold state, so that is allowed.
+std::string IdleWorkersWarning(const Config& config);
+
 /// InvalidArgument, naming every key, if a value of a resolved model is out of its range or does not fit the others.
 /// For models that come from elsewhere than a config file.
 absl::Status CheckModel(const ModelConfig& model);

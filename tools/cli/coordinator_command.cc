@@ -16,6 +16,7 @@
 #include "framework/base/log.h"
 #include "framework/base/rare_log.h"
 #include "framework/base/status.h"
+#include "framework/config/validate.h"
 #include "tools/cli/connection_arguments.h"
 
 namespace holdfast {
@@ -91,6 +92,7 @@ absl::StatusOr<int> CoordinatorCommand::Run() const {
   StopSignal stop_signal;  // before any other thread
   ASSIGN_OR_RETURN(const Config config, run.Load());
   if (!start.overwrite) RETURN_IF_ERROR(run.CheckIsSameRun(config));
+  if (const std::string warning = IdleWorkersWarning(config); !warning.empty()) LogWarning(warning);
   const RunDirectory directory = run.Directory(config);
   bool has_led = had_led;
   RareLog failures(kLogInterval);

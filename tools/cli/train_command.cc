@@ -12,8 +12,10 @@
 #include "elastic/launch/mpi_launcher.h"
 #include "elastic/worker/stop_signal.h"
 #include "framework/base/limits.h"
+#include "framework/base/log.h"
 #include "framework/base/status.h"
 #include "framework/config/enums.h"
+#include "framework/config/validate.h"
 #include "framework/metrics/progress.h"
 #include "models/plan.h"
 #include "models/runtime/loaded_model.h"
@@ -128,6 +130,7 @@ absl::StatusOr<int> TrainCommand::Run() const {
     if (job->rank() != 0) return Follow(config, directory, *job, stop_signal);
   }
   RETURN_IF_ERROR(CheckDataOf(config));
+  if (const std::string warning = IdleWorkersWarning(config); !warning.empty()) LogWarning(warning);
   ASSIGN_OR_RETURN(const auto launcher, OpenLauncher(config, directory, job.get()));
   ASSIGN_OR_RETURN(const PreparedRun prepared,
                    PrepareRun(config, directory, launcher->outline().layout,

@@ -15,6 +15,7 @@
 #include "framework/base/status.h"
 #include "framework/config/enums.h"
 #include "framework/config/load.h"
+#include "framework/config/validate.h"
 #include "framework/metrics/progress.h"
 #include "framework/nn/trained_part.h"
 #include "models/expert_bytes.h"
@@ -238,6 +239,9 @@ absl::StatusOr<int> ValidateCommand::Run() const {
   PrintRow("measured matmul rate", absl::StrFormat("%.0f GFLOP/s on %s", rate / 1e9, device->name()));
   PrintRow("estimated step", FormatDuration(step_flops / rate) + " (matrix products alone, one worker)");
   PrintRow("estimated run", FormatDuration(step_flops / rate * static_cast<double>(checked.train.steps)));
+  if (const std::string warning = IdleWorkersWarning(checked); !warning.empty()) {
+    std::printf("warning: %s\n", warning.c_str());
+  }
   RETURN_IF_ERROR(CheckDataOf(checked));  // at the end: sizes are of use before there is data
   return kExitDone;
 }

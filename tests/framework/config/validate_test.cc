@@ -464,6 +464,17 @@ TEST(ValidateTest, AllTogetherWithTheLinesOfTheFile) {
             "c.yaml:11: batch.sequence_length: sequence_length 4096 is longer than model.max_sequence_length 1024");
 }
 
+TEST(ValidateTest, MoreWorkersThanMicrobatchesAreWarnedOf) {
+  Config config;
+  config.batch.microbatches = 2;
+  config.elastic.workers = 2;
+  EXPECT_EQ(IdleWorkersWarning(config), "");
+  config.elastic.workers = 3;
+  EXPECT_EQ(IdleWorkersWarning(config), "1 of 3 workers has nothing to compute: batch.microbatches is 2");
+  config.elastic.workers = 4;
+  EXPECT_EQ(IdleWorkersWarning(config), "2 of 4 workers have nothing to compute: batch.microbatches is 2");
+}
+
 TEST(ValidateTest, NoErrorThatFollowsFromAnother) {
   EXPECT_EQ(ErrorsOf(kGood, {"model.num_heads=x", "model.num_kv_heads=5", "train.steps=zero"}),
             "--set model.num_heads=x: expected an integer, got 'x'\n"

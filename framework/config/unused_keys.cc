@@ -81,7 +81,9 @@ std::vector<Violation> UnusedKeys(const Config& config) {
     if (!rule.unused) continue;
     for (const std::string& key : rule.keys) {
       if (values.at(key) == defaults.at(key)) continue;
-      violations.push_back({{key, rule.decider}, absl::StrCat(rule.reason, "; leave it out or set ", rule.decider)});
+      // The error may stand at the decider, if that was given later.
+      violations.push_back({{key, rule.decider},
+                            absl::StrCat(key, " is not used: ", rule.reason, "; leave it out or set ", rule.decider)});
     }
   }
   return violations;

@@ -261,7 +261,9 @@ TEST(ValidateTest, KeysThatNothingReads) {
     for (const auto& [set, usual] : c.keys) {
       std::vector<std::string> settings = c.unused;
       settings.push_back(set);
-      EXPECT_EQ(ErrorsOf(kGood, settings), "--set " + set + ": " + c.reason + "; leave it out or set " + c.decider);
+      const std::string key = set.substr(0, set.find('='));
+      EXPECT_EQ(ErrorsOf(kGood, settings), absl::StrCat("--set ", set, ": ", key, " is not used: ", c.reason,
+                                                        "; leave it out or set ", c.decider));
       settings.push_back(c.used);
       EXPECT_EQ(ErrorsOf(kGood, settings), "") << set;
       settings = c.unused;
@@ -270,8 +272,16 @@ TEST(ValidateTest, KeysThatNothingReads) {
     }
   }
   EXPECT_EQ(ErrorsOf(kGood, {"model.router_groups=4", "model.router_groups_chosen=2"}),
-            "--set model.router_groups=4: there is no router; leave it out or set model.num_experts\n"
-            "--set model.router_groups_chosen=2: there is no router; leave it out or set model.num_experts");
+            "--set model.router_groups=4: model.router_groups is not used: there is no router; leave it out or set "
+            "model.num_experts\n"
+            "--set model.router_groups_chosen=2: model.router_groups_chosen is not used: there is no router; leave it "
+            "out or set model.num_experts");
+  // Blamed is what was given last, which may be right.
+  const std::string adapters = std::string(kGood) + "lora: {rank: 8, targets: [attention, mlp]}\n";
+  const std::string begin = "train.init_from=somewhere";
+  EXPECT_EQ(ErrorsOf(adapters, {begin}), "");
+  EXPECT_EQ(ErrorsOf(adapters, {begin, "lora.rank=0"}),
+            "--set lora.rank=0: lora.targets is not used: there are no adapters; leave it out or set lora.rank");
 }
 
 // Earlier builds accepted them, and a checkpoint cannot be edited.

@@ -287,9 +287,13 @@ void ConfigReader::CheckAgainstInitialModel(ModelConfig model) {
     const std::string key = Join(kModel, difference.key);
     const bool bias_begins = difference.key == "router_bias" && model.router_bias;
     if (failed_.contains(key) || bias_begins) continue;
-    errors_.Add(OriginOf({key, kFamilyKey}), key,
-                absl::StrCat(difference.ours, ", but ", difference.theirs, " in ", initial_->file,
-                             ", whose weights the run starts from; leave the key out to take that value"));
+    const Origin origin = OriginOf({key, kFamilyKey});
+    // Of an override the error has the text, which names another key if the value follows from the family.
+    const bool is_named = origin.override_index < 0 || OriginOf({key}).override_index >= 0;
+    errors_.Add(
+        origin, key,
+        absl::StrCat(is_named ? "" : key + ": ", difference.ours, ", but ", difference.theirs, " in ", initial_->file,
+                     ", whose weights the run starts from; leave the key out to take that value"));
     failed_.insert(key);
   }
 }

@@ -7,6 +7,7 @@
 #include <type_traits>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -110,7 +111,10 @@ std::string CheckChoice(const YamlNode& node, const std::vector<std::string>& ch
   const std::string expected = "one of " + absl::StrJoin(choices, ", ");
   if (node.kind != YamlNode::Kind::kScalar) return Expected(expected, node);
   if (std::find(choices.begin(), choices.end(), node.text) != choices.end()) return "";
-  const std::string nearest = Nearest(node.text, choices);
+  const bool has_cuda = std::find(choices.begin(), choices.end(), "cuda") != choices.end();
+  // By its letters it is nearest to cpu.
+  const bool means_cuda = has_cuda && absl::EqualsIgnoreCase(node.text, "gpu");
+  const std::string nearest = means_cuda ? "cuda" : Nearest(node.text, choices);
   return absl::StrCat(Expected(expected, node),
                       nearest.empty() ? "" : absl::StrCat(" (did you mean '", nearest, "'?)"));
 }

@@ -150,6 +150,8 @@ TEST(InitialModelTest, DifferencesAreNamedWithTheirPlace) {
   EXPECT_EQ(error("num_kv_heads: 0"), "c.yaml:1: model.num_kv_heads: 8, but 2" + tail);
   EXPECT_EQ(error("tie_embeddings: false"), "c.yaml:1: model.tie_embeddings: false, but true" + tail);
   EXPECT_NE(error("family: gpt2").find("c.yaml:1: model.position: learned, but rope" + tail), std::string::npos);
+  EXPECT_NE(error("", {"model.family=gpt2"}).find("--set model.family=gpt2: model.position: learned, but rope" + tail),
+            std::string::npos);
   EXPECT_NE(error("vocab_size: 5, hidden_sise: 3").find("hidden_sise"), std::string::npos);
   EXPECT_NE(error("vocab_size: 5, hidden_sise: 3").find("model.vocab_size: 5, but 300"), std::string::npos);
 }
@@ -241,6 +243,7 @@ TEST(LoadTest, StringsAndPaths) {
   EXPECT_EQ(SetError("data.train=[a, '']"), "a path must not be empty");
   EXPECT_EQ(SetError("data.tokenizer="), "must not be empty");
   EXPECT_EQ(SetError("optimizer.name=sgd"), "expected one of adamw, lion, muon, got 'sgd'");
+  EXPECT_EQ(SetError("train.device=gpu"), "expected one of cpu, cuda, got 'gpu' (did you mean 'cuda'?)");
   EXPECT_EQ(SetError("run.name=../up").substr(0, 20), "expected 1 to 128 le");
   EXPECT_EQ(SetError("train.init_from=\"a\\nb\""),
             "expected a string without control characters, got the string \"a\\x0ab\"");

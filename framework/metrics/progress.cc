@@ -7,11 +7,14 @@
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
+#include <utility>
+#include <vector>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 
 namespace holdfast {
 namespace {
@@ -67,7 +70,7 @@ std::string Amount(double count, const std::string& unit) {
 
 std::string Rate(double per_second, const std::string& unit) {
   if (unit == "B") return absl::StrCat(Amount(per_second, unit), "/s");
-  return absl::StrCat(FormatCount(per_second), unit.empty() ? "/s" : absl::StrCat(" ", unit, "/s"));
+  return absl::StrCat(FormatCount(per_second), " ", unit, "/s");
 }
 
 }  // namespace
@@ -114,21 +117,25 @@ void Progress::Finish() {
 }
 
 std::string Progress::Numbers(int64_t done, const std::string& detail, bool last) const {
-  std::string numbers = Amount(static_cast<double>(done), unit_);
-  if (total_ > 0) numbers += absl::StrCat("/", Amount(static_cast<double>(total_), unit_));
-  if (unit_ != "B" && !unit_.empty()) numbers += " " + unit_;
-
+  std::vector<std::string> parts;
+  if (!unit_.empty()) {
+    std::string count = Amount(static_cast<double>(done), unit_);
+    if (total_ > 0) count += absl::StrCat("/", Amount(static_cast<double>(total_), unit_));
+    if (unit_ != "B") count += " " + unit_;
+    parts.push_back(std::move(count));
+  }
   double rate = last ? 0 : recent_.PerSecond(last_draw_);
   const double measured = Seconds(last_draw_ - first_update_), elapsed = Seconds(last_draw_ - start_);
   if (rate == 0 && done > first_done_ && measured > 0) rate = static_cast<double>(done - first_done_) / measured;
   if (rate == 0 && last && elapsed > 0) rate = static_cast<double>(done) / elapsed;
-  if (rate > 0) numbers += ", " + Rate(rate, unit_);
+  if (rate > 0 && !unit_.empty()) parts.push_back(Rate(rate, unit_));
   if (last) {
-    numbers += ", took " + FormatDuration(elapsed);
+    parts.push_back("took " + FormatDuration(elapsed));
   } else if (total_ > 0 && rate > 0) {
-    numbers += ", ETA " + FormatDuration(static_cast<double>(std::max<int64_t>(total_ - done, 0)) / rate);
+    parts.push_back("ETA " + FormatDuration(static_cast<double>(std::max<int64_t>(total_ - done, 0)) / rate));
   }
-  return detail.empty() ? numbers : absl::StrCat(numbers, ", ", detail);
+  if (!detail.empty()) parts.push_back(detail);
+  return absl::StrJoin(parts, ", ");
 }
 
 void Progress::Draw(int64_t done, const std::string& detail, bool last) {
@@ -148,7 +155,7 @@ void Progress::Draw(int64_t done, const std::string& detail, bool last) {
     }
     absl::FPrintF(out_, "\r%s\033[K%s", Clip(absl::StrCat(line, "  ", numbers), room), last ? "\n" : "");
   } else {
-    absl::FPrintF(out_, "%s: %s%s%s\n", label_, percent, percent.empty() ? "" : ", ", numbers);
+    absl::FPrintF(out_, "%s: %s%s%s\n", label_, percent, percent.empty() || numbers.empty() ? "" : ", ", numbers);
   }
   std::fflush(out_);
 }

@@ -14,7 +14,8 @@ namespace holdfast {
 /// Thread-safety: none.
 class Progress {
  public:
-  /// `unit` is printed after counts ("B" scales to KB, MB, GB; anything else is printed as is). total 0 = unknown.
+  /// `unit` is printed after counts ("B" scales to KB, MB, GB; anything else is printed as is); without one only the
+  /// percentage is shown, and no counts. total 0 = unknown.
   Progress(std::string label, int64_t total, std::string unit, std::FILE* out = stderr);
   ~Progress();  // ends the line
 

@@ -121,7 +121,7 @@ class Console final : public SweepObserver {
           absl::StrCat(run.trial->number, ": ", run.step, "/", run.trial->setup->steps(), " on ", run.workers));
     }
     constexpr int64_t kParts = 1000;
-    if (!progress_.has_value()) progress_.emplace("sweep", kParts, "thousandths of the budget");
+    if (!progress_.has_value()) progress_.emplace("budget of the sweep", kParts, /*unit=*/"");
     progress_->Update(static_cast<int64_t>(plan.share_of_budget() * kParts),
                       absl::StrCat(plan.results(), " trials done, trial ", absl::StrJoin(parts, ", ")));
   }

@@ -95,6 +95,16 @@ TEST(ProgressInALog, NothingIfItEndsBeforeItsTime) {
   EXPECT_EQ(log.text(), "");
 }
 
+TEST(ProgressInALog, WithoutAUnitThePercentageAlone) {
+  TemporaryFile log;
+  Progress progress("budget", 1000, "", log.get());
+  progress.Update(222, "2 trials done");
+  progress.Finish();
+  EXPECT_TRUE(std::regex_match(log.text(), std::regex("(budget: 22%, 2 trials done\n)?"
+                                                      "budget: 22%, took [0-9.]+ s, 2 trials done\n")))
+      << log.text();
+}
+
 TEST(ProgressInALog, BytesAndUnknownTotal) {
   TemporaryFile log;
   Progress progress("packing", 0, "B", log.get());

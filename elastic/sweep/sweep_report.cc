@@ -224,6 +224,15 @@ std::string DimensionPlot(const SweepConfig& config, const SweepPlan& plan, cons
                           .log_x = over.scale == search::Scale::kLog});
 }
 
+/// Of the best trial, where the strategy trains trials for longer than it was. Empty: it is one of those that ran in
+/// full.
+std::string ShortOfTheEnd(const SweepConfig& config, const PlannedTrial& best) {
+  if (best.suggestion.rung + 1 >= config.strategy.rungs) return "";
+  return absl::StrCat("; no trial has run in full: this is the best after ", best.setup->steps(),
+                      best.setup->steps() == 1 ? " step" : " steps", ", rung ", best.suggestion.rung, " of 0 to ",
+                      config.strategy.rungs - 1);
+}
+
 }  // namespace
 
 double WholeCost(const SweepConfig& config, const PlannedTrial& trial) {
@@ -306,8 +315,8 @@ std::string ReportHtml(const SweepConfig& config, const SweepPlan& plan) {
   if (const PlannedTrial* best = plan.best(); best != nullptr) {
     absl::StrAppend(&html, "<p>Best: trial ", best->number, ", ", XmlText(config.metric),
                     absl::StrFormat(" %.5f, ", best->result->value), XmlText(search::PointText(best->suggestion.point)),
-                    "</p>\n", BestOverCost(config, plan, std::nullopt), FrontPlot(config, plan),
-                    LinesPlot(config, plan));
+                    ShortOfTheEnd(config, *best), "</p>\n", BestOverCost(config, plan, std::nullopt),
+                    FrontPlot(config, plan), LinesPlot(config, plan));
     for (const search::Dimension& dimension : config.space) {
       if (dimension.scale != search::Scale::kChoice) html += DimensionPlot(config, plan, dimension);
     }
@@ -326,7 +335,8 @@ std::string ReportText(const SweepConfig& config, const SweepPlan& plan, int col
   if (best == nullptr) return "no trial has been measured yet\n";
   std::string text = BestOverCost(config, plan, std::pair(columns, unicode));
   absl::StrAppend(&text, "best: trial ", best->number, ", ", config.metric,
-                  absl::StrFormat(" %.5f, ", best->result->value), search::PointText(best->suggestion.point), "\n");
+                  absl::StrFormat(" %.5f, ", best->result->value), search::PointText(best->suggestion.point),
+                  ShortOfTheEnd(config, *best), "\n");
   for (const Importance& each : ImportanceOf(config, plan)) {
     absl::StrAppendFormat(&text, "  %-32s explains %3.0f %% of the differences by itself\n", each.dimension,
                           100 * each.share);

@@ -342,6 +342,9 @@ TEST_F(Sweep, APlaceWithoutASweepIsCalledThat) {
   const CommandResult none = RunHoldfast({"sweep", WriteSweep(), "--sweep-dir", Path("none"), "--watch"});
   EXPECT_EQ(none.exit_code, 1) << none.output;
   EXPECT_THAT(none.output, HasSubstr("there is no sweep in "));
+  const CommandResult would = RunHoldfast({"sweep", WriteSweep(), "--sweep-dir", Path("none"), "--dry-run"});
+  EXPECT_EQ(would.exit_code, 0) << would.output;
+  EXPECT_THAT(would.output, AllOf(HasSubstr("not begun; the first trials will take "), Not(HasSubstr("spent "))));
   EXPECT_FALSE(std::filesystem::exists(Path("none")));
   std::filesystem::create_directory(Path("run"));
   std::ofstream(Path("run/coordinator.json")) << "{}";

@@ -139,10 +139,15 @@ class Console final : public SweepObserver {
 };
 
 std::string WatchText(const SweepConfig& config, const SweepPlace& place, const SweepPlan& plan) {
-  std::string text = absl::StrCat("sweep ", config.name, " in ", place.directory, ": ", plan.results(),
-                                  " trials done\n", "spent ", SpentWords(config, plan), "; ",
-                                  absl::StrFormat("%.0f %% of the budget", 100 * plan.share_of_budget()),
-                                  TimeLeftWords(config, plan), "\n\n");
+  const SweepPlan::Spent spent = plan.spent();
+  std::error_code error;
+  const std::string cost = fs::exists(place.config(), error)
+                               ? absl::StrCat("spent ", SpentWords(config, plan))
+                               : absl::StrCat("not begun; the first trials will take ", FormatCount(spent.flops),
+                                              "FLOP, ", FormatCount(spent.tokens), " tokens");
+  std::string text = absl::StrCat(
+      "sweep ", config.name, " in ", place.directory, ": ", plan.results(), " trials done\n", cost, "; ",
+      absl::StrFormat("%.0f %% of the budget", 100 * plan.share_of_budget()), TimeLeftWords(config, plan), "\n\n");
   for (const PlannedTrial& trial : plan.trials()) {
     if (trial.result.has_value()) continue;
     const std::string directory = absl::StrCat(place.runs(config), "/", absl::StrFormat("%016x", trial.setup->digest));

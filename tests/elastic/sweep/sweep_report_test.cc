@@ -13,8 +13,8 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-/// The page of a sweep over `space` that is done; the metric is the number of the trial.
-std::string PageOf(SweepConfig config) {
+/// What is said of a sweep that is done: its page, and the text for a terminal. The metric is the number of the trial.
+std::string ReportOf(SweepConfig config, bool page) {
   config.parallel = 1;
   const auto space = search::SearchSpace::Create(config.space);
   const auto strategy = search::MakeStrategy(*space, config.strategy);
@@ -29,8 +29,10 @@ std::string PageOf(SweepConfig config) {
     const auto& trial = plan.trials().back();
     plan.Tell(trial.number, {.measured = true, .value = static_cast<double>(trial.number), .steps = 10});
   }
-  return ReportHtml(config, plan);
+  return page ? ReportHtml(config, plan) : ReportText(config, plan, /*columns=*/80, /*unicode=*/false);
 }
+
+std::string PageOf(const SweepConfig& config) { return ReportOf(config, /*page=*/true); }
 
 SweepConfig GridOf(int64_t widths) {
   SweepConfig config;
@@ -52,6 +54,16 @@ TEST(SweepReport, MoreCurvesThanCanBeLookedAtAreColoursOfOneChoice) {
   const std::string page = PageOf(GridOf(5));
   EXPECT_THAT(page, HasSubstr(">w4<"));
   EXPECT_THAT(page, Not(HasSubstr("w4, b")));
+}
+
+TEST(SweepReport, TheBestOfALowerRungIsCalledThat) {
+  SweepConfig config;
+  config.strategy = {.name = "asha", .rungs = 3};
+  config.space = {{.name = "optimizer.lr", .scale = search::Scale::kLog, .low = 1e-3, .high = 1e-1}};
+  config.budget.trials = 2;
+  const std::string lower = "; no trial has run in full: this is the best after 10 steps, rung 0 of 0 to 2";
+  for (const bool page : {false, true}) EXPECT_THAT(ReportOf(config, page), HasSubstr(lower));
+  EXPECT_THAT(PageOf(GridOf(4)), Not(HasSubstr("run in full")));
 }
 
 }  // namespace

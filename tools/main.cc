@@ -80,6 +80,7 @@ int Main(int argc, char** argv) {
       ->envname(holdfast::kLogLevelVariable)
       ->type_name("LEVEL")
       ->check(CLI::IsMember(holdfast::LogLevelNames()));
+  app.failure_message(holdfast::ParseErrorText);
   holdfast::CommandBody body;
   holdfast::AddCommands(app, body);
   try {

@@ -1,5 +1,12 @@
 #include "tools/cli/commands.h"
 
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "framework/config/suggest.h"
 #include "tools/cli/agent_command.h"
 #include "tools/cli/check_width_command.h"
 #include "tools/cli/ckpt_command.h"
@@ -18,6 +25,65 @@
 #include "tools/cli/worker_command.h"
 
 namespace holdfast {
+namespace {
+
+/// The command that was named last; `app` itself if none was.
+const CLI::App& Deepest(const CLI::App& app) {
+  const std::vector<CLI::App*> named = app.get_subcommands();
+  return named.empty() ? app : Deepest(*named.back());
+}
+
+std::vector<std::string> CommandsOf(const CLI::App& app) {
+  std::vector<std::string> names;
+  for (const CLI::App* command : app.get_subcommands([](const CLI::App* each) { return !each->get_group().empty(); })) {
+    names.push_back(command->get_name());
+  }
+  return names;
+}
+
+/// Of what was written "--worker" or "--worker=2".
+std::string OptionHint(const CLI::App& app, const std::string& word) {
+  std::vector<std::string> names;
+  for (const CLI::App* each : {&app, &Deepest(app)}) {
+    for (const CLI::Option* option : each->get_options()) {
+      names.insert(names.end(), option->get_lnames().begin(), option->get_lnames().end());
+    }
+  }
+  const std::string nearest = Nearest(word.substr(2, word.find('=') - 2), names);
+  return nearest.empty() ? "" : absl::StrCat("did you mean '--", nearest, "'?");
+}
+
+std::string CommandHint(const std::vector<std::string>& commands, const std::string& word) {
+  const std::string is_none = absl::StrCat("'", word, "' is none");
+  if (word == "resume") return absl::StrCat(is_none, "; the command that began a run resumes it");
+  const bool is_flag = word == "help" || word == "version";
+  const std::string nearest = is_flag ? absl::StrCat("--", word) : Nearest(word, commands);
+  return nearest.empty() ? is_none : absl::StrCat(is_none, "; did you mean '", nearest, "'?");
+}
+
+/// Of the first word that is not understood; empty where there is nothing to say.
+std::string Hint(const CLI::App& app) {
+  const std::vector<std::string> commands = CommandsOf(Deepest(app));
+  for (const std::string& word : app.remaining(/*recurse=*/true)) {
+    std::string hint;
+    if (absl::StartsWith(word, "--")) {
+      hint = OptionHint(app, word);
+    } else if (!commands.empty()) {
+      hint = CommandHint(commands, word);
+    }
+    if (!hint.empty()) return hint;
+  }
+  return "";
+}
+
+}  // namespace
+
+std::string ParseErrorText(const CLI::App* app, const CLI::Error& error) {
+  std::string text = CLI::FailureMessage::simple(app, error);
+  const std::string hint = Hint(*app);
+  if (!hint.empty()) text.insert(std::strlen(error.what()), absl::StrCat(" (", hint, ")"));
+  return text;
+}
 
 void AddCommands(CLI::App& app, CommandBody& body) {
   app.require_subcommand(1);

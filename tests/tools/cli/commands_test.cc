@@ -587,6 +587,33 @@ TEST(Commands, EachIsFoundByItsNameAndDoesNothingWhileItIsParsed) {
   EXPECT_EQ(body, nullptr);
 }
 
+TEST(Commands, WhatIsNotUnderstoodIsToldWhatMayBeMeant) {
+  const auto error_of = [](std::vector<std::string> line) {
+    CLI::App app;
+    app.fallthrough();  // as in main
+    CommandBody body;
+    AddCommands(app, body);
+    std::reverse(line.begin(), line.end());
+    try {
+      app.parse(line);
+    } catch (const CLI::ParseError& error) {
+      return ParseErrorText(&app, error);
+    }
+    return std::string("no error");
+  };
+  EXPECT_THAT(error_of({"trian", "c"}),
+              StartsWith("A subcommand is required ('trian' is none; did you mean 'train'?)\n"));
+  EXPECT_THAT(error_of({"ckpt", "lst", "runs/a"}), HasSubstr("('lst' is none; did you mean 'list'?)"));
+  EXPECT_THAT(error_of({"help"}), HasSubstr("did you mean '--help'?"));
+  EXPECT_THAT(error_of({"version"}), HasSubstr("did you mean '--version'?"));
+  EXPECT_THAT(error_of({"resume", "runs/a"}), HasSubstr("the command that began a run resumes it"));
+  EXPECT_THAT(error_of({"frobnicate"}), HasSubstr(" ('frobnicate' is none)\n"));
+  EXPECT_THAT(error_of({"train", "c", "--worker", "2"}), HasSubstr(" (did you mean '--workers'?)\n"));
+  EXPECT_THAT(error_of({"train", "c", "--worker=2"}), HasSubstr(" (did you mean '--workers'?)\n"));
+  EXPECT_THAT(error_of({}), StartsWith("A subcommand is required\n"));
+  EXPECT_THAT(error_of({"ckpt"}), StartsWith("A subcommand is required\n"));
+}
+
 // `--run-dir "$DIRECTORY" --overwrite` without a DIRECTORY replaced the run in runs/NAME.
 TEST(Commands, WhereSomethingIsWrittenIsSaid) {
   for (const std::vector<std::string>& line :

@@ -213,7 +213,7 @@ absl::StatusOr<int> AgentCommand::Run() const {
 void AgentCommand::AddTo(CLI::App& command) {
   run.AddTo(command);
   AddConnectionOptions(command, connection);
-  command.add_option("--workers", workers, "worker processes on this machine")
+  command.add_option("--workers", workers, absl::StrCat("worker processes on this machine; default ", workers))
       ->check(CLI::Range(int64_t{1}, int64_t{kMaxWorkers}));
   command
       .add_option("--workers-of-host", workers_of_host,

@@ -127,7 +127,10 @@ absl::StatusOr<int> CoordinatorCommand::Run() const {
 void CoordinatorCommand::AddTo(CLI::App& command) {
   run.AddTo(command);
   command
-      .add_option("--listen", listen, "HOST[:PORT] to listen at; beyond loopback clients need the run's token or TLS")
+      .add_option(
+          "--listen", listen,
+          absl::StrCat("HOST[:PORT] to listen at; beyond loopback clients need the run's token or TLS; default ",
+                       listen))
       ->check(AddressProblem);
   command.add_option("--advertise", advertise,
                      "host by which others reach this coordinator, without port; default: --listen's, or the one that "

@@ -201,7 +201,8 @@ void EvalCommand::AddTo(CLI::App& command) {
   AddPlaceOptions(command, places);
   AddDTypeOption(command, dtype);
   command.add_option("--sequence-length", sequence, "0 = the model's, at most 1024")->check(CLI::Range(0, 1 << 24));
-  command.add_option("--batch", batch, "sequences at a time")->check(CLI::Range(1, 65536));
+  command.add_option("--batch", batch, absl::StrCat("sequences at a time; default ", batch))
+      ->check(CLI::Range(1, 65536));
   command.add_option("--microbatches", microbatches, "of a file, stop after this many; 0 = all of it")
       ->check(NotNegative());
   AddPathOption(command, "--logits", logits,

@@ -219,8 +219,10 @@ void SampleCommand::AddTo(CLI::App& command) {
   command.add_option("--prompt", prompts, "text to continue; with --chat a message to answer; may be repeated")
       ->allow_extra_args(false);
   command.add_option("--prompts", prompts_file, "a file of more, one on each line");
-  command.add_option("--samples", samples, "of each prompt")->check(CLI::Range(1, 1'000'000));
-  command.add_option("--batch", batch, "how many at a time, which changes no text")->check(CLI::Range(1, 4096));
+  command.add_option("--samples", samples, absl::StrCat("of each prompt; default ", samples))
+      ->check(CLI::Range(1, 1'000'000));
+  command.add_option("--batch", batch, absl::StrCat("how many at a time, which changes no text; default ", batch))
+      ->check(CLI::Range(1, 4096));
   auto* is_chat = command.add_flag("--chat", chat, "write prompts by the model's chat template");
   command.add_option("--system", system, "a system message before it")->needs(is_chat);
   command.add_option("--date", date, "YYYY-MM-DD, for templates that write the date; default today")->needs(is_chat);
@@ -229,14 +231,23 @@ void SampleCommand::AddTo(CLI::App& command) {
       ->check([](const std::string& stop) {
         return stop.empty() ? std::string("a stop must not be empty") : std::string();
       });
-  command.add_option("--tokens", options.tokens, "tokens to generate")->check(CLI::Range(1, 1'000'000));
-  command.add_option("--temperature", options.temperature, "0 = always the likeliest")->check(NumberWithin(0, 100));
-  command.add_option("--top-k", options.top_k, "sample among the k likeliest; 0 = all")->check(NotNegative());
+  command.add_option("--tokens", options.tokens, absl::StrCat("tokens to generate; default ", options.tokens))
+      ->check(CLI::Range(1, 1'000'000));
+  command
+      .add_option("--temperature", options.temperature,
+                  absl::StrCat("0 = always the likeliest; default ", options.temperature))
+      ->check(NumberWithin(0, 100));
+  command
+      .add_option("--top-k", options.top_k,
+                  absl::StrCat("sample among the k likeliest; 0 = all; default ", options.top_k))
+      ->check(NotNegative());
   command
       .add_option("--top-p", options.top_p,
-                  "sample among the likeliest, up to this share of their probability; 1 = all")
+                  absl::StrCat("sample among the likeliest, up to this share of their probability; 1 = all; default ",
+                               options.top_p))
       ->check(NumberWithin(0, 1));
-  command.add_option("--seed", options.seed, "the same seed gives the same text")->check(IsSeed());
+  command.add_option("--seed", options.seed, absl::StrCat("the same seed gives the same text; default ", options.seed))
+      ->check(IsSeed());
   AddDTypeOption(command, dtype);
   command.add_option("--threads", threads, "0 = all")->check(CLI::Range(0, 4096));
 }

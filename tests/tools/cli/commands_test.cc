@@ -23,6 +23,7 @@
 #include "tools/cli/connection_arguments.h"
 #include "tools/cli/coordinator_command.h"
 #include "tools/cli/data_command.h"
+#include "tools/cli/eval_command.h"
 #include "tools/cli/run_arguments.h"
 #include "tools/cli/run_record.h"
 #include "tools/cli/sample_command.h"
@@ -585,6 +586,27 @@ TEST(Commands, EachIsFoundByItsNameAndDoesNothingWhileItIsParsed) {
   AddCommands(app, body);
   EXPECT_THROW(app.parse(std::vector<std::string>{}), CLI::ParseError);
   EXPECT_EQ(body, nullptr);
+}
+
+template <class Command>
+std::string HelpOf() {
+  CLI::App app;
+  Command command;
+  command.AddTo(app);
+  return app.help();
+}
+
+TEST(Commands, HelpSaysWhatHoldsWhereNothingIsGiven) {
+  const std::string sample = HelpOf<SampleCommand>();
+  for (const char* text :
+       {"of each prompt; default 1\n", "which changes no text; default 8\n", "generate; default 200\n",
+        "likeliest; default 0.8\n", "0 = all; default 40\n", "1 = all; default 1\n", "the same text; default 1\n"}) {
+    EXPECT_THAT(sample, HasSubstr(text));
+  }
+  EXPECT_THAT(HelpOf<EvalCommand>(), HasSubstr("at a time; default 4\n"));
+  EXPECT_THAT(HelpOf<AgentCommand>(), HasSubstr("on this machine; default 1\n"));
+  EXPECT_THAT(HelpOf<CoordinatorCommand>(), HasSubstr("; default 127.0.0.1:29400\n"));
+  EXPECT_THAT(HelpOf<CheckWidthCommand>(), HasSubstr("--widths INT,INT,... in [1 - 131072]\n"));
 }
 
 TEST(Commands, WhatIsNotUnderstoodIsToldWhatMayBeMeant) {

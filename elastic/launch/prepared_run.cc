@@ -59,10 +59,12 @@ absl::Status NoCheckpointOf(int64_t step, const std::string& place) {
 absl::Status CheckPlace(const Config& config, const RunDirectory& directory, const PrepareOptions& options) {
   const std::optional<int64_t> step = StepOf(options);
   const std::string place = config.checkpoint.directory.empty() ? directory.checkpoints() : config.checkpoint.directory;
-  if (step.has_value() && directory.HoldsRun() && directory.IsRemovedWithOldRun(place)) {
-    return absl::InvalidArgumentError(absl::StrCat("--overwrite removes the checkpoints in ", place,
-                                                   ", so there is none of step ", *step,
-                                                   " to resume from: leave --overwrite out to go back to that step"));
+  const bool resumes = step.has_value() || options.resume == "auto";
+  if (resumes && directory.HoldsRun() && directory.IsRemovedWithOldRun(place)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--overwrite removes the checkpoints in ", place, ", so there is none ",
+                     step.has_value() ? absl::StrCat("of step ", *step, " ") : "", "to resume from: leave --overwrite ",
+                     step.has_value() ? "out to go back to that step" : "out to resume the run"));
   }
   if (config.checkpoint.directory.empty()) return step.has_value() ? NoCheckpointOf(*step, place) : absl::OkStatus();
   ASSIGN_OR_RETURN(const auto storage, OpenCheckpointStorage(config.checkpoint, directory.root()));

@@ -196,7 +196,9 @@ TEST_F(PreparedRunTest, AStepThatIsNotThereCostsNoOldRun) {
   EXPECT_FALSE(directory_.HoldsRun());
   Train(config);
   const auto over = Prepare(config, {.overwrite = true, .resume = "12", .workers_are_new = true});
-  EXPECT_THAT(std::string(over.status().message()), HasSubstr("leave --overwrite out"));
+  EXPECT_THAT(std::string(over.status().message()), HasSubstr("leave --overwrite out to go back to that step"));
+  const auto both = Prepare(config, {.overwrite = true, .resume = "auto", .workers_are_new = true});
+  EXPECT_THAT(std::string(both.status().message()), HasSubstr("leave --overwrite out to resume the run"));
   Config elsewhere = config;
   elsewhere.checkpoint.directory = root_ / "elsewhere";
   const auto missing = Prepare(elsewhere, {.overwrite = true, .resume = "12", .workers_are_new = true});

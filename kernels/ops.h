@@ -170,12 +170,12 @@ class Ops {
 /// Operations on CPU memory, run by `executor` (which must outlive them). `arithmetic` must be one that CpuHas.
 std::unique_ptr<Ops> MakeCpuOps(Executor& executor, Arithmetic arithmetic = Arithmetic::kPortable);
 
-/// The instruction sets that CPU kernels are compiled for and this processor has, the one they use first, e.g. "AVX3",
-/// "AVX2". It decides no bit but through CpuHas (kernels/arithmetic.h).
+/// The instruction sets that CPU kernels are compiled for and this processor has, the one they use first, e.g.
+/// "AVX-512", "AVX2". It decides no bit but through CpuHas (kernels/arithmetic.h).
 std::vector<std::string> CpuInstructionSets();
 
-/// Makes CPU kernels of this process use the named set ("": the best again); false if the processor does not have it.
-/// To compare them; not while a kernel runs.
+/// Makes CPU kernels of this process use the named set ("": the best again; in capitals or not); false if the processor
+/// does not have it. To compare them; not while a kernel runs.
 bool UseCpuInstructionSet(std::string_view name);
 
 }  // namespace holdfast::kernels

@@ -1,11 +1,14 @@
 // Proves shapes, views and the arena: alignment, stack discipline, and that a counting arena learns the peak a real one
 // then holds; that a full device says who holds its memory; that a GPU of another name is given no peak; and that a
-// stream runs every task.
+// stream runs every task; what a CPU is called.
 
 #include "framework/tensor/tensor.h"
 
+#include <algorithm>
+#include <cctype>
 #include <cstdint>
 #include <cstring>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -13,6 +16,7 @@
 #include "framework/tensor/gpu_peaks.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "kernels/ops.h"
 
 namespace holdfast {
 namespace {
@@ -28,6 +32,20 @@ TEST(Shape, FlattensAllButTheLastDimension) {
   EXPECT_EQ(Shape({7}).rows(), 1);
   EXPECT_EQ(shape.ToString(), "[2, 3, 5]");
   EXPECT_NE(shape, Shape({6, 5}));
+}
+
+TEST(CpuDevice, IsCalledByAnInstructionSetThatCanBeChosenInAnyCase) {
+  for (const std::string& set : kernels::CpuInstructionSets()) {
+    EXPECT_NE(set, "AVX3") << "AVX-512";
+    std::string lower = set;
+    std::transform(lower.begin(), lower.end(), lower.begin(), [](unsigned char c) { return std::tolower(c); });
+    for (const std::string& name : {set, lower}) {
+      ASSERT_TRUE(kernels::UseCpuInstructionSet(name)) << name;
+      EXPECT_THAT(MakeCpuDevice(1)->name(), HasSubstr("cpu (" + set + ", "));
+    }
+  }
+  EXPECT_FALSE(kernels::UseCpuInstructionSet("AVX"));
+  ASSERT_TRUE(kernels::UseCpuInstructionSet(""));
 }
 
 TEST(Buffer, MovesOwnership) {

@@ -32,6 +32,15 @@ void UseLogLevel(const std::string& name) {
   if (holdfast::SetLogLevel(name).ok()) setenv(holdfast::kLogLevelVariable, name.c_str(), 1);
 }
 
+/// The parser would call a wrong one --log-level.
+bool ChooseLogLevel() {
+  const char* name = std::getenv(holdfast::kLogLevelVariable);
+  if (name == nullptr || *name == '\0' || holdfast::SetLogLevel(name).ok()) return true;
+  std::fprintf(stderr, "%s: '%s' is none of %s\n", holdfast::kLogLevelVariable, name,
+               absl::StrJoin(holdfast::LogLevelNames(), ", ").c_str());
+  return false;
+}
+
 bool IsOfARun(const CLI::App& app) {
   const auto commands = {"train", "coordinator", "agent", "worker", "sweep"};
   return std::any_of(commands.begin(), commands.end(), [&](const char* name) { return app.got_subcommand(name); });
@@ -71,7 +80,7 @@ const char* CauseOf(const std::exception& error) {
 }
 
 int Main(int argc, char** argv) {
-  if (!ChooseInstructionSet()) return holdfast::kExitUsage;
+  if (!ChooseInstructionSet() || !ChooseLogLevel()) return holdfast::kExitUsage;
   CLI::App app{
       "Holdfast trains transformer language models; the loss curve is bit for bit the same at any world size."};
   app.set_version_flag("--version", absl::StrCat(HOLDFAST_VERSION, " build ", holdfast::BuildId()));

@@ -74,9 +74,7 @@ void Coordinator::RemoveHung(const std::string& name, Instant since, const std::
                            .step = worker.beat.step,
                            .seconds = seconds,
                            .reason = why});
-  Remove(name,
-         absl::StrCat("hung: ", why, " for ", absl::SixDigits(seconds), " s in phase ", PhaseName(worker.beat.phase)),
-         how);
+  Remove(name, absl::StrFormat("hung: %s for %.1f s in phase %s", why, seconds, PhaseName(worker.beat.phase)), how);
 }
 
 // Of the members that the others wait for, the one that is furthest behind and has stood still for longest.
@@ -183,8 +181,8 @@ void Coordinator::RetryFailed() {
   }
 }
 
-// Who is silent, whatever its last phase was, then who does not only wait for others: a frozen member stays in the phase
-// in which it was frozen, and those that wait for its bytes may do so while they compute.
+// Who is silent, whatever its last phase was, then who does not only wait for others: a frozen member stays in the
+// phase in which it was frozen, and those that wait for its bytes may do so while they compute.
 std::string Coordinator::AwaitedMembers() const {
   constexpr int kMissedHeartbeats = 3;
   const Instant limit = milliseconds(options_.elastic.heartbeat_interval_ms) * kMissedHeartbeats;
@@ -194,8 +192,8 @@ std::string Coordinator::AwaitedMembers() const {
     const std::string place = absl::StrCat(name, " on ", worker.member.host);
     const Instant silence = now_ - worker.heard;
     if (silence > limit) {
-      silent.push_back(absl::StrFormat("%s without a heartbeat for %.1f s", place,
-                                       std::chrono::duration<double>(silence).count()));
+      silent.push_back(
+          absl::StrFormat("%s without a heartbeat for %.1f s", place, std::chrono::duration<double>(silence).count()));
     } else if (!WaitsForOthers(worker.beat.phase)) {
       behind.push_back(absl::StrCat(place, " in ", PhaseName(worker.beat.phase)));
     }

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "framework/metrics/progress.h"
 
 namespace holdfast {
 namespace {
@@ -100,8 +101,8 @@ std::string Words(const event::CheckpointFailed& e) {
 std::string Words(const event::CheckpointRejected& e) { return absl::StrCat(e.name, " cannot be used: ", e.cause); }
 std::string Words(const event::CheckpointWarning& e) { return e.cause; }
 std::string Words(const event::CheckpointInterval& e) {
-  return absl::StrFormat("a checkpoint every %.0f s from now on: one costs %.3f s, mean time between failures %.0f s",
-                         e.seconds, e.cost_seconds, e.failure_seconds);
+  return absl::StrFormat("a checkpoint every %.0f s from now on: one costs %.3f s, mean time between failures %s",
+                         e.seconds, e.cost_seconds, FormatDuration(e.failure_seconds));
 }
 std::string Words(const event::Rewind& e) {
   const std::string where = e.name.empty() ? "step 0" : absl::StrCat("checkpoint ", e.name);

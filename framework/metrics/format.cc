@@ -1,5 +1,6 @@
 #include <cmath>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "framework/metrics/progress.h"
 
@@ -12,7 +13,13 @@ std::string FormatDuration(double seconds) {
   if (whole < 60) return absl::StrFormat("%d s", whole);
   if (whole < 3600) return absl::StrFormat("%d min %02d s", whole / 60, whole % 60);
   if (whole < 86400) return absl::StrFormat("%d h %02d min", whole / 3600, whole % 3600 / 60);
+  constexpr int64_t kYear = int64_t{365} * 86400;
+  if (whole >= 2 * kYear) return absl::StrFormat("%d years", whole / kYear);
   return absl::StrFormat("%d d %02d h", whole / 86400, whole % 86400 / 3600);
+}
+
+std::string Counted(int64_t count, absl::string_view what) {
+  return absl::StrCat(count, " ", what, count == 1 ? "" : "s");
 }
 
 std::string FormatCount(double count) {

@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <string>
 
+#include "absl/strings/string_view.h"
 #include "framework/metrics/recent_rate.h"
 
 namespace holdfast {
@@ -42,8 +43,10 @@ class Progress {
   std::chrono::steady_clock::time_point start_, first_update_, last_draw_;
 };
 
-/// "1 h 02 min", "3 min 20 s", "12 s".
+/// "1 h 02 min", "3 min 20 s", "12 s"; of two years and more "4026 years".
 std::string FormatDuration(double seconds);
+/// "1 document", "2 documents".
+std::string Counted(int64_t count, absl::string_view what);
 /// 1234567 -> "1.23 M".
 std::string FormatCount(double count);
 /// 1536 -> "1.5 KiB".

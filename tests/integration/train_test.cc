@@ -518,6 +518,11 @@ TEST_F(TrainTest, TheLogLevelIsThatOfItsWorkersToo) {
   const CommandResult refused = Train("loud", {"--log-level", "loud"});
   EXPECT_EQ(refused.exit_code, 2);
   EXPECT_THAT(refused.output, HasSubstr("--log-level"));
+  setenv("HOLDFAST_LOG_LEVEL", "foo", 1);
+  const CommandResult variable = RunHoldfast({"--version"});
+  unsetenv("HOLDFAST_LOG_LEVEL");
+  EXPECT_EQ(variable.exit_code, 2);
+  EXPECT_THAT(variable.output, HasSubstr("HOLDFAST_LOG_LEVEL: 'foo' is none of "));
 }
 
 TEST_F(TrainTest, SigtermSavesTheModelAndExits143) {

@@ -33,8 +33,8 @@ void PrintPackReport(const DataPackCommand& arguments, const Tokenizer& tokenize
   const bool documents = arguments.options.documents;
   const std::string bits = documents ? "marked" : tokenizer.vocab_size() <= 65536 ? "uint16" : "uint32";
   const int64_t tokens = report.tokens + report.validation_tokens;
-  std::printf("read        %s in %lld documents%s\n", FormatBytes(static_cast<double>(report.input_bytes)).c_str(),
-              static_cast<long long>(report.documents),
+  std::printf("read        %s in %s%s\n", FormatBytes(static_cast<double>(report.input_bytes)).c_str(),
+              Counted(report.documents, "document").c_str(),
               report.empty_documents > 0 ? absl::StrFormat(" (%d of them empty)", report.empty_documents).c_str() : "");
   std::printf("tokens      %lld (%.2f bytes per token), vocabulary %lld, %s\n", static_cast<long long>(tokens),
               static_cast<double>(report.input_bytes) / static_cast<double>(tokens),
@@ -161,7 +161,8 @@ std::string DescribeIndex(FileAccess& files, const std::string& path, const Toke
   const absl::Status status =
       index.ok() ? CheckSomeBlocks(file, *index, kShownSamples, /*seed=*/0) : absl::Status(index.status());
   if (!status.ok()) return std::string(status.message());
-  return absl::StrFormat("digest %016x, %d blocks; some of them compared", index->digest, index->blocks.size());
+  return absl::StrFormat("digest %016x, %s; some of them compared", index->digest,
+                         Counted(static_cast<int64_t>(index->blocks.size()), "block"));
 }
 
 std::string DescribeKind(const TokenFileKind& kind) {

@@ -87,7 +87,7 @@ void PrintParameters(const ModelConfig& config, const ParameterLayout& layout) {
     const int shown = experts ? unit.num_parameters / static_cast<int>(config.num_experts) : unit.num_parameters;
     for (const ParameterSpec& p : parameters.first(static_cast<size_t>(shown))) PrintParameter(p);
   }
-  PrintRow(absl::StrCat(config.num_layers, " blocks"), FormatCount(static_cast<double>(block_elements)));
+  PrintRow(Counted(config.num_layers, "block"), FormatCount(static_cast<double>(block_elements)));
   PrintRow("total", FormatCount(static_cast<double>(layout.elements())));
   const auto trained = static_cast<double>(TrainedLayout(layout).elements());
   if (trained < static_cast<double>(layout.elements())) {

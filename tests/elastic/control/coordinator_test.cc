@@ -371,6 +371,8 @@ TEST_F(CoordinatorTest, SilentWorkerIsNamedHungAndRemovedButMayClaimItsState) {
   EXPECT_EQ(Last<event::WorkerHung>().rank, 2);
   EXPECT_EQ(Last<event::WorkerHung>().host, "n1");
   EXPECT_EQ(Last<event::WorkerHung>().phase, Phase::kForwardBackward);
+  EXPECT_THAT(Last<event::WorkerLost>().cause,
+              testing::MatchesRegex("hung: no heartbeat for 3\\.[0-9] s in phase forward_backward"));
   EXPECT_EQ(LastSent<RefusedMessage>(2), nullptr);
   EXPECT_EQ(closed_, std::vector<uint64_t>{Connection(2)});
   EXPECT_EQ(WorldSize(), 2);

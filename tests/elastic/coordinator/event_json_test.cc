@@ -154,6 +154,8 @@ TEST(EventText, InWordsOrListed) {
   EXPECT_THAT(EventText(event::CheckpointSaved{7, "step-7", 1 << 20, 2, 0.5, 1}),
               testing::EndsWith(" 0.500 s (skipped at 1 step: another one was still being written)"));
   EXPECT_THAT(EventText(event::CheckpointSaved{7, "step-7", 1 << 20, 2, 0.5, 2}), testing::HasSubstr("at 2 steps:"));
+  EXPECT_EQ(EventText(event::CheckpointInterval{60, 0.5, 86401}),
+            "a checkpoint every 60 s from now on: one costs 0.500 s, mean time between failures 1 d 00 h");
   EXPECT_EQ(EventText(event::Validation{7, 2.5}), "");
   EXPECT_EQ(EventText(event::EarlyStop{9, 2.5, 3, 2.25, 2}),
             "the validation loss has not fallen below that of step 3, 2.2500, for 2 validations: the run ends");

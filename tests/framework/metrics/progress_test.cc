@@ -32,8 +32,16 @@ TEST(Format, Duration) {
   EXPECT_EQ(FormatDuration(200), "3 min 20 s");
   EXPECT_EQ(FormatDuration(3720), "1 h 02 min");
   EXPECT_EQ(FormatDuration(86400 * 2 + 3 * 3600), "2 d 03 h");
+  EXPECT_EQ(FormatDuration(86400.0 * 729), "729 d 00 h");
+  EXPECT_EQ(FormatDuration(86400.0 * 1469662), "4026 years");
   EXPECT_EQ(FormatDuration(-1), "?");
   EXPECT_EQ(FormatDuration(std::numeric_limits<double>::infinity()), "?");
+}
+
+TEST(Format, OneOrSeveral) {
+  EXPECT_EQ(Counted(0, "document"), "0 documents");
+  EXPECT_EQ(Counted(1, "document"), "1 document");
+  EXPECT_EQ(Counted(2, "document"), "2 documents");
 }
 
 TEST(Format, Count) {

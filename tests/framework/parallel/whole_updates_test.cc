@@ -11,9 +11,9 @@
 #include <numeric>
 #include <set>
 #include <string>
+#include <thread>
 
 #include "framework/comm/in_process.h"
-#include "tests/framework/comm/conformance.h"
 
 namespace holdfast {
 namespace {
@@ -102,8 +102,8 @@ TEST(WholeUpdates, MatricesBeginAlignedInAnyWorld) {
     for (int rank = 0; rank < size; ++rank) hosts.push_back(std::to_string(rank));
     const Placement placement(hosts, {});
     const ShardMap map(layout, DType::kF32, placement);
-    World world = MakeInProcessWorld(size, 1);
-    RunRanks(world, [&](Communicator& comm) {
+    const auto world = MakeInProcessWorld(size, 1);
+    const auto prepare = [&](Communicator& comm) {
       const auto device = MakeCpuDevice(1);
       const auto stream = device->CreateStream().value();
       const ShardedState state =
@@ -128,7 +128,10 @@ TEST(WholeUpdates, MatricesBeginAlignedInAnyWorld) {
         if (!due) continue;
         EXPECT_TRUE(std::equal(update, update + what.elements, &gradient[static_cast<size_t>(what.offset)])) << chunk;
       }
-    });
+    };
+    std::vector<std::thread> ranks;
+    for (const auto& member : world) ranks.emplace_back([&] { prepare(*member); });
+    for (std::thread& rank : ranks) rank.join();
     EXPECT_EQ(optimizer.made(), 6u);
   }
 }

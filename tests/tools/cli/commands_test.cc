@@ -436,7 +436,8 @@ TEST(StatusCommand, ARunThatWasKilledSaysHowFarItIsAndWhatToDo) {
   status.target = place.path();
   status.watch = true;
   EXPECT_EQ(*status.Run(), kExitFailure);
-  // Killed, a coordinator leaves its address.
+  // Killed, a coordinator leaves its address, and its lock to whoever comes.
+  ASSERT_TRUE(WriteFileAtomically(directory.lock(), "").ok());
   ASSERT_TRUE(WriteFileAtomically(directory.coordinator_address(), "127.0.0.1:1\n").ok());
   EXPECT_EQ(*status.Run(), kExitFailure);
 }

@@ -21,16 +21,16 @@ def output_of(*command, **how):
     return subprocess.run(command, check=True, capture_output=True, **how).stdout
 
 
-def digest(unit, command):
+def digest(command):
     """Of all that clang-tidy sees, without this clone's path."""
     words = shlex.split(command["command"])
     places = {"-o", "-MF", "-MT"}
     words = [w for i, w in enumerate(words) if w not in places | {"-c", "-MD"} and words[i - 1] not in places]
     rule = output_of(*words, "-M", cwd=command["directory"]).decode()
-    files = sorted(set(rule.split(": ", 1)[1].replace("\\\n", " ").split()))
+    files = set(rule.split(": ", 1)[1].replace("\\\n", " ").split())
     seen = hashlib.sha256(output_of("clang-tidy", "--version") + (ROOT / ".clang-tidy").read_bytes())
     seen.update(repr((TIDY[3:], words)).replace(str(ROOT), "").encode())
-    for file in files:
+    for file in sorted(files, key=lambda file: file.replace(str(ROOT), "")):
         text = (pathlib.Path(command["directory"]) / file).read_bytes()
         seen.update(hashlib.sha256(text.replace(str(ROOT).encode(), b"")).digest())
     return seen.hexdigest()
@@ -43,7 +43,7 @@ def main():
     passed.mkdir(parents=True, exist_ok=True)
 
     def look(unit):
-        mark = passed / digest(unit, commands[unit])
+        mark = passed / digest(commands[unit])
         if mark.exists():
             return True, ""
         done = subprocess.run([*TIDY, unit], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)

@@ -55,7 +55,8 @@ def main():
     with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
         for good, text in pool.map(look, units):
             failed += not good
-            print(text, end="", flush=True)
+            if not good:
+                print(text, end="", flush=True)
     sys.exit(failed > 0)
 
 

@@ -178,7 +178,7 @@ TEST_F(S3RunTest, PruningDamagedCheckpointsDeletesNoneThatCannotBeRead) {
   }
   const CommandResult verify = Ckpt("verify", {place_});
   EXPECT_EQ(verify.exit_code, 0) << verify.output;
-  EXPECT_THAT(Ckpt("list", {place_}).output, testing::ContainsRegex(" 10 .* valid\n.* 5 .* valid\n"));
+  EXPECT_THAT(Ckpt("list", {place_}).output, testing::ContainsRegex(" 10 .* complete\n.* 5 .* complete\n"));
 }
 
 TEST_F(S3RunTest, WrongCredentialsAreNamedBeforeAnythingIsDone) {

@@ -57,7 +57,7 @@ std::string ChangedKeys(const std::string& printed, const Config& config) {
 
 absl::Status CheckOptimizer(const Config& config, const Manifest& manifest, const std::vector<StoredTensor>& tensors) {
   const absl::Status same = CheckPlanes(manifest, tensors);
-  if (same.ok()) return same;
+  if (same.ok()) return absl::OkStatus();
   const std::string changes = Changes(manifest.config, config, [](const std::string& key) {
     return key == "optimizer.name" || key == "optimizer.ema_decay";  // which decide what is kept
   });

@@ -88,10 +88,9 @@ std::string Words(const event::TooFewWorkers& e) {
   return absl::StrCat("training is suspended after step ", e.step, ": ", e.detail);
 }
 std::string Words(const event::CheckpointSaved& e) {
-  const std::string skipped = e.skipped == 0
-                                  ? ""
-                                  : absl::StrFormat(" (skipped at %d %s: another one was still being written)",
-                                                    e.skipped, e.skipped == 1 ? "step" : "steps");
+  const std::string skipped = e.skipped == 0 ? ""
+                                             : absl::StrFormat(" (skipped at %s: another one was still being written)",
+                                                               Counted(e.skipped, "step"));
   return absl::StrFormat("checkpoint of step %d: %.1f MiB in %.2f s, training held up for %.3f s%s", e.step,
                          MiB(e.bytes), e.seconds, e.stall_seconds, skipped);
 }

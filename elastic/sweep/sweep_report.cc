@@ -14,6 +14,7 @@
 #include "absl/strings/str_join.h"
 #include "framework/metrics/parallel_coordinates.h"
 #include "framework/metrics/plot.h"
+#include "framework/metrics/progress.h"
 #include "framework/metrics/xml_text.h"
 
 namespace holdfast {
@@ -228,9 +229,8 @@ std::string DimensionPlot(const SweepConfig& config, const SweepPlan& plan, cons
 /// full.
 std::string ShortOfTheEnd(const SweepConfig& config, const PlannedTrial& best) {
   if (best.suggestion.rung + 1 >= config.strategy.rungs) return "";
-  return absl::StrCat("; no trial has run in full: this is the best after ", best.setup->steps(),
-                      best.setup->steps() == 1 ? " step" : " steps", ", rung ", best.suggestion.rung, " of 0 to ",
-                      config.strategy.rungs - 1);
+  return absl::StrCat("; no trial has run in full: this is the best after ", Counted(best.setup->steps(), "step"),
+                      ", rung ", best.suggestion.rung, " of 0 to ", config.strategy.rungs - 1);
 }
 
 }  // namespace

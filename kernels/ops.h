@@ -24,6 +24,7 @@
 //   ops->Gemm({.a = x, .b = w, .transpose_b = true, .c = y, .bias = b});   // y = x w^T + b
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -157,6 +158,17 @@ struct LionArgs {
   uint16_t* weight_bf16 = nullptr;  ///< optional: receives the new weight rounded to bf16
   float grad_scale = 1;             ///< clipping coefficient, applied to grad first
   float lr = 0, beta1 = 0, beta2 = 0, weight_decay = 0;
+};
+
+inline constexpr size_t kMaxDigestPlanes = 8;
+
+/// digests[i] = XXH3-64 (with seed 0) of the bytes of chunk i, which is `chunk` values of every plane, the last one
+/// what is left: those of plane 0, then of plane 1, ... Equal on every device.
+struct ChunkDigestsArgs {
+  uint64_t* digests = nullptr;
+  std::array<const float*, kMaxDigestPlanes> planes = {};  ///< (n) each
+  int num_planes = 0;
+  int64_t n = 0, chunk = 0;  ///< the planes of a chunk: below 4 GiB
 };
 
 class Ops {

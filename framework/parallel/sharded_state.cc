@@ -10,8 +10,18 @@
 namespace holdfast {
 namespace {
 
-constexpr int64_t kBlock = 1 << 20;                // elements of a gradient or update that come to the CPU at a time
-constexpr size_t kDigestBytes = size_t{16} << 20;  // of chunks that are digested together
+constexpr int64_t kBlock = 1 << 20;  // elements of a gradient or update that come to the CPU at a time
+
+// What digests after an update take: digests, then the planes of chunks that are digested together.
+constexpr size_t kMostTogether = 512;
+constexpr size_t kPlanesBytes = size_t{32} << 20;
+constexpr size_t kPlaneAlignment = 64;  // values
+
+size_t DigestMemoryBytes(const StateLayout& layout) {
+  return kMostTogether * sizeof(uint64_t) + std::max(kPlanesBytes, layout.LargestChunkBytes()) +
+         kMaxPlanes * kPlaneAlignment * sizeof(float);
+}
+static_assert(kMaxPlanes <= kernels::kMaxDigestPlanes);
 
 size_t FloatBytes(int64_t elements) { return static_cast<size_t>(elements) * sizeof(float); }
 
@@ -22,10 +32,9 @@ absl::StatusOr<ShardedState> ShardedState::Create(const ShardMap& map, const Sta
   HOLDFAST_CHECK(&layout.parameters() == &map.layout());
   ShardedState state(map, layout, options, device, stream);
   state.block_memory_ = CpuBlocks::Create(device, FloatBytes(kBlock));
-  const size_t largest = layout.LargestChunkBytes();
-  state.digest_memory_ = CpuBlocks::Create(device, std::max(kDigestBytes, largest));
+  state.digest_memory_ = CpuBlocks::Create(device, DigestMemoryBytes(layout));
   if (!device.is_cpu()) {
-    ASSIGN_OR_RETURN(state.chunk_after_, Buffer::Allocate(device, largest, "digests"));
+    ASSIGN_OR_RETURN(state.planes_after_, Buffer::Allocate(device, DigestMemoryBytes(layout), "digests"));
   }
   for (std::vector<PlaneMemory>& memory : state.memory_) memory.resize(layout.names().size());
   state.places_.resize(map.layout().chunks().size());
@@ -267,52 +276,67 @@ uint64_t ShardedState::ChunkDigest(int chunk) const {
   return XXH3_64bits(bytes.data(), bytes.size());
 }
 
-void ShardedState::QueueReadChunkAfter(const ChunkGradient& of, const UpdateArguments& arguments,
-                                       std::byte* out) const {
-  const Chunk& chunk = ChunkAt(of.chunk);
-  const Role role = PlaceOf(of.chunk).role;
-  std::byte* const after = DeviceOf(role).is_cpu() ? out : chunk_after_.as<std::byte>();
-  PlaneRange range = RangeOf(of.chunk, chunk.elements);
-  range.gradient = of.gradient;
-  if (!arguments.updates.empty()) range.update = arguments.updates[static_cast<size_t>(of.chunk)];
-  for (size_t plane = 0; plane < range.planes.size(); ++plane) {
-    float* const copy = reinterpret_cast<float*>(after) + plane * static_cast<size_t>(chunk.elements);
-    OpsOf(role).Copy(copy, range.planes[plane], FloatBytes(chunk.elements));
-    range.planes[plane] = copy;
+size_t ShardedState::CountTogether(absl::Span<const ChunkGradient> chunks) const {
+  const size_t bytes = layout_->ChunkBytes(ChunkAt(chunks[0].chunk));
+  const size_t most = std::min({std::max<size_t>(kPlanesBytes / bytes, 1), kMostTogether, chunks.size()});
+  size_t count = 1;
+  while (count < most) {
+    const ChunkGradient &last = chunks[count - 1], &next = chunks[count];
+    const bool follows = next.chunk == last.chunk + 1 && EndOfRange(last.chunk, next.chunk + 1) == next.chunk + 1 &&
+                         next.gradient == last.gradient + ChunkAt(last.chunk).elements;
+    if (!follows) break;
+    ++count;
   }
-  if (OnCpu(role)) return UpdateOnCpu(range, arguments);
-  arguments.optimizer->Apply(stream_->ops(), range, arguments.scalars, nullptr);
-  if (after != out) stream_->CopyToCpu(out, after, layout_->ChunkBytes(chunk));
+  return count;
 }
 
-// A chunk is hashed on the CPU's threads while the next ones are copied from the device.
+void ShardedState::QueueDigestsAfter(absl::Span<const ChunkGradient> chunks, const UpdateArguments& arguments,
+                                     std::byte* memory, uint64_t* out) const {
+  const int first = chunks[0].chunk;
+  const Role role = PlaceOf(first).role;
+  const bool on_cpu = DeviceOf(role).is_cpu();
+  if (!on_cpu) memory = planes_after_.as<std::byte>();
+  kernels::Ops& ops = OpsOf(role);
+  PlaneRange range = RangeOf(first, CountElements(first, chunks.back().chunk + 1));
+  range.gradient = chunks[0].gradient;
+  if (!arguments.updates.empty()) range.update = arguments.updates[static_cast<size_t>(first)];
+  kernels::ChunkDigestsArgs digested{.digests = on_cpu ? out : reinterpret_cast<uint64_t*>(memory),
+                                     .num_planes = static_cast<int>(range.planes.size()),
+                                     .n = range.n,
+                                     .chunk = ChunkAt(first).elements};
+  auto* copy = reinterpret_cast<float*>(memory + kMostTogether * sizeof(uint64_t));
+  const size_t stride = (static_cast<size_t>(range.n) + kPlaneAlignment - 1) / kPlaneAlignment * kPlaneAlignment;
+  for (size_t plane = 0; plane < range.planes.size(); ++plane, copy += stride) {
+    ops.Copy(copy, range.planes[plane], FloatBytes(range.n));
+    digested.planes[plane] = range.planes[plane] = copy;
+  }
+  if (OnCpu(role)) {
+    UpdateOnCpu(range, arguments);
+  } else {
+    arguments.optimizer->Apply(ops, range, arguments.scalars, nullptr);
+  }
+  ops.ChunkDigests(digested);
+  if (!on_cpu) stream_->CopyToCpu(out, digested.digests, chunks.size() * sizeof(uint64_t));
+}
+
 std::map<int, uint64_t> ShardedState::DigestsAfter(absl::Span<const ChunkGradient> chunks,
                                                    const UpdateArguments& arguments) const {
-  std::map<int, uint64_t> digests;
-  if (chunks.empty()) return digests;
-  const size_t largest = layout_->LargestChunkBytes();
-  const size_t together = std::min(std::max<size_t>(kDigestBytes / largest, 1), chunks.size());
-  const CpuBytes planes = digest_memory_->Take(together * largest);
-  std::vector<std::shared_ptr<Event>> read(together);
-  Stream& cpu = device_->is_cpu() ? *stream_ : *options_.cpu.stream;
-  for (size_t first = 0; first < chunks.size(); first += together) {
-    const absl::Span<const ChunkGradient> batch = chunks.subspan(first, together);
-    for (size_t i = 0; i < batch.size(); ++i) {
-      digests[batch[i].chunk] = 0;
-      QueueReadChunkAfter(batch[i], arguments, planes.data() + i * largest);
-      read[i] = stream_->Record();
-    }
-    cpu.RunOnCpu(std::ssize(batch), [&](int64_t task) {
-      const auto i = static_cast<size_t>(task);
-      WaitFor(read[i]);
-      digests.find(batch[i].chunk)->second =
-          XXH3_64bits(planes.data() + i * largest, layout_->ChunkBytes(ChunkAt(batch[i].chunk)));
-    });
+  const auto lies_on_cpu = [this](const ChunkGradient& of) { return DeviceOf(PlaceOf(of.chunk).role).is_cpu(); };
+  const CpuBytes memory = std::any_of(chunks.begin(), chunks.end(), lies_on_cpu)
+                              ? digest_memory_->Take(DigestMemoryBytes(*layout_))
+                              : CpuBytes();
+  const CpuBytes out = digest_memory_->Take(chunks.size() * sizeof(uint64_t));
+  auto* const digests = reinterpret_cast<uint64_t*>(out.data());
+  for (size_t first = 0, count = 0; first < chunks.size(); first += count) {
+    count = CountTogether(chunks.subspan(first));
+    QueueDigestsAfter(chunks.subspan(first, count), arguments, memory.data(), digests + first);
   }
-  const absl::Status copied = stream_->Synchronize();
-  if (!copied.ok()) LogError("digests of the state cannot be made: ", copied.message());
-  HOLDFAST_CHECK(copied.ok());  // else as Device::CopyToCpu: the process is lost with its GPU
-  return digests;
+  const absl::Status made = stream_->Synchronize();
+  if (!made.ok()) LogError("digests of the state cannot be made: ", made.message());
+  HOLDFAST_CHECK(made.ok());  // else as Device::CopyToCpu: the process is lost with its GPU
+  std::map<int, uint64_t> by_chunk;
+  for (size_t i = 0; i < chunks.size(); ++i) by_chunk[chunks[i].chunk] = digests[i];
+  return by_chunk;
 }
 
 uint64_t StateDigest(absl::Span<const uint64_t> chunk_digests) {

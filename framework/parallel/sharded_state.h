@@ -134,8 +134,12 @@ class ShardedState {
   kernels::Ops& OpsOf(Role role) const { return OnCpu(role) ? options_.cpu.stream->ops() : stream_->ops(); }
   void UpdateRange(int first, int end, const float* gradient, const UpdateArguments& arguments);
   void UpdateOnCpu(const PlaneRange& whole, const UpdateArguments& arguments) const;
-  /// As QueueReadChunk on stream_, of the planes after the update.
-  void QueueReadChunkAfter(const ChunkGradient& of, const UpdateArguments& arguments, std::byte* out) const;
+  /// How many of `chunks`, from the first on, are digested together: those whose planes and gradients lie behind each
+  /// other, as far as there is memory.
+  size_t CountTogether(absl::Span<const ChunkGradient> chunks) const;
+  /// Queues the digests of such chunks after the update. `memory`: of the CPU, for what lies there.
+  void QueueDigestsAfter(absl::Span<const ChunkGradient> chunks, const UpdateArguments& arguments, std::byte* memory,
+                         uint64_t* out) const;
   bool ComputeWeightsAreMaster(Role role) const { return role == kServed && map_->compute_dtype() == DType::kF32; }
   std::byte* ComputeWeightsOf(const Place& place) const {
     return static_cast<std::byte*>(compute_weights_.data()) + place.compute_weights;
@@ -157,7 +161,7 @@ class ShardedState {
   std::vector<Place> places_;                       // by chunk
   std::array<std::vector<PlaneMemory>, 2> memory_;  // by role and name
   std::shared_ptr<CpuBlocks> block_memory_, digest_memory_;
-  Buffer chunk_after_;  // planes of one chunk, on a device that is no CPU
+  Buffer planes_after_;  // as a block of digest_memory_, on a device that is no CPU
   Buffer compute_weights_;
   std::vector<int64_t> compute_weight_offset_;  // by unit
 };

@@ -21,21 +21,22 @@ table shows those two, and below it the screening of all. --out receives every m
 The exit code is 1 if a side has no figure.
 
 Each measurement is a process of its own. Step times are taken after --warmup steps: by a clock around the step for
-PyTorch, from metrics.jsonl for Holdfast, without a run's last step, which makes a digest of the whole state. Peak
-memory on a CPU is the resident high-water mark: for PyTorch of the measured steps alone, so that compilation is not
-held against it; for Holdfast of the whole process. On a GPU it is what nvidia-smi shows of the process, for both after
-the last step, for Holdfast also until the warm-up is over. MFU is Holdfast's own (metrics.jsonl); PyTorch's follows
-from the ratio.
+PyTorch, from metrics.jsonl for Holdfast, whose run is ended by a signal when it has them. Peak memory on a CPU is the
+resident high-water mark: for PyTorch of the measured steps alone, so that compilation is not held against it; for
+Holdfast of the whole process. On a GPU it is what nvidia-smi shows of the process, for both after the last step, for
+Holdfast also until the warm-up is over. MFU is Holdfast's own (metrics.jsonl); PyTorch's follows from the ratio.
 """
 
 import argparse
 import array
 import datetime
+import itertools
 import json
 import os
 import platform
 import random
 import shutil
+import signal
 import statistics
 import subprocess
 import sys
@@ -265,12 +266,13 @@ def measure_torch(variant, batch, length, args):
 
 # --------------------------------------------------------------------------------------------- the Holdfast side
 
-def gpu_memory_of_run(process, metrics, args):
-    """The most that nvidia-smi shows, which is not asked beside measured steps."""
+def await_steps(process, metrics, args):
+    """Until the run has the steps to be measured, or has ended; the most GPU memory that nvidia-smi shows, which is not
+    asked beside measured steps."""
     most, total = 0, args.warmup + args.steps
     while os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
         done = count_lines(metrics)
-        if done < args.warmup or done >= total:
+        if args.device == "cuda" and (done < args.warmup or done >= total):
             most = max(most, gpu_memory_mib(process.pid))
         if done >= total:
             break
@@ -292,7 +294,7 @@ def measure_holdfast(variant, batch, length, args):
     shutil.rmtree(run_dir, ignore_errors=True)
     settings = {
         "batch.sequence_length": length, "batch.microbatch_size": batch, "batch.microbatches": 1,
-        "train.steps": args.warmup + args.steps + 1,  # the last one makes a digest of the whole state
+        "train.steps": args.warmup + args.steps + 1000,  # more than it is given time for
         "train.threads": args.threads, "train.compute_dtype": variant,
         "train.validate_every_steps": 0, "data.train": f"[{args.tokens}]", "data.validation": "[]",
         "data.tokenizer": "bytes", "log.digest_every_steps": 0, "log.sample_bytes": 0, "schedule.warmup_steps": 0,
@@ -316,15 +318,17 @@ def measure_holdfast(variant, batch, length, args):
     for key, value in settings.items():
         command += ["--set", f"{key}={value}"]
     with open(os.path.join(args.work, "holdfast.log"), "w+") as log:
-        process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
-        gpu_mib = gpu_memory_of_run(process, metrics, args) if args.device == "cuda" else 0
+        process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, start_new_session=True)
+        gpu_mib = await_steps(process, metrics, args)
+        complete = count_lines(metrics) >= args.warmup + args.steps
+        os.killpg(process.pid, signal.SIGKILL)  # what a run does at its end is not measured
         _, status, usage = os.wait4(process.pid, 0)
         process.returncode = os.waitstatus_to_exitcode(status)
-        if process.returncode != 0:
+        if not complete:
             log.seek(0)
             raise RuntimeError((log.read().strip().splitlines() or [f"exit code {process.returncode}"])[-1])
     with open(metrics) as f:
-        steps = [json.loads(line) for line in f][:-1]
+        steps = [json.loads(line) for line in itertools.islice(f, args.warmup + args.steps)]
     version = subprocess.run([args.binary, "--version"], capture_output=True, text=True).stdout.strip()
     return {"seconds": [s["step_seconds"] for s in steps[args.warmup:]], "losses": [s["loss"] for s in steps],
             "peak_mib": usage.ru_maxrss / 1024 if args.device == "cpu" else gpu_mib, "version": version,

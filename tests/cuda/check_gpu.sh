@@ -4,7 +4,7 @@
 #   tests/check_gpu.sh [--device=cpu] [--results=DIR] [--seconds=N] PART...     PART: 1 to 7, or all
 # 1  device and libraries, AdamW's bits, kernels and losses beside the CPU's, ten steps of GPT-2 124M
 # 2  the kernels' speed, the matrix products of three models tuned, GPT-2 124M twice with equal bits
-# 3  Holdfast's speed in six shapes, with the tables of part 2 if they are in DIR; a profile of attention if there is ncu
+# 3  Holdfast's speed in nine shapes, with the tables of part 2 if they are in DIR; a profile of attention if there is ncu
 # 4  PyTorch's speed, bf16 and compiled, in one shape of each model, beside that of part 3
 # 5  whole runs: 300 steps twice, several workers on the one GPU, kills, resuming
 # 6  memcheck, synccheck and racecheck over a selection of the kernels' tests
@@ -41,7 +41,8 @@ export HOLDFAST_BINARY=$here/holdfast HOLDFAST_TEST_STEPS=300
 if [[ $device == cuda ]]; then
   export HOLDFAST_REQUIRE_GPU=1 # tests that find none fail, instead of skipping
   gpt2=gpt2_124m gpt2_shape=32x1024 tuned=(gpt2_124m:32x1024 gpt2_1558m:8x1024 llama_1b:8x1024)
-  shapes=(gpt2_124m:32x1024 gpt2_124m:8x4096 gpt2_1558m:8x1024 gpt2_1558m:2x4096 llama_1b:8x1024 llama_1b:2x4096)
+  shapes=(gpt2_124m:32x1024 gpt2_124m:8x4096 gpt2_1558m:8x1024 gpt2_1558m:16x1024 gpt2_1558m:2x4096 llama_1b:8x1024
+    llama_1b:16x1024 llama_1b:2x4096 moe_76m:32x1024)
   compared=(gpt2_124m:32x1024 llama_1b:8x1024 gpt2_1558m:8x1024) # the last takes longest to compile
 else
   export HOLDFAST_TEST_DEVICE=cpu

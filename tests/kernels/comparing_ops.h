@@ -153,6 +153,11 @@ class ComparingOps final : public Ops {
     Compare("ChunkSumSquares", {Bytes{sums, static_cast<size_t>(num_chunks) * sizeof(double), sizeof(double)}},
             [&] { ops_->ChunkSumSquares(sums, x, offsets, num_chunks); });
   }
+  void ChunkDigests(const ChunkDigestsArgs& a) override {
+    const int64_t chunks = (a.n + a.chunk - 1) / a.chunk;
+    Compare("ChunkDigests", {Bytes{a.digests, static_cast<size_t>(chunks) * sizeof(uint64_t), sizeof(uint64_t)}},
+            [&] { ops_->ChunkDigests(a); });
+  }
   void Add(float* a, const float* b, int64_t n) override {
     Compare("Add", {Of(a, n)}, [&] { ops_->Add(a, b, n); });
   }

@@ -430,6 +430,17 @@ void AddVectors(std::vector<KernelCase>& cases, int64_t shrink) {
                        return {.call = [=](Ops& ops) { ops.ChunkSumSquares(sums, x, offsets.data(), chunks); }};
                      }});
   }
+  // As many chunks of 768-wide rows, with AdamW's planes, as a digest of the state takes together.
+  const int64_t chunk = 65280 / shrink, n = 42 * chunk;
+  cases.push_back({.name = "chunk_digests/42x65280",
+                   .bytes = 12 * Product(n, 1),
+                   .expected = Expected{0.2, 0.4},  // each goes through 764 scrambled sums, one after the other
+                   .prepare = [=](Operands& operands) -> Prepared {
+                     ChunkDigestsArgs args{.num_planes = 3, .n = n, .chunk = chunk};
+                     for (size_t plane = 0; plane < 3; ++plane) args.planes[plane] = operands.NewVector(n);
+                     args.digests = reinterpret_cast<uint64_t*>(operands.NewVector(2 * 42));
+                     return {.call = [=](Ops& ops) { ops.ChunkDigests(args); }};
+                   }});
 }
 
 }  // namespace

@@ -121,6 +121,7 @@ TEST(KernelCases, HaveTheFiguresOfTheirShapes) {
       {"norm/forward/layer_norm/32768x768", 0.0, 201326592.0},
       {"adamw/124439808", 0.0, 3733194240.0},
       {"chunk_sum_squares/7087872", 0.0, 28351488.0},
+      {"chunk_digests/42x65280", 0.0, 32901120.0},
       {"experts/forward/64x512/2048x1024", 137438953472.0, 469762048.0},
       {"router_report/16384x64", 0.0, 8454144.0},
   };

@@ -53,7 +53,7 @@ ParameterLayout LayoutToDigest() {
     parameters.push_back(
         {.name = "vector" + std::to_string(unit), .shape = {77}, .init = InitKind::kConstant, .unit = unit});
     parameters.push_back({.name = "matrix" + std::to_string(unit),
-                          .shape = {2000, 500},
+                          .shape = {6000, 500},
                           .init = InitKind::kNormal,
                           .init_std = 0.02f,
                           .decay = true,
@@ -122,12 +122,30 @@ TEST_P(StateDigests, AreThoseAfterTheUpdate) {
   for (int c = 0; c < std::ssize(layout_.chunks()); ++c) {
     all.push_back({c, gradient_.as<float>() + layout_.chunks()[static_cast<size_t>(c)].offset});
   }
-  ASSERT_GT(all.size(), 21u + 1);  // of 768 KiB in 16 MiB
-  std::shuffle(all.begin(), all.end(), std::mt19937(3));
+  ASSERT_GT(all.size(), 2 * (43u + 1));             // of 768 KiB in 32 MiB
   std::map<size_t, std::map<int, uint64_t>> after;  // by how many chunks were asked for
-  for (const size_t count : {size_t{0}, size_t{1}, size_t{2}, size_t{20}, size_t{21}, size_t{22}, all.size()}) {
+  for (const size_t count : {size_t{0}, size_t{1}, size_t{2}, size_t{44}, size_t{45}, all.size() - 1}) {
     after[count] = state_->DigestsAfter(absl::MakeSpan(all).first(count), Arguments());
   }
+  std::shuffle(all.begin(), all.begin() + std::ssize(all) / 2, std::mt19937(3));
+  // Those of chunks behind each other do not lie behind each other.
+  const size_t bytes = static_cast<size_t>(layout_.elements()) * sizeof(float);
+  const Buffer odd = Buffer::Allocate(*device_, bytes, "tests").value();
+  std::vector<float> values(static_cast<size_t>(layout_.elements())), odd_values(values.size(), 9.0f);
+  device_->CopyToCpu(values.data(), gradient_.data(), bytes);
+  std::vector<float> even_values = odd_values;
+  for (int c = 0; c < std::ssize(layout_.chunks()); ++c) {
+    const Chunk& chunk = layout_.chunks()[static_cast<size_t>(c)];
+    std::copy_n(values.begin() + chunk.offset, chunk.elements,
+                (c % 2 ? odd_values : even_values).begin() + chunk.offset);
+  }
+  device_->CopyFromCpu(odd.data(), odd_values.data(), bytes);
+  device_->CopyFromCpu(gradient_.data(), even_values.data(), bytes);
+  for (ChunkGradient& of : all) {
+    if (of.chunk % 2) of.gradient = odd.as<float>() + (of.gradient - gradient_.as<float>());
+  }
+  after[all.size()] = state_->DigestsAfter(all, Arguments());
+  device_->CopyFromCpu(gradient_.data(), values.data(), bytes);
   EXPECT_EQ(DigestsNow(), before);
   Update();
   const std::map<int, uint64_t> expected = DigestsNow();

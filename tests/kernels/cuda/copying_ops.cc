@@ -99,6 +99,12 @@ LionArgs CopyingOps::OnDevice(LionArgs args) {
   return args;
 }
 
+ChunkDigestsArgs CopyingOps::OnDevice(ChunkDigestsArgs args) {
+  Put(args.digests);
+  for (const float*& plane : args.planes) Put(plane);
+  return args;
+}
+
 RouterShape CopyingOps::OnDevice(RouterShape shape) {
   Put(shape.bias);
   return shape;

@@ -81,6 +81,7 @@ class CopyingOps final : public Ops {
   GemmArgs OnDevice(GemmArgs args);
   AdamWArgs OnDevice(AdamWArgs args);
   LionArgs OnDevice(LionArgs args);
+  ChunkDigestsArgs OnDevice(ChunkDigestsArgs args);
   RouterShape OnDevice(RouterShape shape);
   RouterOut OnDevice(RouterOut out);
   RouterBackwardArgs OnDevice(RouterBackwardArgs args);

@@ -23,6 +23,7 @@
 #define __constant__ static
 #define __forceinline__ inline
 #define __launch_bounds__(...)
+#define __grid_constant__
 #define __restrict__
 
 struct float2 {
@@ -69,6 +70,18 @@ template <typename T>
 T __shfl_sync(unsigned mask, T value, int source, int width = 32) {
   return holdfast::emulation::Exchange(mask, value, [&](int lane) { return (lane & -width) | (source & (width - 1)); });
 }
+inline uint64_t __umul64hi(uint64_t a, uint64_t b) {
+  __extension__ using Wide = unsigned __int128;
+  return static_cast<uint64_t>(static_cast<Wide>(a) * b >> 64);
+}
+/// Byte i is the one of y:x that the i-th digit of `selector` names.
+inline uint32_t __byte_perm(uint32_t x, uint32_t y, uint32_t selector) {
+  const uint64_t bytes = x | uint64_t{y} << 32;
+  uint32_t taken = 0;
+  for (int i = 0; i < 4; ++i) taken |= static_cast<uint32_t>(bytes >> (selector >> i * 4 & 7) * 8 & 0xff) << i * 8;
+  return taken;
+}
+
 template <typename T>
 T __shfl_xor_sync(unsigned mask, T value, int lane_mask, int width = 32) {
   return holdfast::emulation::Exchange(mask, value, [&](int lane) {

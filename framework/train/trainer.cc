@@ -305,7 +305,10 @@ std::map<int, uint64_t> Trainer::DigestsOfCopiesAfter(const StepResult& result, 
   constexpr int64_t kSampleEvery = 256;  // steps until every chunk was compared: 1/256 of the state is read in each
   if (current().placement().Holders(0).size() == 1) return {};
   if (all) return DigestsAfter(result, [](int, bool summed_here) { return !summed_here; });
-  return DigestsAfter(result, [&](int chunk, bool) { return chunk % kSampleEvery == result.step % kSampleEvery; });
+  const auto chunks = std::ssize(current().map().layout().chunks());
+  return DigestsAfter(result, [&](int chunk, bool) {  // neighbours, which are digested together
+    return chunk * kSampleEvery / chunks == result.step % kSampleEvery;
+  });
 }
 
 std::map<int, uint64_t> Trainer::DigestsAfter(const StepResult& result,

@@ -19,6 +19,7 @@ namespace {
 constexpr int kThreads = 256;
 constexpr int kWarps = kThreads / kWarpSize;
 constexpr int kPart = 4 * kThreads;  // choices of a block
+constexpr int kPartsAhead = 16;
 
 struct Sorting {
   SortedChoices out;
@@ -69,12 +70,17 @@ __global__ void OffsetsKernel(Sorting s) {
     const int e = first + static_cast<int>(threadIdx.x);
     int count = 0;
     if (e < s.num_experts) {
-#pragma unroll 8
-      for (int part = 0; part < s.parts; ++part) {
-        int32_t& at = s.counts[int64_t{part} * s.num_experts + e];
-        const int here = at;
-        at = count;
-        count += here;
+      for (int first_part = 0; first_part < s.parts; first_part += kPartsAhead) {
+        int here[kPartsAhead];  // loaded before any is written, or each would wait for the one before
+#pragma unroll
+        for (int k = 0; k < kPartsAhead; ++k) {
+          here[k] = first_part + k < s.parts ? s.counts[int64_t{first_part + k} * s.num_experts + e] : 0;
+        }
+#pragma unroll
+        for (int k = 0; k < kPartsAhead; ++k) {
+          if (first_part + k < s.parts) s.counts[int64_t{first_part + k} * s.num_experts + e] = count;
+          count += here[k];
+        }
       }
     }
     int total = 0;

@@ -4,9 +4,10 @@
 #   tests/check_gpu.sh [--device=cpu] [--results=DIR] [--seconds=N] PART...     PART: 1 to 7, or all
 # 1  device and libraries, AdamW's bits, kernels and losses beside the CPU's, ten steps of GPT-2 124M
 # 2  the kernels' speed, the matrix products of three models tuned, GPT-2 124M twice with equal bits
-# 3  Holdfast's speed in nine shapes, with the tables of part 2 if they are in DIR; a profile of attention if there is ncu
+# 3  Holdfast's speed in nine shapes, with the tables of part 2 if they are in DIR; if there is ncu, a profile of attention
+#    and the times of all kernels of a step
 # 4  PyTorch's speed, bf16 and compiled, in one shape of each model, beside that of part 3
-# 5  whole runs: 300 steps twice, several workers on the one GPU, kills, resuming
+# 5  whole runs: 300 steps twice, several workers on the one GPU, kills, resuming, checkpoints beside steps
 # 6  memcheck, synccheck and racecheck over a selection of the kernels' tests
 # 7  NCCL as far as one GPU goes: communicators of one rank, which sends to itself. Nothing is shown of data between
 #    GPUs, of ranks that wait for each other, nor of a run by NCCL: a worker that is alone connects to nobody.
@@ -43,10 +44,11 @@ if [[ $device == cuda ]]; then
   gpt2=gpt2_124m gpt2_shape=32x1024 tuned=(gpt2_124m:32x1024 gpt2_1558m:8x1024 llama_1b:8x1024)
   shapes=(gpt2_124m:32x1024 gpt2_124m:8x4096 gpt2_1558m:8x1024 gpt2_1558m:16x1024 gpt2_1558m:2x4096 llama_1b:8x1024
     llama_1b:16x1024 llama_1b:2x4096 moe_76m:32x1024)
+  by_kernel=(llama_1b:8x1024 moe_1b:8x2048)
   compared=(gpt2_124m:32x1024 llama_1b:8x1024 gpt2_1558m:8x1024) # the last takes longest to compile
 else
   export HOLDFAST_TEST_DEVICE=cpu
-  gpt2=tiny_gpt2 gpt2_shape=4x64 tuned=(tiny_gpt2:4x64) shapes=(tiny_gpt2:4x64 tiny_llama:2x64) compared=(tiny_gpt2:4x64)
+  gpt2=tiny_gpt2 gpt2_shape=4x64 tuned=(tiny_gpt2:4x64) shapes=(tiny_gpt2:4x64 tiny_llama:2x64) compared=(tiny_gpt2:4x64) by_kernel=()
 fi
 # What a GPU does not promise of a product (gemm.h): cuBLASLt's algorithm follows sizes, strides and alignment.
 left_out=GemmTest.ARowDoesNotDependOnTheNumberOfRows:GemmTest.AlignedWeightGradientsHaveTheBitsOfOthers
@@ -115,11 +117,11 @@ settings() {
   done
 }
 
-# train LIMIT NAME MODEL BATCHxLENGTH STEPS
+# train LIMIT NAME MODEL BATCHxLENGTH STEPS ARGUMENT...
 train() {
   local limit=$1 name=$2 model=$3 ended
   settings "$3" "$4" "$5"
-  check "$limit" "$name" "$here/holdfast" train "$here/configs/$model.yaml" --run-dir "$work/$name" --overwrite "${set[@]}"
+  check "$limit" "$name" "$here/holdfast" train "$here/configs/$model.yaml" --run-dir "$work/$name" --overwrite "${set[@]}" "${@:6}"
   ended=$?
   cp "$work/$name/metrics.jsonl" "$folder/$name.metrics.jsonl" 2>/dev/null
   return "$ended"
@@ -192,6 +194,18 @@ part_3() {
     --section SpeedOfLight --section MemoryWorkloadAnalysis --section Occupancy --section WarpStateStats \
     "$here/holdfast" train "$here/configs/$gpt2.yaml" --run-dir "$work/profile" --overwrite "${set[@]}" \
     --set model.num_layers=2
+  # Every kernel of a step, with fewer layers. ncu takes some 15 ms for each, so it ends the run when it has them, which
+  # may end with any exit code.
+  local model times
+  for model in "${by_kernel[@]}"; do
+    settings "${model%%:*}" "${model#*:}" 2
+    times=$folder/step_by_kernel_${model%%:*}.csv
+    # shellcheck disable=SC2016 # for the shell that is started
+    check 60 "step_by_kernel_${model%%:*}" bash -c '"${@:2}"; (($(grep -c time_duration "$1") > 100))' - "$times" \
+      ncu --target-processes all --clock-control none --launch-count 480 --kill yes --metrics gpu__time_duration.sum --csv \
+      --log-file "$times" "$here/holdfast" train "$here/configs/${model%%:*}.yaml" --run-dir "$work/profile" --overwrite \
+      "${set[@]}" --set model.num_layers=3
+  done
 }
 
 part_4() {
@@ -210,6 +224,8 @@ part_5() {
   runs 150 worlds EveryWorldHasTheBitsOfTheWorldOfOne
   runs 110 kills AKilledWorkerChangesNoBit
   runs 110 resume ARunThatWasKilledGoesOnFromItsCheckpointInAnotherWorld
+  # What snapshots hold up: checkpoint_stall_seconds of the steps after those of which checkpoints are made.
+  train 100 checkpoints "$gpt2" "$gpt2_shape" 40 --set checkpoint.every=auto --set checkpoint.every_steps=10 --set checkpoint.keep_last=1
 }
 
 part_6() {

@@ -93,6 +93,7 @@ TEST_F(CheckGpu, ADryRunMakesTheCallsOfEveryPart) {
            "CudaRun.EveryWorldHasTheBitsOfTheWorldOfOne\n",
            "CudaRun.AKilledWorkerChangesNoBit\n",
            "CudaRun.ARunThatWasKilledGoesOnFromItsCheckpointInAnotherWorld\n",
+           "--set checkpoint.every_steps=10 ",
            "--gtest_filter=Both/Shapes.*",
            "test_framework_comm_cuda ",
        }) {

@@ -55,11 +55,15 @@ void FinishGemm(CudaQueue& queue, const GemmArgs& args, ConstMatrix sums) {
          args.c.cols, blocks_of_row);
 }
 
-bool HasKernelsForThisGpu() {
+bool HasKernelsForThisGpu(std::string& other_error) {
   cudaFuncAttributes attributes{};
-  const bool has = cudaFuncGetAttributes(&attributes, FinishKernel) == cudaSuccess;
+  const cudaError_t error = cudaFuncGetAttributes(&attributes, FinishKernel);
+  if (error == cudaSuccess) return true;
   cudaGetLastError();  // is no error of what comes next
-  return has;
+  // Which of the two it is differs with the version of CUDA.
+  const bool has_none = error == cudaErrorNoKernelImageForDevice || error == cudaErrorInvalidDeviceFunction;
+  if (!has_none) other_error = cudaGetErrorString(error);
+  return false;
 }
 
 }  // namespace holdfast::kernels

@@ -1,6 +1,8 @@
 #pragma once
 // What cuBLASLt does not do at the end of a product.
 
+#include <string>
+
 #include "kernels/cuda/cuda_queue.h"
 #include "kernels/ops.h"
 
@@ -10,7 +12,7 @@ namespace holdfast::kernels {
 /// pre_gelu or c itself: the latter already have what args.accumulate asks for. Without `sums` they are zeros.
 void FinishGemm(CudaQueue& queue, const GemmArgs& args, ConstMatrix sums);
 
-/// Whether this build has kernels for the thread's GPU.
-bool HasKernelsForThisGpu();
+/// Whether this build has kernels for the thread's GPU. False with a text in `other_error`: CUDA could not say.
+bool HasKernelsForThisGpu(std::string& other_error);
 
 }  // namespace holdfast::kernels

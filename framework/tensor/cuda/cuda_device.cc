@@ -182,7 +182,11 @@ absl::StatusOr<std::string> CheckCudaDevice(int index, const CudaDeviceOptions& 
 absl::StatusOr<std::unique_ptr<Device>> MakeCudaDevice(int index, const CudaDeviceOptions& options) {
   ASSIGN_OR_RETURN(const cudaDeviceProp properties, PropertiesOf(index));
   RETURN_IF_ERROR(CudaStatus(cudaSetDevice(index), "cannot use the GPU"));
-  if (properties.major < kLeastMajor || !kernels::HasKernelsForThisGpu()) return NoKernelsFor(properties);
+  if (properties.major < kLeastMajor) return NoKernelsFor(properties);
+  if (std::string error; !kernels::HasKernelsForThisGpu(error)) {
+    if (error.empty()) return NoKernelsFor(properties);
+    return absl::InternalError(absl::StrCat("cannot load kernels on ", NameOf(index, properties), ": ", error));
+  }
   ASSIGN_OR_RETURN(kernels::GemmTable table, ReadTable(options));
   return std::make_unique<CudaDevice>(index, NameOf(index, properties), properties.name, std::move(table),
                                       options.on_tuned);

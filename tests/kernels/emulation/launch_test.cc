@@ -1,7 +1,7 @@
 // Proves that a kernel that cannot be started is reported once, by its operation's name, and is not taken for a failure
 // of what comes next; that a GPU without memory to load Hopper's kernels is not taken for one of another model, whose
-// kernels have other bits; and that another number of threads of the test device is another order of a kernel's
-// threads.
+// kernels have other bits, nor one without memory to load any for one that this build has none for; and that another
+// number of threads of the test device is another order of a kernel's threads.
 
 #include "kernels/cuda/launch.cuh"
 
@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/cuda/gemm_finish.h"
 #include "tests/kernels/emulation/emulator.h"
 #include "tests/kernels/kernel_test_util.h"
 
@@ -47,6 +48,19 @@ TEST(Launch, WithoutMemoryForHoppersKernelsTheQueueFails) {
   EXPECT_EQ(failed(), "");  // a GPU of another model, too
   emulation::LacksMemory() = true;
   EXPECT_EQ(failed(), "loading attention's kernels");
+  emulation::LacksMemory() = false;
+  EXPECT_EQ(cudaGetLastError(), cudaSuccess);
+}
+
+TEST(Launch, KernelsThatCannotBeLoadedAreNotTakenForMissingOnes) {
+  const auto error = [] {
+    std::string text;
+    EXPECT_FALSE(HasKernelsForThisGpu(text));
+    return text;
+  };
+  EXPECT_EQ(error(), "");  // the emulated GPU says of every kernel that it has none, but as a Hopper
+  emulation::LacksMemory() = true;
+  EXPECT_EQ(error(), "emulated");
   emulation::LacksMemory() = false;
   EXPECT_EQ(cudaGetLastError(), cudaSuccess);
 }

@@ -1,7 +1,8 @@
 // Proves on an emulated CUDA runtime what one GPU cannot show, or only if it breaks: that no thread takes memory of
 // another GPU than the device's, whichever call is its first; that a GPU that is lost ends the process, in which
 // nothing would go well any more, and another error does not; that working memory which fits once, but not with room to
-// grow, is taken; and that a lack of it is told as one.
+// grow, is taken; that a lack of it is told as one; and that a GPU whose kernels cannot be loaded is not taken for one
+// that has none.
 
 #include "framework/tensor/cuda_device.h"
 
@@ -11,6 +12,7 @@
 #include <functional>
 #include <memory>
 #include <set>
+#include <string>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -41,7 +43,13 @@ class ScratchOps final : public ForwardingOps {
 
 std::unique_ptr<Ops> MakeCudaOps(CudaQueue& queue, const GemmChoice&) { return std::make_unique<ScratchOps>(queue); }
 size_t CublasLtVersion() { return 1; }
-bool HasKernelsForThisGpu() { return true; }
+
+bool has_kernels = true;
+std::string kernels_error;
+bool HasKernelsForThisGpu(std::string& other_error) {
+  other_error = kernels_error;
+  return has_kernels;
+}
 
 }  // namespace kernels
 
@@ -112,6 +120,19 @@ TEST_F(CudaDeviceTest, AnotherErrorDoesNot) {
   EXPECT_EQ(device_->Allocate(1).status().code(), absl::StatusCode::kInternal);
   void* const memory = device_->Allocate(1).value();
   device_->Free(memory, 1);
+}
+
+TEST_F(CudaDeviceTest, OnlyABuildWithoutKernelsIsToldAsOne) {
+  kernels::has_kernels = false;
+  const absl::Status none = MakeCudaDevice(kGpu).status();
+  kernels::kernels_error = "out of memory";
+  const absl::Status other = MakeCudaDevice(kGpu).status();
+  kernels::has_kernels = true;
+  kernels::kernels_error.clear();
+  EXPECT_TRUE(absl::IsFailedPrecondition(none)) << none;
+  EXPECT_THAT(std::string(none.message()), HasSubstr("there are no kernels for Emulated GPU"));
+  EXPECT_TRUE(absl::IsInternal(other)) << other;
+  EXPECT_EQ(other.message(), "cannot load kernels on cuda:2 (Emulated GPU, 1024 GiB): out of memory");
 }
 
 TEST_F(CudaDeviceTest, ALackOfPinnedMemoryIsToldAsOne) {

@@ -2,13 +2,16 @@
 // NVIDIA GPUs.
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "framework/tensor/device.h"
 #include "kernels/gemm_table.h"
+#include "kernels/types.h"
 
 namespace holdfast {
 
@@ -26,6 +29,10 @@ struct CudaDeviceOptions {
 /// The name of the device that MakeCudaDevice would make. Takes nothing of the GPU, where a Device takes some hundred
 /// MiB until the process ends. Errors as MakeCudaDevice, but for a build that has no kernels for the GPU.
 absl::StatusOr<std::string> CheckCudaDevice(int index, const CudaDeviceOptions& options = {});
+
+/// FailedPrecondition, naming model.head_dim, if a block of attention's kernels has too little shared memory on GPU
+/// `index` to train heads of `head_dim`, computed in `dtype`. Takes nothing of the GPU either.
+absl::Status CheckCudaHeads(int index, kernels::DType dtype, int64_t head_dim);
 
 /// GPU `index` as CUDA numbers them. Unimplemented in a build without CUDA; FailedPrecondition, saying what to do, if
 /// there is no such GPU or it is older than compute capability 8.0; InvalidArgument if the table cannot be used.

@@ -10,6 +10,7 @@
 
 #include "kernels/cuda/attention_gradients.cuh"
 #include "kernels/cuda/attention_hopper.h"
+#include "kernels/cuda/attention_limits.h"
 #include "kernels/cuda/attention_queue.cuh"
 #include "kernels/cuda/attention_tile.cuh"
 #include "kernels/cuda/cuda_ops.h"
@@ -296,7 +297,19 @@ void Queue(CudaQueue& queue, const AttentionBackwardCall& call) {
   });
 }
 
+/// The forward pass takes less.
+template <int kDim>
+constexpr size_t kMostSharedBytes = std::max(KeysPlan<kDim, false>::kSharedBytes, QueriesPlan<kDim>::kSharedBytes);
+
 }  // namespace
+
+// Rows of bf16 heads, whose size is a multiple of 8, are always such as tensor cores take.
+size_t AttentionSharedBytes(DType dtype, int64_t head_dim) {
+  if (dtype == DType::kF32) return AttentionGeneralSharedBytes(head_dim);
+  if (head_dim <= 64) return kMostSharedBytes<64>;
+  if (head_dim <= 96) return kMostSharedBytes<96>;
+  return head_dim <= 128 ? kMostSharedBytes<128> : kMostSharedBytes<256>;
+}
 
 void CudaOps::AttentionBackward(Matrix d_qkv, ConstMatrix d_out, ConstMatrix out, const float* lse, ConstMatrix qkv,
                                 const AttentionShape& shape) {

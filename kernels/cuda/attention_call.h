@@ -148,6 +148,8 @@ struct AttentionBackwardCall {
 /// For any dtype and alignment, in fp32 without tensor cores.
 void AttentionForwardGeneral(CudaQueue& queue, const AttentionForwardCall& call);
 void AttentionBackwardGeneral(CudaQueue& queue, const AttentionBackwardCall& call);
+/// Of their largest block.
+size_t AttentionGeneralSharedBytes(int64_t head_dim);
 
 /// bf16 whose rows can be read 16 bytes at a time: what the tensor core kernels take.
 inline bool FitsTensorCores(const ConstMatrix& m) {

@@ -24,6 +24,7 @@ struct Plan {
   static constexpr int kRowsBytes = kTile * kRow * 4;
   static constexpr int kScoreRow = kTile + 1;
   static constexpr int kScoresBytes = kTile * kScoreRow * 4;
+  static constexpr int kMostBytes = 4 * kRowsBytes + 2 * kScoresBytes;  // of all kernels: dK and dV
 
   using Scores = float[kOwn][kOwn];
   using Sums = float[kOwn][kColumns];
@@ -315,9 +316,8 @@ void Queue(CudaQueue& queue, const AttentionForwardCall& call) {
 template <typename T, int kDim>
 void Queue(CudaQueue& queue, const AttentionBackwardCall& call) {
   using P = Plan<kDim>;
-  QueueAttentionBackward(queue, call, {P::kTile, kThreads, 4 * P::kRowsBytes + 2 * P::kScoresBytes},
-                         KeysKernel<T, kDim>, {P::kTile, kThreads, 4 * P::kRowsBytes + P::kScoresBytes},
-                         QueriesKernel<T, kDim>);
+  QueueAttentionBackward(queue, call, {P::kTile, kThreads, P::kMostBytes}, KeysKernel<T, kDim>,
+                         {P::kTile, kThreads, 4 * P::kRowsBytes + P::kScoresBytes}, QueriesKernel<T, kDim>);
 }
 
 /// For any head size.
@@ -332,6 +332,11 @@ void QueueGeneral(CudaQueue& queue, const Call& call) {
 }
 
 }  // namespace
+
+size_t AttentionGeneralSharedBytes(int64_t head_dim) {
+  if (head_dim <= 64) return Plan<64>::kMostBytes;
+  return head_dim <= 128 ? Plan<128>::kMostBytes : Plan<256>::kMostBytes;
+}
 
 void AttentionForwardGeneral(CudaQueue& queue, const AttentionForwardCall& call) { QueueGeneral(queue, call); }
 

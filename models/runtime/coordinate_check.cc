@@ -96,6 +96,7 @@ absl::StatusOr<Values> Look(Trainer& trainer, ObservingDevice& device, const Mic
 
 absl::StatusOr<Changes> MeasureOnce(const Config& config) {
   ASSIGN_OR_RETURN(const auto inner, MakeDevice(config.train));
+  RETURN_IF_ERROR(CheckHeads(config));
   ObservingDevice device(*inner);
   ASSIGN_OR_RETURN(const auto model, MakeModel(config, device));
   ASSIGN_OR_RETURN(TrainerOptions options, MakeTrainerOptions(config, *model));

@@ -27,6 +27,12 @@ absl::Status CheckGpus(const Config& config, int64_t workers_here) {
                    " GPUs; start fewer, or use parallel.transport: gloo"));
 }
 
+absl::Status CheckHeads(const Config& config, int64_t local_index) {
+  if (config.train.device != DeviceKind::kCuda) return absl::OkStatus();
+  const bool bf16 = config.train.compute_dtype == ComputeDType::kBF16;
+  return CheckCudaHeads(GpuOf(local_index), bf16 ? kernels::DType::kBF16 : kernels::DType::kF32, config.model.head_dim);
+}
+
 absl::StatusOr<std::unique_ptr<Device>> MakeDevice(const TrainConfig& config, int64_t local_index) {
   if (config.device == DeviceKind::kCuda) {
     ASSIGN_OR_RETURN(const std::string table, ReadGemmTable(config));

@@ -27,6 +27,9 @@ int WorkersOnGpuOf(const WorkerSlot& slot);
 /// only when all have connected.
 absl::Status CheckGpus(const Config& config, int64_t workers_here);
 
+/// FailedPrecondition if the GPU of a worker cannot train the heads of the config's model. Takes nothing of the GPU.
+absl::Status CheckHeads(const Config& config, int64_t local_index = 0);
+
 /// `local_index`: of the worker on its machine.
 absl::StatusOr<std::unique_ptr<Device>> MakeDevice(const TrainConfig& config, int64_t local_index = 0);
 

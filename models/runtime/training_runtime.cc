@@ -17,6 +17,7 @@ namespace {
 absl::StatusOr<TrainerOptions> PrepareTrainer(const Config& config, TrainingRuntime& runtime) {
   const WorkerSlot& slot = runtime.slot;
   ASSIGN_OR_RETURN(runtime.device, MakeDevice(config.train, slot.local_index));
+  RETURN_IF_ERROR(CheckHeads(config, slot.local_index));
   RETURN_IF_ERROR(CheckGpus(config, slot.workers_here));
   ASSIGN_OR_RETURN(runtime.model, MakeModel(config, *runtime.device));
   ASSIGN_OR_RETURN(TrainerOptions options, MakeTrainerOptions(config, *runtime.model));
@@ -62,6 +63,7 @@ absl::StatusOr<TrainingOutline> CheckTraining(const Config& config, int64_t work
   if (on_gpu && workers_here > 0) {
     ASSIGN_OR_RETURN(const std::string table, ReadGemmTable(config.train));
     ASSIGN_OR_RETURN(device, CheckCudaDevice(GpuOf(0), {.gemm_table = table}));
+    RETURN_IF_ERROR(CheckHeads(config));
     RETURN_IF_ERROR(CheckGpus(config, workers_here));
   }
   return TrainingOutline{.device = device,

@@ -242,6 +242,7 @@ absl::StatusOr<int> ValidateCommand::Run() const {
   if (const std::string warning = IdleWorkersWarning(checked); !warning.empty()) {
     std::printf("warning: %s\n", warning.c_str());
   }
+  RETURN_IF_ERROR(CheckHeads(checked));
   RETURN_IF_ERROR(CheckDataOf(checked));  // at the end: sizes are of use before there is data
   return kExitDone;
 }

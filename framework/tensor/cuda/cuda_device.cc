@@ -12,6 +12,7 @@
 #include "framework/tensor/cuda/cuda_status.h"
 #include "framework/tensor/cuda/cuda_stream.h"
 #include "framework/tensor/gpu_peaks.h"
+#include "kernels/cuda/attention_limits.h"
 #include "kernels/cuda/gemm.h"
 #include "kernels/cuda/gemm_finish.h"
 
@@ -163,6 +164,14 @@ std::string NameOf(int index, const cudaDeviceProp& properties) {
                          static_cast<double>(properties.totalGlobalMem) / kGiB);
 }
 
+/// The largest heads that GPUs with so much shared memory train; 0 if none.
+int64_t LargestHeads(kernels::DType dtype, size_t shared_bytes) {
+  constexpr int64_t kStep = 8;
+  int64_t largest = 256;
+  while (largest > 0 && kernels::AttentionSharedBytes(dtype, largest) > shared_bytes) largest -= kStep;
+  return largest;
+}
+
 }  // namespace
 
 int NumCudaDevices() {
@@ -177,6 +186,19 @@ absl::StatusOr<std::string> CheckCudaDevice(int index, const CudaDeviceOptions& 
   if (properties.major < kLeastMajor) return NoKernelsFor(properties);
   RETURN_IF_ERROR(ReadTable(options).status());
   return NameOf(index, properties);
+}
+
+absl::Status CheckCudaHeads(int index, kernels::DType dtype, int64_t head_dim) {
+  ASSIGN_OR_RETURN(const cudaDeviceProp properties, PropertiesOf(index));
+  const size_t bytes = kernels::AttentionSharedBytes(dtype, head_dim), most = properties.sharedMemPerBlockOptin;
+  if (bytes <= most) return absl::OkStatus();
+  const auto kib = [](size_t n) { return (n + 1023) / 1024; };
+  return absl::FailedPreconditionError(
+      absl::StrCat("model.head_dim: a block of the kernel that trains attention with heads of ", head_dim, " takes ",
+                   kib(bytes), " KiB of shared memory, of which ", NameOf(index, properties), " has ", kib(most),
+                   " KiB: it trains heads of up to ", LargestHeads(kernels::DType::kBF16, most),
+                   " with train.compute_dtype: bf16, and of up to ", LargestHeads(kernels::DType::kF32, most),
+                   " with f32; take a GPU with more of it, or train.device: cpu"));
 }
 
 absl::StatusOr<std::unique_ptr<Device>> MakeCudaDevice(int index, const CudaDeviceOptions& options) {

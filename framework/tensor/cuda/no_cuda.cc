@@ -17,6 +17,8 @@ absl::Status NotInThisBuild() {
 
 absl::StatusOr<std::string> CheckCudaDevice(int, const CudaDeviceOptions&) { return NotInThisBuild(); }
 
+absl::Status CheckCudaHeads(int, kernels::DType, int64_t) { return NotInThisBuild(); }
+
 absl::StatusOr<std::unique_ptr<Device>> MakeCudaDevice(int, const CudaDeviceOptions&) { return NotInThisBuild(); }
 
 }  // namespace holdfast

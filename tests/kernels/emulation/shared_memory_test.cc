@@ -1,6 +1,6 @@
 // Proves what a GPU with less shared memory than Hopper has does: of rows of logits that do not fit it makes the same
-// bits another way; what it cannot run it says by name. Also that a row's bits do not depend on which other rows its
-// block has.
+// bits another way; what it cannot run it says by name, and how much attention takes is known before. Also that a row's
+// bits do not depend on which other rows its block has.
 
 #include <gmock/gmock.h>
 
@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/cuda/attention_limits.h"
 #include "tests/kernels/attention_test_util.h"
 #include "tests/kernels/emulation/emulated_queue.h"
 #include "tests/kernels/emulation/emulator.h"
@@ -112,6 +113,31 @@ TEST_F(SharedMemoryTest, AttentionThatDoesNotFitSaysSo) {
   ops->AttentionBackward(qkv.view(), out.view(), out.view(), lse.data(), qkv.view(), shape);
   EXPECT_THAT(queue.failure, ::testing::HasSubstr("AttentionBackward: a block of its kernel takes 162 KiB of shared "
                                                   "memory, of which this GPU has 99 KiB"));
+}
+
+TEST_F(SharedMemoryTest, AttentionTakesAsMuchAsIsSaid) {
+  constexpr int64_t kRows = 5;
+  for (const DType dtype : kDTypes) {
+    for (const int64_t head_dim : {8, 64, 72, 96, 104, 128, 136, 256}) {
+      const AttentionShape shape = attention_test::Shape(1, kRows, 1, 1, head_dim);
+      TestMatrix qkv(dtype, kRows, 3 * head_dim), out(dtype, kRows, head_dim), d_qkv = qkv;
+      Rng rng(1);
+      qkv.Fill(rng);
+      std::vector<float> lse(kRows);
+      const auto failure_with = [&](size_t shared_bytes) {
+        emulation::MaxSharedBytes() = shared_bytes;
+        RecordingQueue queue;
+        const auto ops = MakeCudaOps(queue);
+        ops->AttentionForward(out.view(), lse.data(), qkv.view(), shape);
+        EXPECT_EQ(queue.failure, "") << "evaluation takes less";
+        ops->AttentionBackward(d_qkv.view(), out.view(), out.view(), lse.data(), qkv.view(), shape);
+        return queue.failure;
+      };
+      const size_t bytes = AttentionSharedBytes(dtype, head_dim);
+      EXPECT_EQ(failure_with(bytes), "") << head_dim;
+      EXPECT_THAT(failure_with(bytes - 1), ::testing::HasSubstr("AttentionBackward: a block")) << head_dim;
+    }
+  }
 }
 
 }  // namespace

@@ -1,8 +1,8 @@
 // Proves on an emulated CUDA runtime what one GPU cannot show, or only if it breaks: that no thread takes memory of
 // another GPU than the device's, whichever call is its first; that a GPU that is lost ends the process, in which
 // nothing would go well any more, and another error does not; that working memory which fits once, but not with room to
-// grow, is taken; that a lack of it is told as one; and that a GPU whose kernels cannot be loaded is not taken for one
-// that has none.
+// grow, is taken; that a lack of it is told as one; that heads for which a GPU has too little shared memory are refused
+// before it is used; and that a GPU whose kernels cannot be loaded is not taken for one that has none.
 
 #include "framework/tensor/cuda_device.h"
 
@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "framework/base/out_of_memory.h"
+#include "kernels/cuda/attention_limits.h"
 #include "kernels/cuda/cuda_queue.h"
 #include "kernels/cuda/gemm.h"
 #include "kernels/cuda/gemm_finish.h"
@@ -43,6 +44,9 @@ class ScratchOps final : public ForwardingOps {
 
 std::unique_ptr<Ops> MakeCudaOps(CudaQueue& queue, const GemmChoice&) { return std::make_unique<ScratchOps>(queue); }
 size_t CublasLtVersion() { return 1; }
+size_t AttentionSharedBytes(DType dtype, int64_t head_dim) {
+  return static_cast<size_t>(head_dim) << (dtype == DType::kBF16 ? 10 : 11);
+}
 
 bool has_kernels = true;
 std::string kernels_error;
@@ -67,6 +71,7 @@ class CudaDeviceTest : public ::testing::Test {
     runtime_.lost = cudaSuccess;
     runtime_.next_malloc = cudaSuccess;
     runtime_.free_bytes = 1024 * kGiB;
+    runtime_.shared_bytes = size_t{227} << 10;
   }
 
   EmulatedRuntime& runtime_ = EmulatedRuntime::Get();
@@ -120,6 +125,21 @@ TEST_F(CudaDeviceTest, AnotherErrorDoesNot) {
   EXPECT_EQ(device_->Allocate(1).status().code(), absl::StatusCode::kInternal);
   void* const memory = device_->Allocate(1).value();
   device_->Free(memory, 1);
+}
+
+TEST_F(CudaDeviceTest, HeadsThatDoNotFitAreRefusedWithoutTakingTheGpu) {
+  EXPECT_TRUE(CheckCudaHeads(kGpu, kernels::DType::kBF16, 128).ok());
+  runtime_.shared_bytes = size_t{99} << 10;
+  runtime_.contexts.clear();
+  const absl::Status bf16 = CheckCudaHeads(kGpu, kernels::DType::kBF16, 128);
+  EXPECT_TRUE(absl::IsFailedPrecondition(bf16)) << bf16;
+  EXPECT_EQ(bf16.message(),
+            "model.head_dim: a block of the kernel that trains attention with heads of 128 takes 128 KiB of shared "
+            "memory, of which cuda:2 (Emulated GPU, 1024 GiB) has 99 KiB: it trains heads of up to 96 with "
+            "train.compute_dtype: bf16, and of up to 48 with f32; take a GPU with more of it, or train.device: cpu");
+  EXPECT_TRUE(CheckCudaHeads(kGpu, kernels::DType::kBF16, 96).ok());
+  EXPECT_FALSE(CheckCudaHeads(kGpu, kernels::DType::kF32, 64).ok());
+  EXPECT_TRUE(runtime_.contexts.empty());
 }
 
 TEST_F(CudaDeviceTest, OnlyABuildWithoutKernelsIsToldAsOne) {

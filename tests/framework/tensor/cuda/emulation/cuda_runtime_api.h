@@ -26,6 +26,7 @@ struct cudaDeviceProp {
   char name[256];
   int major, minor;
   size_t totalGlobalMem;
+  size_t sharedMemPerBlockOptin;
 };
 struct CUstream_st {};
 struct CUevent_st {};
@@ -39,7 +40,8 @@ constexpr unsigned cudaStreamNonBlocking = 1, cudaEventBlockingSync = 1, cudaEve
 struct EmulatedRuntime {
   std::mutex mutex;
   std::set<int> contexts;
-  size_t free_bytes = size_t{1} << 40;  // of a GPU
+  size_t free_bytes = size_t{1} << 40;      // of a GPU
+  size_t shared_bytes = size_t{227} << 10;  // of a block
   cudaError_t lost = cudaSuccess;
   cudaError_t next_malloc = cudaSuccess;    // what the next cudaMalloc gives, of a GPU that is not lost
   std::map<const void*, size_t> allocated;  // bytes of GPU memory
@@ -73,7 +75,7 @@ inline cudaError_t cudaGetDeviceCount(int* count) {
   return cudaSuccess;
 }
 inline cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int) {
-  *properties = {"Emulated GPU", 9, 0, size_t{1} << 40};
+  *properties = {"Emulated GPU", 9, 0, size_t{1} << 40, EmulatedRuntime::Get().shared_bytes};
   return cudaSuccess;
 }
 inline cudaError_t cudaSetDevice(int device) {

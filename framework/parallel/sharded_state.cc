@@ -17,15 +17,16 @@ constexpr size_t kMostTogether = 512;
 constexpr size_t kPlanesBytes = size_t{32} << 20;
 constexpr size_t kPlaneAlignment = 64;  // values
 
-size_t DigestMemoryBytes(const StateLayout& layout) {
-  return kMostTogether * sizeof(uint64_t) + std::max(kPlanesBytes, layout.LargestChunkBytes()) +
-         kMaxPlanes * kPlaneAlignment * sizeof(float);
-}
 static_assert(kMaxPlanes <= kernels::kMaxDigestPlanes);
 
 size_t FloatBytes(int64_t elements) { return static_cast<size_t>(elements) * sizeof(float); }
 
 }  // namespace
+
+size_t DigestMemoryBytes(const StateLayout& layout) {
+  return kMostTogether * sizeof(uint64_t) + std::max(kPlanesBytes, layout.LargestChunkBytes()) +
+         kMaxPlanes * kPlaneAlignment * sizeof(float);
+}
 
 absl::StatusOr<ShardedState> ShardedState::Create(const ShardMap& map, const StateLayout& layout,
                                                   const Options& options, Device& device, Stream& stream) {

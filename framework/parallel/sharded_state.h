@@ -41,6 +41,9 @@ struct CpuSide {
   Stream* stream = nullptr;
 };
 
+/// What DigestsAfter works in: bytes that a state keeps on its device, where that is no CPU.
+size_t DigestMemoryBytes(const StateLayout& layout);
+
 /// Thread-safety: const methods may run together, but for DigestsAfter; an update excludes everything else.
 class ShardedState {
  public:

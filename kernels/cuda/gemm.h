@@ -18,6 +18,7 @@
 // A bias added to a bf16 product by cuBLASLt is rounded to bf16 first: the library takes no other. With some of its
 // algorithms so is the product, before the bias or what c holds is added (seen on an H200).
 
+#include <cstddef>
 #include <memory>
 
 #include "kernels/cuda/cuda_queue.h"
@@ -25,6 +26,9 @@
 #include "kernels/ops.h"
 
 namespace holdfast::kernels {
+
+/// Working memory that every product may take; what NVIDIA recommends for Hopper.
+inline constexpr size_t kGemmWorkspaceBytes = size_t{32} << 20;
 
 class CudaGemm {
  public:

@@ -13,12 +13,11 @@
 #include <string>
 #include <vector>
 
+#include "kernels/cuda/gemm.h"
 #include "kernels/gemm_table.h"
 #include "kernels/ops.h"
 
 namespace holdfast::kernels {
-
-inline constexpr size_t kGemmWorkspaceBytes = size_t{32} << 20;  // what NVIDIA recommends for Hopper
 
 /// All that the choice of an algorithm may depend on. Alignments are in bytes, of the address, 16 at most: a buffer
 /// that happens to lie better gets no other bits.

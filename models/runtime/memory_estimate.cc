@@ -12,9 +12,11 @@
 #include "framework/optim/optimizer.h"
 #include "framework/parallel/gather_plan.h"
 #include "framework/parallel/reduction_memory.h"
+#include "framework/parallel/sharded_state.h"
 #include "framework/parallel/sharded_store.h"
 #include "framework/parallel/whole_updates.h"
 #include "framework/train/read_only_weights.h"
+#include "kernels/cuda/gemm.h"
 
 namespace holdfast {
 namespace {
@@ -63,6 +65,17 @@ Holding LargestHolding(const ShardMap& map, bool whole_units, bool in_parts) {
   return holding;
 }
 
+/// Of the stream that passes run on: the most that one kernel asks for, or twice the workspace, as CudaStream grows to
+/// where a product asks for little more than that.
+double KernelBytes(const Config& config) {
+  const bool widens = config.model.NumExpertLayers() > 0 && config.train.compute_dtype == ComputeDType::kBF16;
+  const auto workspace = static_cast<double>(kernels::kGemmWorkspaceBytes);
+  const auto rows = static_cast<double>(config.batch.microbatch_tokens());
+  const double router_input = widens ? rows * static_cast<double>(config.model.hidden_size) * 4 : 0;
+  const double attention_sums = rows * static_cast<double>(config.model.num_heads) * 2 * 4;
+  return std::max({2 * workspace, workspace + router_input, attention_sums});
+}
+
 }  // namespace
 
 bool ComputesInParts(const Config& config) {
@@ -94,6 +107,7 @@ MemoryEstimate EstimateMemory(const Config& config, const ParameterLayout& model
   const StateLayout state = LayoutOf(*optimizer, layout);
   const bool in_parts = ComputesInParts(config), alone = placement.Group(0).size() == 1;
   const bool whole_units = alone || config.parallel.sharding != Sharding::kFullShard;
+  const bool on_gpu = config.train.device != DeviceKind::kCpu;
   const bool two_at_a_time = OverlapsMicrobatches(config);
   const Holding holding = LargestHolding(map, whole_units, in_parts);
   const auto n = static_cast<double>(layout.elements());
@@ -115,7 +129,9 @@ MemoryEstimate EstimateMemory(const Config& config, const ParameterLayout& model
           .gradients = static_cast<double>(gradients.total()) * 4,
           .optimizer = holding.held * (static_cast<double>(state.elements()) / n - 1) * 4 +
                        WholeUpdateBytes(layout, *optimizer, static_cast<int>(workers), holding.held / n),
-          .activations = static_cast<double>(activation_bytes)};
+          .activations = static_cast<double>(activation_bytes),
+          .kernels = on_gpu ? KernelBytes(config) : 0,
+          .digests = on_gpu ? static_cast<double>(DigestMemoryBytes(state)) : 0};
 }
 
 absl::Status CheckHostMemory(const MemoryEstimate& e, int64_t workers_here) {

@@ -162,6 +162,8 @@ void PrintMemory(const MemoryEstimate& estimate, int64_t workers, const std::str
   PrintRow("gradients", FormatBytes(estimate.gradients));
   PrintRow("optimizer", FormatBytes(estimate.optimizer));
   PrintRow("activations", FormatBytes(estimate.activations));
+  if (estimate.kernels > 0) PrintRow("kernels' working memory", FormatBytes(estimate.kernels));
+  if (estimate.digests > 0) PrintRow("digests", FormatBytes(estimate.digests));
   PrintRow("total", FormatBytes(estimate.total()));
 }
 

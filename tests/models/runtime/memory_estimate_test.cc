@@ -1,7 +1,8 @@
 // What `holdfast validate` says of memory is what workers hold: for worlds of several sizes, with experts gathered and
 // moved, also where two microbatches of a worker take turns, the estimate is compared with the most that each worker's
 // device lent at a time. Communication is held back, so that as much waits for being reduced as may wait. And where all
-// tokens go to the same experts, no worker holds more.
+// tokens go to the same experts, no worker holds more. On a GPU what kernels and digests work in is counted, too; the
+// latter is compared with a state on a device that stands for one.
 
 #include "models/runtime/memory_estimate.h"
 
@@ -17,10 +18,13 @@
 #include <vector>
 
 #include "framework/comm/in_process.h"
+#include "framework/optim/optimizer.h"
+#include "framework/parallel/sharded_state.h"
 #include "models/runtime/make_model.h"
 #include "models/runtime/pass_plans.h"
 #include "models/runtime/training_runtime.h"
 #include "tests/framework/comm/wrapped_communicator.h"
+#include "tests/framework/train/deferred_device.h"
 #include "tests/models/runtime/tiny_run.h"
 
 namespace holdfast {
@@ -165,6 +169,44 @@ TEST_F(MemoryEstimateTest, HoldsWhereAllTokensGoToTheSameExperts) {
     for (int64_t step = 1; step <= 2; ++step) Step(config, step, /*one_token=*/true);
     EXPECT_LE(Peak() / estimate, 1.02) << workers << " workers";
   }
+}
+
+TEST_F(MemoryEstimateTest, OnAGpuItHasWhatKernelsAndDigestsWorkIn) {
+  const Config on_cpu = ConfigOf({"train.compute_dtype=f32"});
+  Config on_gpu = on_cpu;
+  on_gpu.train.device = DeviceKind::kCuda;
+  const auto cpu_device = MakeCpuDevice(1);
+  const auto model = MakeModel(on_cpu, *cpu_device).value();
+  const ParameterLayout& layout = model->layout();
+  const UnitSchedule schedule = PlanTraining(*model, 2, 16).schedule;
+  const MemoryEstimate cpu = EstimateMemory(on_cpu, layout, 0, schedule);
+  const MemoryEstimate gpu = EstimateMemory(on_gpu, layout, 0, schedule);
+  EXPECT_EQ(cpu.kernels + cpu.digests, 0);
+  EXPECT_EQ(gpu.kernels, 64 << 20);
+  EXPECT_NEAR(gpu.total(), cpu.total() + gpu.kernels + gpu.digests, 1);
+
+  DeferredDevice device;
+  const auto stream = device.CreateStream(StreamKind::kCompute).value();
+  const Placement placement({"here"}, on_gpu.parallel);
+  const ShardMap map(layout, DType::kF32, placement);
+  const auto optimizer = MakeOptimizer(on_gpu.optimizer);
+  const StateLayout planes = LayoutOf(*optimizer, layout);
+  const auto state = ShardedState::Create(map, planes, {.whole_units = true}, device, *stream);
+  ASSERT_TRUE(state.ok()) << state.status();
+  const auto held = static_cast<double>(device.memory().peak_bytes());
+  EXPECT_NEAR(held, gpu.weights + gpu.optimizer + gpu.digests, 4096);  // units begin at multiples of 64 bytes
+}
+
+TEST_F(MemoryEstimateTest, AMixtureOnAGpuCopiesTheInputsOfRouters) {
+  Config config = Mixture(1, "gather", {"train.compute_dtype=bf16", "batch.microbatch_size=16384"});
+  config.train.device = DeviceKind::kCuda;
+  const auto cpu_device = MakeCpuDevice(1);
+  const auto model = MakeModel(config, *cpu_device).value();
+  const UnitSchedule schedule = PlanTraining(*model, 2, 16).schedule;
+  const auto kernels = [&] { return EstimateMemory(config, model->layout(), 0, schedule).kernels; };
+  EXPECT_EQ(kernels(), (32 << 20) + 16384 * 16 * 64 * 4);
+  config.train.compute_dtype = ComputeDType::kF32;
+  EXPECT_EQ(kernels(), 64 << 20);
 }
 
 }  // namespace

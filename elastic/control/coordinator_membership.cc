@@ -120,7 +120,7 @@ std::string Coordinator::OtherKernels(const RunDigests& joins) const {
     if (worker.kernels == kernels_) theirs = worker.arithmetic;
   }
   return absl::StrCat("computes on ", joins.arithmetic, ", this run on ", theirs,
-                      ", with other bits: use GPUs of one model, with one version of CUDA's libraries");
+                      ", with other bits: use GPUs of one model, with one version of CUDA's libraries and of nvcc");
 }
 
 bool Coordinator::MayJoin(Connection from, const JoinMessage& join) {

@@ -66,4 +66,9 @@ bool HasKernelsForThisGpu(std::string& other_error) {
   return false;
 }
 
+std::string NvccVersion() {
+  return std::to_string(__CUDACC_VER_MAJOR__) + "." + std::to_string(__CUDACC_VER_MINOR__) + "." +
+         std::to_string(__CUDACC_VER_BUILD__);
+}
+
 }  // namespace holdfast::kernels

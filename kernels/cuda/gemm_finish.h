@@ -15,4 +15,7 @@ void FinishGemm(CudaQueue& queue, const GemmArgs& args, ConstMatrix sums);
 /// Whether this build has kernels for the thread's GPU. False with a text in `other_error`: CUDA could not say.
 bool HasKernelsForThisGpu(std::string& other_error);
 
+/// Of the compiler of these kernels, such as "13.0.88".
+std::string NvccVersion();
+
 }  // namespace holdfast::kernels

@@ -24,17 +24,23 @@ constexpr int kLeastMajor = 8;  // compute capability
 
 class CudaDevice final : public Device {
  public:
-  CudaDevice(int index, std::string name, std::string model, kernels::GemmTable gemm_table,
+  CudaDevice(int index, std::string name, std::string model, int multiprocessors, kernels::GemmTable gemm_table,
              std::function<void(const kernels::TunedGemm&)> on_tuned)
       : index_(index),
         name_(std::move(name)),
         model_(std::move(model)),
+        multiprocessors_(multiprocessors),
         gemm_table_(std::move(gemm_table)),
         gemms_{.pinned = &gemm_table_, .on_tuned = std::move(on_tuned)} {}
 
   std::string name() const override { return name_; }
-  // Attention has other bits on Hopper, and cuBLASLt chooses by model and version.
-  std::string arithmetic() const override { return absl::StrCat(model_, ", cuBLASLt ", GemmLibraryVersion()); }
+  // Attention has other bits on Hopper. cuBLASLt chooses by model, number of multiprocessors (which GPUs of one name
+  // may have different ones of, as parts of a GPU do) and its version; our kernels don't depend on that number.
+  // Functions such as exp are nvcc's, and so is what it makes of the rest.
+  std::string arithmetic() const override {
+    return absl::StrCat(model_, ", ", multiprocessors_, " multiprocessors, cuBLASLt ", GemmLibraryVersion(), ", nvcc ",
+                        kernels::NvccVersion());
+  }
   double peak_bf16_flops() const override { return PeakBf16Flops(model_); }
 
   absl::StatusOr<void*> Allocate(size_t bytes) override {
@@ -126,6 +132,7 @@ class CudaDevice final : public Device {
 
   int index_;
   std::string name_, model_;
+  int multiprocessors_;
   kernels::GemmTable gemm_table_;
   kernels::GemmChoice gemms_;
 };
@@ -210,8 +217,8 @@ absl::StatusOr<std::unique_ptr<Device>> MakeCudaDevice(int index, const CudaDevi
     return absl::InternalError(absl::StrCat("cannot load kernels on ", NameOf(index, properties), ": ", error));
   }
   ASSIGN_OR_RETURN(kernels::GemmTable table, ReadTable(options));
-  return std::make_unique<CudaDevice>(index, NameOf(index, properties), properties.name, std::move(table),
-                                      options.on_tuned);
+  return std::make_unique<CudaDevice>(index, NameOf(index, properties), properties.name, properties.multiProcessorCount,
+                                      std::move(table), options.on_tuned);
 }
 
 }  // namespace holdfast

@@ -16,6 +16,10 @@
 
 #include "tests/kernels/emulation/emulator.h"
 
+#define __CUDACC_VER_MAJOR__ 0
+#define __CUDACC_VER_MINOR__ 0
+#define __CUDACC_VER_BUILD__ 0
+
 #define __global__
 #define __device__
 #define __host__

@@ -44,6 +44,7 @@ class ScratchOps final : public ForwardingOps {
 
 std::unique_ptr<Ops> MakeCudaOps(CudaQueue& queue, const GemmChoice&) { return std::make_unique<ScratchOps>(queue); }
 size_t CublasLtVersion() { return 1; }
+std::string NvccVersion() { return "2.3.4"; }
 size_t AttentionSharedBytes(DType dtype, int64_t head_dim) {
   return static_cast<size_t>(head_dim) << (dtype == DType::kBF16 ? 10 : 11);
 }
@@ -125,6 +126,10 @@ TEST_F(CudaDeviceTest, AnotherErrorDoesNot) {
   EXPECT_EQ(device_->Allocate(1).status().code(), absl::StatusCode::kInternal);
   void* const memory = device_->Allocate(1).value();
   device_->Free(memory, 1);
+}
+
+TEST_F(CudaDeviceTest, ArithmeticNamesAllThatDecidesBits) {
+  EXPECT_EQ(device_->arithmetic(), "Emulated GPU, 132 multiprocessors, cuBLASLt 1, nvcc 2.3.4");
 }
 
 TEST_F(CudaDeviceTest, HeadsThatDoNotFitAreRefusedWithoutTakingTheGpu) {

@@ -27,6 +27,7 @@ struct cudaDeviceProp {
   int major, minor;
   size_t totalGlobalMem;
   size_t sharedMemPerBlockOptin;
+  int multiProcessorCount;
 };
 struct CUstream_st {};
 struct CUevent_st {};
@@ -75,7 +76,7 @@ inline cudaError_t cudaGetDeviceCount(int* count) {
   return cudaSuccess;
 }
 inline cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int) {
-  *properties = {"Emulated GPU", 9, 0, size_t{1} << 40, EmulatedRuntime::Get().shared_bytes};
+  *properties = {"Emulated GPU", 9, 0, size_t{1} << 40, EmulatedRuntime::Get().shared_bytes, 132};
   return cudaSuccess;
 }
 inline cudaError_t cudaSetDevice(int device) {

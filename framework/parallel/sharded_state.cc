@@ -34,6 +34,8 @@ absl::StatusOr<ShardedState> ShardedState::Create(const ShardMap& map, const Sta
   ShardedState state(map, layout, options, device, stream);
   state.block_memory_ = CpuBlocks::Create(device, FloatBytes(kBlock));
   state.digest_memory_ = CpuBlocks::Create(device, DigestMemoryBytes(layout));
+  // Not as part of the former, which would pin 33 MiB of CPU memory for what is often some KiB.
+  state.digests_ = CpuBlocks::Create(device, map.layout().chunks().size() * sizeof(uint64_t));
   if (!device.is_cpu()) {
     ASSIGN_OR_RETURN(state.planes_after_, Buffer::Allocate(device, DigestMemoryBytes(layout), "digests"));
   }
@@ -326,7 +328,7 @@ std::map<int, uint64_t> ShardedState::DigestsAfter(absl::Span<const ChunkGradien
   const CpuBytes memory = std::any_of(chunks.begin(), chunks.end(), lies_on_cpu)
                               ? digest_memory_->Take(DigestMemoryBytes(*layout_))
                               : CpuBytes();
-  const CpuBytes out = digest_memory_->Take(chunks.size() * sizeof(uint64_t));
+  const CpuBytes out = digests_->Take(chunks.size() * sizeof(uint64_t));
   auto* const digests = reinterpret_cast<uint64_t*>(out.data());
   for (size_t first = 0, count = 0; first < chunks.size(); first += count) {
     count = CountTogether(chunks.subspan(first));

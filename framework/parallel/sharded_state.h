@@ -164,7 +164,8 @@ class ShardedState {
   std::vector<Place> places_;                       // by chunk
   std::array<std::vector<PlaneMemory>, 2> memory_;  // by role and name
   std::shared_ptr<CpuBlocks> block_memory_, digest_memory_;
-  Buffer planes_after_;  // as a block of digest_memory_, on a device that is no CPU
+  std::shared_ptr<CpuBlocks> digests_;  // of all chunks, as they come from the device
+  Buffer planes_after_;                 // as a block of digest_memory_, on a device that is no CPU
   Buffer compute_weights_;
   std::vector<int64_t> compute_weight_offset_;  // by unit
 };

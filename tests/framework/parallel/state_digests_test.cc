@@ -1,7 +1,7 @@
 // Proves that the digests of chunks after an update are those that the chunks have when it was applied, for any number
 // of chunks in any order, and that taking them changes no state: on CPUs of one and of more threads and on a device
-// that does everything later, with mirrors there and in CPU memory, of every optimizer; and that a process that ends
-// because its device has failed says with what.
+// that does everything later, with mirrors there and in CPU memory, of every optimizer; that a process that ends
+// because its device has failed says with what; and that no more CPU memory is pinned for them than they take.
 
 #include <gtest/gtest.h>
 
@@ -154,6 +154,34 @@ TEST_P(StateDigests, AreThoseAfterTheUpdate) {
     EXPECT_EQ(digests.size(), count);
     for (const auto& [chunk, digest] : digests) EXPECT_EQ(digest, expected.at(chunk)) << chunk << " of " << count;
   }
+}
+
+/// Notes the largest block of CPU memory that it is asked for, which a GPU would pin.
+class PinningDevice final : public DeferredDevice {
+ public:
+  absl::StatusOr<void*> AllocateCpu(size_t bytes) override {
+    most_pinned = std::max(most_pinned, bytes);
+    return DeferredDevice::AllocateCpu(bytes);
+  }
+  size_t most_pinned = 0;
+};
+
+TEST(StateDigestsMemory, IsPinnedForTheDigestsAlone) {
+  const ParameterLayout layout = LayoutToDigest();
+  const std::unique_ptr<Optimizer> optimizer = MakeOptimizer({});
+  PinningDevice device;
+  const std::unique_ptr<Stream> stream = device.CreateStream(StreamKind::kCompute).value();
+  const Placement placement{{"a"}, {.mirrors = 0}};
+  const ShardMap map(layout, DType::kBF16, placement);
+  const StateLayout planes = LayoutOf(*optimizer, layout);
+  ShardedState state = ShardedState::Create(map, planes, {.whole_units = true}, device, *stream).value();
+  state.Initialize(1);
+  const size_t bytes = static_cast<size_t>(layout.chunks()[0].elements) * sizeof(float);
+  const Buffer gradient = Buffer::Allocate(device, bytes, "tests").value();
+  stream->ops().Zero(gradient.data(), bytes);
+  const std::vector<ChunkGradient> chunks{{0, gradient.as<float>()}};
+  EXPECT_EQ(state.DigestsAfter(chunks, {.optimizer = optimizer.get(), .scalars = {}}).size(), 1u);
+  EXPECT_LE(device.most_pinned, layout.chunks().size() * sizeof(uint64_t));
 }
 
 /// A GPU's after a kernel has failed.

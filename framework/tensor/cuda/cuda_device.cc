@@ -34,9 +34,9 @@ class CudaDevice final : public Device {
         gemms_{.pinned = &gemm_table_, .on_tuned = std::move(on_tuned)} {}
 
   std::string name() const override { return name_; }
-  // Attention has other bits on Hopper. cuBLASLt chooses by model, number of multiprocessors (which GPUs of one name
-  // may have different ones of, as parts of a GPU do) and its version; our kernels don't depend on that number.
-  // Functions such as exp are nvcc's, and so is what it makes of the rest.
+  // Attention has other bits on Hopper. cuBLASLt chooses by model, version and number of multiprocessors, which GPUs of
+  // one name, or parts of one GPU, may have different ones of; our kernels don't depend on that number. Functions such
+  // as exp are nvcc's, and so is what it makes of the rest.
   std::string arithmetic() const override {
     return absl::StrCat(model_, ", ", multiprocessors_, " multiprocessors, cuBLASLt ", GemmLibraryVersion(), ", nvcc ",
                         kernels::NvccVersion());

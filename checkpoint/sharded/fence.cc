@@ -101,7 +101,8 @@ absl::StatusOr<Branch> ReadBranch(Storage& storage) {
 }
 
 absl::StatusOr<std::unique_ptr<Fence>> Fence::Claim(Storage& storage, const std::string& owner, const Past& past,
-                                                    const ProcessId& process) {
+                                                    const ProcessId& process,
+                                                    const std::function<absl::Status()>& may_claim) {
   Identity identity{.owner = owner, .process = ToText(process), .mark = NewMark()};
   for (int attempt = 0; attempt < kAttempts; ++attempt) {
     ASSIGN_OR_RETURN(const std::vector<uint64_t> before, ListEpochs(storage));
@@ -110,6 +111,8 @@ absl::StatusOr<std::unique_ptr<Fence>> Fence::Claim(Storage& storage, const std:
     if (epoch > kMaxEpoch) return absl::ResourceExhaustedError(absl::StrCat(storage.Describe(), ": no epoch is left"));
     ASSIGN_OR_RETURN(Branch branch, ReadBranch(storage));
     branch.GoBack(past.branch);
+    // After the list: one that replaces us later lists later, so its number is not lower than ours.
+    if (may_claim != nullptr) RETURN_IF_ERROR(may_claim());
     CrashPoint(kCrashFenceBefore);
     const absl::Status created = storage.Create(ClaimName(epoch), ClaimText(identity, epoch, branch));
     if (absl::IsAlreadyExists(created)) continue;

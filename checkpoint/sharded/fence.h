@@ -7,6 +7,7 @@
 //   RETURN_IF_ERROR(fence->Check());
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -41,9 +42,12 @@ class Fence {
     Branch branch;
   };
   /// `owner`, for messages: host, process, run directory; `process`, so that others can say whether it still runs.
-  /// Removes older claims. Unavailable if others claim without end.
+  /// Removes older claims. Unavailable if others claim without end. `may_claim`, asked at each attempt between reading
+  /// the claims that exist and making ours: an error of it is returned. Whoever it refuses from now on may be frozen
+  /// after it was asked, and takes nothing from one that claims then: its number is taken, or is not the highest.
   static absl::StatusOr<std::unique_ptr<Fence>> Claim(Storage& storage, const std::string& owner, const Past& past = {},
-                                                      const ProcessId& process = ThisProcess());
+                                                      const ProcessId& process = ThisProcess(),
+                                                      const std::function<absl::Status()>& may_claim = nullptr);
   /// OK while we own it; FailedPrecondition, naming the new owner, afterwards, and also if our claim has been removed,
   /// whoever has the number that it had.
   absl::Status Check();

@@ -65,14 +65,13 @@ std::vector<CheckpointChoice> ChoicesOf(const Catalog& catalog) {
   return choices;
 }
 
-absl::StatusOr<std::unique_ptr<CheckpointKeeper>> CheckpointKeeper::Open(const Config& config,
-                                                                         const RunDirectory& directory,
-                                                                         std::unique_ptr<Storage> storage,
-                                                                         std::vector<StoredTensor> tensors,
-                                                                         const CoordinatorState& past) {
+absl::StatusOr<std::unique_ptr<CheckpointKeeper>> CheckpointKeeper::Open(
+    const Config& config, const RunDirectory& directory, std::unique_ptr<Storage> storage,
+    std::vector<StoredTensor> tensors, const CoordinatorState& past, const std::function<absl::Status()>& may_claim) {
   std::unique_ptr<CheckpointKeeper> keeper(
       new CheckpointKeeper(config, directory, std::move(storage), std::move(tensors)));
-  ASSIGN_OR_RETURN(keeper->fence_, Fence::Claim(*keeper->storage_, Owner(directory), {past.generation, past.branch}));
+  ASSIGN_OR_RETURN(keeper->fence_, Fence::Claim(*keeper->storage_, Owner(directory), {past.generation, past.branch},
+                                                ThisProcess(), may_claim));
   keeper->state_ = {keeper->fence_->epoch() * kGenerationsPerEpoch, keeper->fence_->branch()};
   keeper->branch_ = keeper->state_.branch;
   RETURN_IF_ERROR(keeper->storage_->Sweep());

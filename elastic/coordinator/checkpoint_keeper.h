@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "checkpoint/sharded/catalog.h"
 #include "elastic/control/coordinator.h"
@@ -29,11 +30,12 @@ class CheckpointKeeper {
   using Answer = std::function<void(const CoordinatorEvent&)>;  // called from a thread of the keeper's own
 
   /// Claims the storage: whoever had it before can commit nothing more. `tensors`: of the model, in canonical order.
-  /// `config` and `directory` must outlive the keeper. `past`: of the run.
+  /// `config` and `directory` must outlive the keeper. `past`: of the run. `may_claim`: as in Fence::Claim.
   static absl::StatusOr<std::unique_ptr<CheckpointKeeper>> Open(const Config& config, const RunDirectory& directory,
                                                                 std::unique_ptr<Storage> storage,
                                                                 std::vector<StoredTensor> tensors,
-                                                                const CoordinatorState& past);
+                                                                const CoordinatorState& past,
+                                                                const std::function<absl::Status()>& may_claim);
 
   Storage& storage() { return *storage_; }
   /// As they were found by Open.

@@ -207,9 +207,9 @@ absl::Status OpenCheckpoints(const Config& config, const RunDirectory& directory
                              const PrepareOptions& options, PreparedRun* run) {
   ASSIGN_OR_RETURN(std::unique_ptr<Storage> storage, OpenCheckpointStorage(config.checkpoint, directory.root()));
   const std::vector<StoredTensor> tensors = StoredTensorsOf(LayoutOf(*MakeOptimizer(config.optimizer), layout));
-  RETURN_IF_ERROR(StillOurs(*run));  // before they are claimed: the other one could write none any more
-  ASSIGN_OR_RETURN(run->keeper,
-                   CheckpointKeeper::Open(config, directory, std::move(storage), tensors, run->history.state));
+  // Asked right before they are claimed: from another one that leads by then nothing is taken.
+  ASSIGN_OR_RETURN(run->keeper, CheckpointKeeper::Open(config, directory, std::move(storage), tensors,
+                                                       run->history.state, [run] { return StillOurs(*run); }));
   run->history.state = run->keeper->state();
   RETURN_IF_ERROR(StillOurs(*run));
   RETURN_IF_ERROR(WriteCoordinatorState(directory, run->history.state));

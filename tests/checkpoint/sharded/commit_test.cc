@@ -181,6 +181,75 @@ TEST_F(FenceTest, ANumberThatIsFreeAgainIsNotTaken) {
   EXPECT_THAT(*storage_->List("fence-"), testing::SizeIs(1));
 }
 
+/// Before a chosen call, counted from 0, other processes claim one after the other: each removes the claim before its
+/// own, so that all of their numbers but the last are free again.
+class TakenOverStorage final : public FaultStorage {
+ public:
+  TakenOverStorage(Storage& storage, int64_t call, int claims)
+      : FaultStorage(storage), storage_(storage), call_(call), claims_(claims) {}
+  absl::StatusOr<std::vector<StoredObject>> List(absl::string_view prefix) override {
+    Count();
+    return storage_.List(prefix);
+  }
+  absl::Status ReadAt(const std::string& name, uint64_t offset, absl::Span<std::byte> out) override {
+    Count();
+    return storage_.ReadAt(name, offset, out);
+  }
+  absl::Status Create(const std::string& name, absl::string_view contents) override {
+    Count();
+    return storage_.Create(name, contents);
+  }
+  absl::Status Delete(const std::string& name) override {
+    Count();
+    return storage_.Delete(name);
+  }
+  Fence* owner() const { return owner_.get(); }  // the last of the others; null: none has claimed yet
+
+ private:
+  void Count() {
+    if (call_-- != 0) return;
+    for (int i = 0; i < claims_; ++i) {
+      auto claimed = Fence::Claim(storage_, "another");
+      ASSERT_TRUE(claimed.ok()) << claimed.status();
+      owner_ = *std::move(claimed);
+    }
+  }
+
+  Storage& storage_;
+  int64_t call_;
+  const int claims_;
+  std::unique_ptr<Fence> owner_;
+};
+
+// As a coordinator that is frozen before any of the calls that make a claim, and replaced meanwhile.
+TEST_F(FenceTest, WhoIsReplacedWhileItClaimsTakesNothingFromItsSuccessor) {
+  for (const int claims : {1, 2, 3}) {
+    for (int64_t call = 0;; ++call) {
+      SCOPED_TRACE(absl::StrCat(claims, " claims before call ", call));
+      storage_ = MakeMemoryStorage(directory_.path());
+      Claim("before");
+      TakenOverStorage storage(*storage_, call, claims);
+      const auto may_claim = [&storage] {
+        return storage.owner() == nullptr ? absl::OkStatus() : absl::AbortedError("another one leads");
+      };
+      const auto fence = Fence::Claim(storage, "frozen", {}, ThisProcess(), may_claim);
+      if (storage.owner() == nullptr) {
+        EXPECT_TRUE(fence.ok()) << fence.status();
+        ASSERT_GT(call, 4) << "a list, a claim, a list, a look and a deletion are calls";
+        break;
+      }
+      const absl::Status owns = storage.owner()->Check();
+      EXPECT_TRUE(owns.ok()) << owns;
+      EXPECT_THAT(*storage_->List("fence-"), testing::SizeIs(1));
+      if (fence.ok()) {
+        EXPECT_TRUE(absl::IsFailedPrecondition((*fence)->Check()));
+      } else {
+        EXPECT_TRUE(absl::IsAborted(fence.status())) << fence.status();
+      }
+    }
+  }
+}
+
 TEST_F(FenceTest, KeepsWhatEveryRunHasGoneBackBehind) {
   const auto first = Fence::Claim(*storage_, "first", {.generation = 0, .branch = {}});
   ASSERT_TRUE(first.ok());

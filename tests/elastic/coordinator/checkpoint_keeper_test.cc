@@ -42,7 +42,7 @@ class CheckpointKeeperTest : public testing::Test {
   CheckpointKeeperTest() : layout_(Layout()) {
     auto faults = std::make_unique<RefusingStorage>(*memory_);
     faults_ = faults.get();
-    auto keeper = CheckpointKeeper::Open(config_, directory_, std::move(faults), {{"weight", {40, 50}}}, {});
+    auto keeper = CheckpointKeeper::Open(config_, directory_, std::move(faults), {{"weight", {40, 50}}}, {}, nullptr);
     EXPECT_TRUE(keeper.ok()) << keeper.status();
     keeper_ = std::move(*keeper);
   }

@@ -9,11 +9,13 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "checkpoint/place/checkpoint_place.h"
 #include "elastic/launch/in_process_launcher.h"
 #include "elastic/launch/resume_check.h"
 #include "elastic/launch/standby.h"
@@ -130,6 +132,54 @@ TEST_F(PreparedRunTest, WhoLosesTheRunWhilePreparingItChangesNothingMore) {
   }
   const absl::Status prepared = prepare(6);
   EXPECT_TRUE(prepared.ok()) << prepared;
+}
+
+/// Another process takes it right after so many looks have passed, and the next one has still said that it is ours.
+class ReplacedLease final : public Lease {
+ public:
+  ReplacedLease(int looks, std::function<void()> replace) : looks_(looks), replace_(std::move(replace)) {}
+  absl::StatusOr<LeaseSight> Look() override { return LeaseSight{}; }
+  absl::Status Take(const LeaseSight&, bool) override { return absl::OkStatus(); }
+  absl::Status Say(const LeaderWords&) override { return absl::OkStatus(); }
+  absl::Status Check() override {
+    if (looks_ < 0) return absl::FailedPreconditionError("taken by another process");
+    if (looks_-- == 0) replace_();
+    return absl::OkStatus();
+  }
+  std::string Describe() const override { return "a lease"; }
+
+ private:
+  int looks_;
+  const std::function<void()> replace_;
+};
+
+// As a coordinator that is frozen right after a look at the lock, for longer than the lease.
+TEST_F(PreparedRunTest, WhoIsReplacedRightAfterALookTakesNoCheckpoints) {
+  Train(ConfigOf({"checkpoint.every_steps=4"}));
+  const Config longer = ConfigOf({"checkpoint.every_steps=4", "train.steps=20"});
+  const auto outline = CheckTraining(longer, 1);
+  ASSERT_TRUE(outline.ok()) << outline.status();
+  const auto storage = OpenCheckpointStorage(longer.checkpoint, directory_.root());
+  ASSERT_TRUE(storage.ok()) << storage.status();
+  for (int looks = 0;; ++looks) {
+    std::unique_ptr<Fence> other;
+    const auto replace = [&] {
+      auto claimed = Fence::Claim(**storage, "the one that leads now");
+      ASSERT_TRUE(claimed.ok()) << claimed.status();
+      other = *std::move(claimed);
+    };
+    const auto lead =
+        std::make_shared<Lead>(std::make_unique<ReplacedLease>(looks, replace), std::chrono::milliseconds(0));
+    const absl::Status prepared =
+        PrepareRun(longer, directory_, outline->layout, {.workers_are_new = true}, lead).status();
+    if (other == nullptr) {
+      EXPECT_TRUE(prepared.ok()) << prepared;
+      ASSERT_GT(looks, 4) << "it looks before each change, and one of these is the claim";
+      break;
+    }
+    const absl::Status owns = other->Check();
+    EXPECT_TRUE(owns.ok()) << looks << " looks: " << owns;
+  }
 }
 
 TEST_F(PreparedRunTest, ARunThatIsDoneIsNotReplacedButByWord) {

@@ -381,22 +381,31 @@ bool HoldsSweep(const SweepPlace& place) {
 
 absl::StatusOr<std::unique_ptr<SweepPlan>> TakeUpPlan(const SweepConfig& config, const search::SearchStrategy& strategy,
                                                       const SweepPlace& place, SweepPlan::SetUpFn set_up) {
-  ASSIGN_OR_RETURN(const auto recorded, ReadRecord(place.results()));
   auto plan = std::make_unique<SweepPlan>(config, strategy, std::move(set_up));
+  RETURN_IF_ERROR(TellRecorded(place, *plan));
+  return plan;
+}
+
+absl::Status TellRecorded(const SweepPlace& place, SweepPlan& plan) {
+  ASSIGN_OR_RETURN(const auto recorded, ReadRecord(place.results()));
+  for (const PlannedTrial& trial : plan.trials()) {
+    if (!trial.result.has_value() || !trial.setup.has_value() || recorded.contains(trial.number)) continue;
+    return absl::FailedPreconditionError(absl::StrCat(place.results(), " has no line of trial ", trial.number,
+                                                      " any more: the sweep has been begun anew"));
+  }
   for (bool told = true; told;) {
     told = false;
-    for (size_t i = 0; i < plan->trials().size(); ++i) {
-      const PlannedTrial& trial = plan->trials()[i];
+    for (size_t i = 0; i < plan.trials().size(); ++i) {
+      const PlannedTrial& trial = plan.trials()[i];
       const auto found = recorded.find(trial.number);
       if (found == recorded.end() || (trial.result.has_value() && trial.setup.has_value())) continue;
       RETURN_IF_ERROR(CheckRecorded(found->second, trial));
       if (trial.result.has_value()) continue;
-      plan->Tell(trial.number, found->second.result);
+      plan.Tell(trial.number, found->second.result);
       told = true;
     }
   }
-  RETURN_IF_ERROR(plan->status());
-  return plan;
+  return plan.status();
 }
 
 absl::StatusOr<int> RunSweep(const SweepConfig& config, const SweepPlace& place, SweepPlan& plan,

@@ -11,6 +11,7 @@
 #include <functional>
 #include <string>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "elastic/sweep/sweep_config.h"
 #include "elastic/sweep/sweep_plan.h"
@@ -49,6 +50,10 @@ bool HoldsSweep(const SweepPlace& place);
 /// A plan that knows all results that are recorded. FailedPrecondition if the record is one of another sweep.
 absl::StatusOr<std::unique_ptr<SweepPlan>> TakeUpPlan(const SweepConfig& config, const search::SearchStrategy& strategy,
                                                       const SweepPlace& place, SweepPlan::SetUpFn set_up);
+
+/// Tells such a plan what has been recorded since; only trials that follow from that are set up. FailedPrecondition if
+/// the record is one of another sweep, or a new one.
+absl::Status TellRecorded(const SweepPlace& place, SweepPlan& plan);
 
 /// Until the plan is done, or `stopped` says 128 + signal: then trials save and end, too. 0 or that. The
 /// caller holds the directory's lock. An error is one of the sweep; a trial that fails is a result.

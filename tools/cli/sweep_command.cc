@@ -227,14 +227,15 @@ absl::StatusOr<int> SweepCommand::Run() const {
       return absl::NotFoundError(absl::StrCat("there is no sweep in ", place.directory,
                                               "; --watch shows one that was started, --dry-run what would be"));
     }
+    ASSIGN_OR_RETURN(const auto plan, TakeUpPlan(config, *strategy, place, set_up));
     while (true) {
-      ASSIGN_OR_RETURN(const auto plan, TakeUpPlan(config, *strategy, place, set_up));
       const bool terminal = isatty(STDOUT_FILENO) != 0;
       if (terminal) std::printf("\033[H\033[2J");
       std::printf("%s", WatchText(config, place, *plan).c_str());
       std::fflush(stdout);
       if (!terminal || plan->done() || stop_signal.received() != 0) return kExitDone;
       std::this_thread::sleep_for(kWatchInterval);
+      RETURN_IF_ERROR(TellRecorded(place, *plan));
     }
   }
   if (dry_run) {

@@ -1,0 +1,95 @@
+// Proves that a plan follows a record that grows, as `sweep --watch` has it, with each trial set up once, and that a
+// record that is not the one it knows is refused.
+
+#include "elastic/sweep/sweep.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <optional>
+#include <string>
+#include <variant>
+
+#include "elastic/sweep/sweep_record.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/framework/base/temporary_directory.h"
+
+namespace holdfast {
+namespace {
+
+/// The next point is the number of trials that there are.
+class ByNumber final : public search::SearchStrategy {
+ public:
+  std::optional<search::Suggestion> Next(absl::Span<const search::Observation> history) const override {
+    const auto number = static_cast<int64_t>(history.size());
+    return search::Suggestion{.point = {{"number", number}}, .rung = 0, .continues = {}, .why = "it is its turn"};
+  }
+};
+
+class GrowingRecord : public ::testing::Test {
+ protected:
+  GrowingRecord() {
+    config_.parallel = 3;
+    config_.budget.trials = 20;
+  }
+  absl::StatusOr<std::unique_ptr<SweepPlan>> TakeUp() {
+    return TakeUpPlan(config_, strategy_, place_, [this](const search::Point& point, int64_t) {
+      ++setups_;
+      TrialSetup setup;
+      setup.config.train.steps = 10;
+      setup.digest = static_cast<uint64_t>(std::get<int64_t>(point.at("number"))) + 1;
+      setup.flops_per_step = setup.tokens_per_step = 1;
+      return absl::StatusOr<TrialSetup>(setup);
+    });
+  }
+  void Record(const RecordedTrial& recorded) {
+    std::ofstream(place_.results(), std::ios::app) << RecordLine(recorded) << "\n";
+  }
+  static RecordedTrial ResultFor(const PlannedTrial& trial) {
+    return RecordOf(trial, {.measured = true, .value = 1, .steps = 10, .seconds = 1}, /*reused=*/false);
+  }
+
+  const TemporaryDirectory root_;
+  const SweepPlace place_{.directory = root_.path()};
+  const ByNumber strategy_;
+  SweepConfig config_;
+  size_t setups_ = 0;
+};
+
+TEST_F(GrowingRecord, SetsUpEachTrialOnce) {
+  const auto plan = TakeUp();
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  EXPECT_EQ(setups_, 3U);
+  for (int64_t known = 0; known < 20; ++known) {
+    ASSERT_TRUE(TellRecorded(place_, **plan).ok());
+    EXPECT_EQ((*plan)->results(), known);
+    EXPECT_EQ(setups_, (*plan)->trials().size());
+    EXPECT_EQ(setups_, static_cast<size_t>(std::min<int64_t>(20, known + 3)));
+    EXPECT_FALSE((*plan)->done());
+    Record(ResultFor((*plan)->trials()[static_cast<size_t>(known)]));
+  }
+  ASSERT_TRUE(TellRecorded(place_, **plan).ok());
+  EXPECT_TRUE((*plan)->done());
+  EXPECT_EQ(setups_, 20U);
+}
+
+TEST_F(GrowingRecord, ThatIsOfAnotherSweepIsRefused) {
+  const auto plan = TakeUp();
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  Record(ResultFor((*plan)->trials()[0]));
+  ASSERT_TRUE(TellRecorded(place_, **plan).ok());
+  std::filesystem::remove(place_.results());
+  EXPECT_TRUE(absl::IsFailedPrecondition(TellRecorded(place_, **plan))) << "begun anew";
+  Record(ResultFor((*plan)->trials()[0]));
+  EXPECT_TRUE(TellRecorded(place_, **plan).ok());
+  RecordedTrial other = ResultFor((*plan)->trials()[1]);
+  other.digest += 1;
+  Record(other);
+  EXPECT_TRUE(absl::IsFailedPrecondition(TellRecorded(place_, **plan)));
+}
+
+}  // namespace
+}  // namespace holdfast

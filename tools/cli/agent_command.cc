@@ -1,11 +1,8 @@
 #include "tools/cli/agent_command.h"
 
-#include <poll.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
-#include <cerrno>
 #include <chrono>
 #include <csignal>
 #include <cstdio>
@@ -31,6 +28,7 @@
 #include "framework/base/status.h"
 #include "models/runtime/run_device.h"
 #include "tools/cli/connection_arguments.h"
+#include "tools/cli/end_of_input.h"
 
 namespace holdfast {
 namespace {
@@ -101,23 +99,11 @@ absl::StatusOr<std::string> HostFor(const std::string& host, const std::string& 
   return host;
 }
 
-/// Until standard input ends; what it holds is passed over. False: asked to stop before that.
-bool WaitForEndOfInput(const std::stop_token& stop) {
-  while (!stop.stop_requested()) {
-    pollfd input{.fd = STDIN_FILENO, .events = POLLIN, .revents = 0};
-    if (poll(&input, 1, kInputInterval.count()) <= 0) continue;
-    std::array<char, 256> passed_over{};
-    const ssize_t count = read(STDIN_FILENO, passed_over.data(), passed_over.size());
-    if (count == 0 || (count < 0 && errno != EINTR)) return true;
-  }
-  return false;
-}
-
 /// Has the agent leave when standard input ends. Who held it may have been killed together with the coordinator: then
 /// there is nobody to leave to, and the process ends, with which the kernel ends its workers.
 void LeaveWithInput(const std::stop_token& stop, AgentShell& agent, const ControlClientOptions& client) {
   using Clock = std::chrono::steady_clock;
-  if (!WaitForEndOfInput(stop)) return;
+  if (!WaitForEndOfInput(STDIN_FILENO, stop)) return;
   agent.Stop(SIGTERM);
   for (auto reached = Clock::now(); !stop.stop_requested(); std::this_thread::sleep_for(kInputInterval)) {
     if (FetchStatus(client).ok()) reached = Clock::now();

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "checkpoint/admin/new_directory.h"
 #include "elastic/sweep/sweep.h"
 #include "framework/base/processors.h"
@@ -66,6 +67,18 @@ absl::StatusOr<std::vector<Optimum>> OptimaFor(const Fit& fit, const std::vector
 
 void PrintTable(const std::string& title, const Table& table) {
   std::printf("%s\n%s", title.c_str(), table.ToText().c_str());
+}
+
+/// A prediction is made before its run. One that takes its place when the loss is known would predict nothing, and
+/// nobody could see that there was another.
+absl::Status CheckReplacesNoPrediction(const std::string& out) {
+  if (out.empty()) return absl::OkStatus();
+  const auto old = ReadPrediction(out);
+  if (!old.ok()) return absl::OkStatus();
+  return absl::AlreadyExistsError(absl::StrCat("--out ", out, ": there is a prediction already, for run '",
+                                               old->run_name, "', made at ",
+                                               absl::FormatTime("%Y-%m-%dT%H:%M:%SZ", old->when, absl::UTCTimeZone()),
+                                               "; give another name, or pass --overwrite to replace it"));
 }
 
 /// A directory for a fit alone: elsewhere its runs.csv or loss.svg may be somebody's, even what it is to read.
@@ -250,11 +263,13 @@ void ScalingPredictCommand::AddTo(CLI::App& command) {
   command.add_option("FIT", fit, kFitArgument)->required();
   config.AddTo(command);
   AddPathOption(command, "--out", out, "file for the prediction (JSON), for `holdfast scaling compare`");
+  command.add_flag("--overwrite", overwrite, "replace the prediction in the file of --out");
 }
 
 absl::StatusOr<int> ScalingPredictCommand::Run() const {
   RETURN_IF_ERROR(CheckReplaces("--out", out, "prediction of `holdfast scaling predict`",
                                 [](const std::string& path) { return ReadPrediction(path).ok(); }));
+  if (!overwrite) RETURN_IF_ERROR(CheckReplacesNoPrediction(out));
   ASSIGN_OR_RETURN(const Fit read, ReadFit(fit));
   ASSIGN_OR_RETURN(const Config checked, config.Load());
   const RunSize size = RunSizeOf(checked);

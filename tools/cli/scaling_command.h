@@ -44,6 +44,7 @@ struct ScalingNextCommand {
 
 struct ScalingPredictCommand {
   std::string fit, out;
+  bool overwrite = false;
   ConfigArguments config;
 
   void AddTo(CLI::App& command);

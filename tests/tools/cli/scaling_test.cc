@@ -64,12 +64,13 @@ class Scaling : public ::testing::Test {
     fit.budgets = {1e15};
     return fit;
   }
-  absl::StatusOr<int> Predict(const std::vector<std::string>& overrides = {}) const {
+  absl::StatusOr<int> Predict(const std::vector<std::string>& overrides = {}, bool overwrite = false) const {
     ScalingPredictCommand predict;
     predict.fit = Path("fit/fit.json");
     predict.config.path = Path("config.yaml");
     predict.config.overrides = overrides;
     predict.out = Path("prediction.json");
+    predict.overwrite = overwrite;
     return predict.Run();
   }
 
@@ -145,10 +146,26 @@ TEST_F(Scaling, WhatIsWrittenReplacesOnlyItsLike) {
   ScalingPredictCommand predict;
   predict.fit = Path("fit/fit.json");
   predict.config.path = predict.out = Path("config.yaml");
-  EXPECT_THAT(MessageOf(predict.Run()), HasSubstr("config.yaml: there is something already that is no prediction"));
-  EXPECT_EQ(Read("config.yaml"), config);
-  ASSERT_TRUE(Predict().ok());
-  EXPECT_TRUE(Predict().ok()) << "over its own";
+  for (const bool overwrite : {false, true}) {
+    predict.overwrite = overwrite;
+    EXPECT_THAT(MessageOf(predict.Run()), HasSubstr("config.yaml: there is something already that is no prediction"));
+    EXPECT_EQ(Read("config.yaml"), config);
+  }
+}
+
+// One that is made when the loss is known, in the place of the one that was made before, predicts nothing.
+TEST_F(Scaling, APredictionIsReplacedByWordOnly) {
+  ASSERT_TRUE(FitCommand("fit").Run().ok());
+  Write("prediction.json", "");
+  ASSERT_TRUE(Predict().ok()) << "an empty file, as mktemp makes it";
+  const std::string first = Read("prediction.json");
+  const auto again = Predict({"train.steps=80"});
+  EXPECT_TRUE(absl::IsAlreadyExists(again.status())) << again.status();
+  EXPECT_THAT(MessageOf(again), HasSubstr("prediction.json: there is a prediction already, for run 'tiny', made at 2"));
+  EXPECT_THAT(MessageOf(again), HasSubstr("give another name, or pass --overwrite"));
+  EXPECT_EQ(Read("prediction.json"), first);
+  ASSERT_TRUE(Predict({"train.steps=80"}, /*overwrite=*/true).ok());
+  EXPECT_EQ(ReadPrediction(Path("prediction.json"))->size.tokens, 80 * 128);
 }
 
 TEST_F(Scaling, FitTakesSweeps) {

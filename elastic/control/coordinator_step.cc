@@ -94,7 +94,7 @@ void Coordinator::ReportMirrors() {
 
 void Coordinator::Handle(Connection from, const VoteMessage& vote) {
   JoinedWorker* worker = MemberOf(from, vote.generation);
-  if (worker == nullptr || open_->purpose != Purpose::kTrain || committed_ == options_.total_steps) return;
+  if (worker == nullptr || open_->purpose != Purpose::kTrain || committed_ >= options_.total_steps) return;
   if (!open_->ballot.Add(worker->rank, vote)) return;
   worker->progressed = now_;
   if (!open_->ballot.complete()) return;
@@ -147,7 +147,7 @@ void Coordinator::CommitStep() {
   CommitMessage commit{open_->world.generation,
                        committed_,
                        {},
-                       checkpoints_.MaySave(now_, committed_, wanted, committed_ == options_.total_steps)};
+                       checkpoints_.MaySave(now_, committed_, wanted, committed_ >= options_.total_steps)};
   saved_for_leavers_ = all_leave && (saved_for_leavers_ || commit.save);
   if (MeasureSpeeds()) commit.microbatches = open_->microbatches;
   if (commit.save) {
@@ -326,7 +326,7 @@ void Coordinator::Handle(Connection from, const ValidationMessage& validation) {
 
 void Coordinator::Handle(Connection from, const FinishedMessage& finished) {
   const JoinedWorker* worker = MemberOf(from, finished.generation);
-  const bool ending = worker != nullptr && (open_->purpose == Purpose::kStop || committed_ == options_.total_steps);
+  const bool ending = worker != nullptr && (open_->purpose == Purpose::kStop || committed_ >= options_.total_steps);
   if (!ending || open_->rank(worker->rank).finished) return;
   open_->rank(worker->rank).finished = true;
   ++open_->finished_count;

@@ -90,7 +90,7 @@ std::optional<Validations::EarlyStop> Coordinator::EarlyEnd() const {
 }
 
 bool Coordinator::Ending() const {
-  return end_.stop() != nullptr || committed_ == options_.total_steps || EarlyEnd().has_value();
+  return end_.stop() != nullptr || committed_ >= options_.total_steps || EarlyEnd().has_value();
 }
 
 /// Of a run that is ending; `stop`: null if it does not end because of one.

@@ -54,6 +54,15 @@ absl::Status NoCheckpointOf(int64_t step, const std::string& place) {
                                           " that the run can resume from; `holdfast ckpt list` shows which there are"));
 }
 
+/// A run that began with a checkpoint beyond its end would never come to it.
+absl::Status CheckStep(const Config& config, const CheckpointChoice& first) {
+  if (first.step <= config.train.steps) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat(
+      "the run would begin with checkpoint ", first.name, ", of step ", first.step, ", and train.steps is ",
+      config.train.steps, ": raise train.steps, name an earlier one with --resume STEP, or choose another ",
+      "checkpoint.directory"));
+}
+
 /// A place that several runs may name is not ours to empty. The checkpoint to begin with, if one is named, is there,
 /// and stays when the old run goes.
 absl::Status CheckPlace(const Config& config, const RunDirectory& directory, const PrepareOptions& options) {
@@ -69,14 +78,16 @@ absl::Status CheckPlace(const Config& config, const RunDirectory& directory, con
   if (config.checkpoint.directory.empty()) return step.has_value() ? NoCheckpointOf(*step, place) : absl::OkStatus();
   ASSIGN_OR_RETURN(const auto storage, OpenCheckpointStorage(config.checkpoint, directory.root()));
   ASSIGN_OR_RETURN(const Catalog found, ScanCheckpoints(*storage));
+  const std::vector<CheckpointChoice> choices = ChoicesOf(found);
   if (step.has_value()) {
-    const std::vector<CheckpointChoice> choices = ChoicesOf(found);
     const auto is_it = [&](const CheckpointChoice& choice) { return choice.step == *step; };
-    return std::any_of(choices.begin(), choices.end(), is_it) ? absl::OkStatus()
-                                                              : NoCheckpointOf(*step, storage->Describe());
+    const auto it = std::find_if(choices.begin(), choices.end(), is_it);
+    return it == choices.end() ? NoCheckpointOf(*step, storage->Describe()) : CheckStep(config, *it);
   }
   const bool told = options.overwrite ? !options.resume.empty() : options.resume != "never";
-  if (told || !HasCheckpointsElsewhere(config.checkpoint, found)) return absl::OkStatus();
+  if (told || !HasCheckpointsElsewhere(config.checkpoint, found)) {
+    return options.resume == "never" || choices.empty() ? absl::OkStatus() : CheckStep(config, choices.front());
+  }
   return absl::AlreadyExistsError(absl::StrCat(
       storage->Describe(), " holds checkpoints, which a new run would take over: choose another checkpoint.directory, ",
       "or pass --overwrite with --resume auto to resume from the newest, or with --resume never to ignore them"));
@@ -160,6 +171,7 @@ absl::Status CheckWhole(CheckpointKeeper& keeper, const std::string& name) {
 
 /// Whether the run, as it is configured now, can go on from the newest that is usable.
 absl::Status CheckNewest(const Config& config, const std::vector<StoredTensor>& tensors, PreparedRun* run) {
+  RETURN_IF_ERROR(CheckStep(config, run->usable.front()));
   const Catalog& found = run->keeper->found();
   const auto newest = std::find_if(found.valid.begin(), found.valid.end(), [&](const CatalogEntry& entry) {
     return entry.manifest.name.ToString() == run->usable.front().name;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
+#include <set>
 #include <system_error>
 #include <utility>
 
@@ -36,8 +37,12 @@ constexpr char kFitFile[] = "fit.json";
 /// The runs of all files, directories and sweeps, in their order.
 absl::StatusOr<std::vector<Observation>> ReadRuns(const std::vector<std::string>& places) {
   std::vector<Observation> runs;
+  std::set<fs::path> seen;
   for (const std::string& place : places) {
     std::error_code error;
+    if (!seen.insert(fs::weakly_canonical(place, error)).second) {
+      return absl::InvalidArgumentError(absl::StrCat(place, " is named twice: a run counts once"));
+    }
     const std::string of_sweep = absl::StrCat(place, "/", kTrialObservationsFile);
     const bool is_sweep = fs::exists(of_sweep, error);
     if (is_sweep || !fs::is_directory(place, error)) {

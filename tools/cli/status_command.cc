@@ -58,6 +58,10 @@ absl::StatusOr<ConnectionOptions> FindCoordinator(const StatusCommand& arguments
 /// Of the coordinator of a run that is alive. gRPC's words name a socket and a system call.
 absl::Status ExplainSilence(const absl::Status& status) {
   const std::string text(status.message());
+  if (absl::IsDeadlineExceeded(status)) {
+    return absl::UnavailableError(absl::StrCat(text.substr(0, text.rfind(": ")), ": it takes the call and does not ",
+                                               "answer: its process stands still, or its machine is overloaded"));
+  }
   const size_t raw = text.find("failed to connect to all addresses");
   if (raw == std::string::npos) return status;
   return absl::UnavailableError(
@@ -76,7 +80,8 @@ absl::StatusOr<RunStatus> StatusCommand::Fetch() const {
   ASSIGN_OR_RETURN(const ConnectionOptions connection, FindCoordinator(*this));
   ASSIGN_OR_RETURN(const ControlClientOptions options, connection.ClientOptions());
   absl::StatusOr<RunStatus> status = FetchStatus(options);
-  if (!absl::IsUnavailable(status.status()) || !lease.empty() || !directory.HoldsRun()) return status;
+  const bool is_silent = absl::IsUnavailable(status.status()) || absl::IsDeadlineExceeded(status.status());
+  if (!is_silent || !lease.empty() || !directory.HoldsRun()) return status;
   if (!RunLock::IsHeld(directory).value_or(true)) return StatusAtTheEnd(directory);
   if (tls.enabled()) return status;  // the words may be about certificates
   return ExplainSilence(status.status());

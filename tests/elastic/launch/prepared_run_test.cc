@@ -228,6 +228,27 @@ TEST_F(PreparedRunTest, ACheckpointBeyondTheRecordIsNamed) {
   EXPECT_THAT(ResumeText(*run), HasSubstr("not used    " + newest + ": " + directory_.metrics() + " ends at step 9\n"));
 }
 
+// It began, and waited for a step that had passed.
+TEST_F(PreparedRunTest, ACheckpointBeyondTheEndIsRefusedBeforeAnythingIsRemoved) {
+  const std::string elsewhere = absl::StrCat("checkpoint.directory=", (root_ / "elsewhere").string());
+  Train(ConfigOf({"checkpoint.every_steps=100", "checkpoint.keep_last=10", "train.steps=8", elsewhere}));
+  const Config shorter = ConfigOf({"checkpoint.every_steps=100", "train.steps=5", elsewhere});
+  for (const std::string resume : {"auto", "8"}) {
+    const auto run = Prepare(shorter, {.overwrite = true, .resume = resume, .workers_are_new = true});
+    EXPECT_TRUE(absl::IsFailedPrecondition(run.status())) << run.status();
+    EXPECT_THAT(std::string(run.status().message()), HasSubstr("of step 8, and train.steps is 5: raise train.steps"));
+    EXPECT_EQ(directory_.ReadMetrics()->size(), 8u);
+  }
+  std::filesystem::remove_all(directory_.root());
+  EXPECT_TRUE(absl::IsFailedPrecondition(Prepare(shorter, {.workers_are_new = true}).status()));
+  EXPECT_FALSE(directory_.HoldsRun());
+  // What the directory itself has left is of that step, too.
+  Train(ConfigOf({"checkpoint.every_steps=100", "train.steps=8"}));
+  ASSERT_TRUE(directory_.CutMetrics(0).ok());
+  const auto rest = Prepare(ConfigOf({"checkpoint.every_steps=100", "train.steps=5"}), {.workers_are_new = true});
+  EXPECT_TRUE(absl::IsFailedPrecondition(rest.status())) << rest.status();
+}
+
 TEST_F(PreparedRunTest, ARunThatIsDoneGoesBackToAStepByWord) {
   Config config = ConfigOf({"checkpoint.every_steps=100", "checkpoint.keep_last=10", "train.steps=8"});
   Train(config);  // whose last step is saved

@@ -230,7 +230,7 @@ TEST_F(PreparedRunTest, ACheckpointBeyondTheRecordIsNamed) {
 
 // It began, and waited for a step that had passed.
 TEST_F(PreparedRunTest, ACheckpointBeyondTheEndIsRefusedBeforeAnythingIsRemoved) {
-  const std::string elsewhere = absl::StrCat("checkpoint.directory=", (root_ / "elsewhere").string());
+  const std::string elsewhere = absl::StrCat("checkpoint.directory=", root_ / "elsewhere");
   Train(ConfigOf({"checkpoint.every_steps=100", "checkpoint.keep_last=10", "train.steps=8", elsewhere}));
   const Config shorter = ConfigOf({"checkpoint.every_steps=100", "train.steps=5", elsewhere});
   for (const std::string resume : {"auto", "8"}) {

@@ -7,6 +7,7 @@
 #include "absl/strings/str_join.h"
 #include "elastic/coordinator/run_digests.h"
 #include "framework/config/decides.h"
+#include "framework/config/enums.h"
 #include "framework/config/load.h"
 #include "framework/config/validate.h"
 #include "models/families/families.h"
@@ -49,6 +50,27 @@ std::string Differences(const Config& config, const Manifest& manifest) {
   if (stored.ok() && BitsDigest(*stored) == BitsDigest(config)) return ProgramDifferences(config, manifest);
   return absl::StrCat("this is not the config that wrote the checkpoint (", ChangedKeys(manifest.config, config),
                       "): the run may differ from one that was never stopped");
+}
+
+std::string ScheduleChange(const Config& config, const Manifest& manifest) {
+  if (manifest.sharding == kImported) return "";  // it was never trained by a schedule
+  const auto stored = ParseStoredConfig(manifest.config, manifest.name.ToString(), FamilyPresets());
+  const ScheduleConfig& now = config.schedule;
+  const bool ends_with_run =
+      (now.name == ScheduleKind::kCosine || now.name == ScheduleKind::kLinear) && now.decay_steps == 0;
+  // Where a key of the schedule has changed, that is what was wanted.
+  if (!stored.ok() || !ends_with_run || now != stored->schedule) return "";
+  const int64_t end = now.length(config.train.steps), old_end = now.length(stored->train.steps);
+  if (end == old_end) return "";
+  std::string text = absl::StrCat("the learning rate of the steps to come moves: its ", Name(now.name),
+                                  " decay ends with the run, at step ", end, " instead of step ", old_end);
+  if (old_end <= now.warmup_steps) return text;  // there was no decay that decay_steps could say
+  absl::StrAppend(&text, "; set schedule.decay_steps to ", old_end - now.warmup_steps, " to keep the old course");
+  if (end > old_end) {
+    absl::StrAppend(&text, ", with the lowest rate, ", config.optimizer.lr * now.min_lr_ratio, ", after step ",
+                    old_end);
+  }
+  return text;
 }
 
 std::string ChangedKeys(const std::string& printed, const Config& config) {

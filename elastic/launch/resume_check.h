@@ -14,6 +14,10 @@ namespace holdfast {
 /// nothing is known to differ.
 std::string Differences(const Config& config, const Manifest& manifest);
 
+/// How the learning rates of steps to come move, without a key of the schedule having changed: a cosine or linear decay
+/// ends with the run where schedule.decay_steps is 0, so another train.steps is another decay. Empty if they do not.
+std::string ScheduleChange(const Config& config, const Manifest& manifest);
+
 /// Keys that decide the bits of a run and are not as in the printed config: "run.seed was 1 and is 2; ...".
 std::string ChangedKeys(const std::string& printed, const Config& config);
 

@@ -198,6 +198,45 @@ TEST_F(PreparedRunTest, ARunThatIsDoneIsNotReplacedButByWord) {
   EXPECT_THAT(ResumeText(*longer), HasSubstr("12 steps are recorded"));
 }
 
+// The key of the schedule that would keep the rates is another one than the key that was changed.
+TEST_F(PreparedRunTest, AMovedDecayIsSaidWithWhatKeepsIt) {
+  const auto resumed = [&](std::vector<std::string> overrides) {
+    overrides.insert(overrides.end(), {"checkpoint.every_steps=4", "schedule.warmup_steps=2", "optimizer.lr=0.5"});
+    const auto run = Prepare(ConfigOf(overrides), {.workers_are_new = true});
+    EXPECT_TRUE(run.ok()) << run.status();
+    return run.ok() ? ResumeText(*run) : "";
+  };
+  Train(ConfigOf({"checkpoint.every_steps=4", "schedule.warmup_steps=2", "optimizer.lr=0.5"}));
+  const std::string text = resumed({"train.steps=20"});
+  constexpr char kMoved[] =
+      "; the learning rate of the steps to come moves: its cosine decay ends with the run, at step 20 instead of step "
+      "12; set schedule.decay_steps to 10 to keep the old course, with the lowest rate, 0.05, after step 12\n";
+  EXPECT_THAT(text, HasSubstr("train.steps was 12 and is 20"));
+  EXPECT_THAT(text, HasSubstr(kMoved));
+  EXPECT_EQ(text.find("to keep the old course"), text.rfind("to keep the old course")) << "once";
+  EXPECT_THAT(resumed({"train.steps=20", "schedule.decay_steps=10"}), testing::Not(HasSubstr("of the steps to come")))
+      << "what it asks for";
+}
+
+TEST_F(PreparedRunTest, ADecayThatDoesNotMoveIsNotTalkedAbout) {
+  const auto change = [&](const std::vector<std::string>& schedule, int64_t steps) {
+    Config config = ConfigOf(schedule);
+    Manifest manifest;
+    manifest.config = PrintConfig(config);
+    config.train.steps = steps;
+    return ScheduleChange(config, manifest);
+  };
+  EXPECT_EQ(change({}, 12), "");
+  EXPECT_THAT(change({"schedule.name=linear"}, 20), HasSubstr("its linear decay ends with the run, at step 20"));
+  EXPECT_THAT(change({}, 13), HasSubstr("schedule.decay_steps to 12 "));
+  EXPECT_THAT(change({}, 10), testing::EndsWith("to keep the old course")) << "its end is not reached";
+  EXPECT_EQ(change({"schedule.total_steps=40"}, 20), "");
+  EXPECT_EQ(change({"schedule.decay_steps=5"}, 20), "");
+  EXPECT_EQ(change({"schedule.name=constant"}, 20), "");
+  EXPECT_EQ(change({"schedule.name=wsd"}, 20), "") << "which is made to be lengthened";
+  EXPECT_THAT(change({"schedule.warmup_steps=12"}, 20), testing::Not(HasSubstr("decay_steps")));
+}
+
 TEST_F(PreparedRunTest, AStepToResumeFromCutsTheRecord) {
   Config config = ConfigOf({"checkpoint.every_steps=100", "checkpoint.keep_last=10", "train.steps=8"});
   Train(config);  // whose last step is saved

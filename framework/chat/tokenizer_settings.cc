@@ -11,6 +11,7 @@
 #include "framework/base/files.h"
 #include "framework/base/status.h"
 #include "framework/data/byte_level.h"
+#include "framework/data/chat_template_bytes.h"
 #include "framework/jinja/json_value.h"
 
 namespace holdfast {
@@ -19,7 +20,6 @@ namespace {
 using jinja::Dict;
 using jinja::Value;
 
-constexpr size_t kTemplateBytesMax = 1 << 20;
 constexpr size_t kSettingsBytesMax = 100'000'000;
 
 /// An empty dict if the file is not there.
@@ -35,7 +35,7 @@ absl::StatusOr<Dict> ReadObject(const std::string& path) {
 }
 
 absl::Status ReadTemplateFile(const std::string& path, const std::string& name, TokenizerSettings& settings) {
-  auto content = ReadFile(path, kTemplateBytesMax);
+  auto content = ReadFile(path, kChatTemplateBytesMax);
   if (absl::IsNotFound(content.status())) return absl::OkStatus();
   RETURN_IF_ERROR(content.status());
   if (const size_t valid = Utf8ValidLength(*content); valid < content->size()) {

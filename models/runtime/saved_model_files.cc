@@ -6,7 +6,9 @@
 #include "absl/strings/str_cat.h"
 #include "checkpoint/model_directory.h"
 #include "framework/base/files.h"
+#include "framework/base/log.h"
 #include "framework/base/status.h"
+#include "framework/data/chat_template_bytes.h"
 #include "framework/data/tokenizer.h"
 #include "framework/data/tokenizer_json.h"
 #include "models/families/huggingface.h"
@@ -57,6 +59,15 @@ std::string TorchName(FileDType dtype) {
   return "";
 }
 
+std::string ChatTemplateIn(const std::string& directory) {
+  auto contents = ReadFile(absl::StrCat(directory, "/", kChatTemplateFile), kChatTemplateBytesMax);
+  if (contents.ok()) return *std::move(contents);
+  if (!absl::IsNotFound(contents.status())) {
+    LogWarning("the chat template is not saved with the model: ", contents.status().message());
+  }
+  return "";
+}
+
 absl::StatusOr<SavedModelFiles> MakeSavedModelFiles(const ModelConfig& model, const std::string& tokenizer,
                                                     FileDType dtype) {
   const std::string file = TokenizerFileOf(tokenizer);
@@ -70,10 +81,9 @@ absl::StatusOr<SavedModelFiles> MakeSavedModelFiles(const ModelConfig& model, co
   } else {
     ASSIGN_OR_RETURN(files.others[kTokenizerFile], ReadFile(file, kMaxTokenizerBytes));
     settings = Beside(file, kTokenizerConfigFile);
-    for (const char* name : {kSpecialTokensMapFile, kChatTemplateFile}) {
-      std::string contents = Beside(file, name);
-      if (!contents.empty()) files.others[name] = std::move(contents);
-    }
+    std::string map = Beside(file, kSpecialTokensMapFile), chat_template = ChatTemplateIn(DirectoryOf(file));
+    if (!map.empty()) files.others[kSpecialTokensMapFile] = std::move(map);
+    if (!chat_template.empty()) files.others[kChatTemplateFile] = std::move(chat_template);
   }
   const SpecialTokenTexts texts = ReadTokenizerConfigJson(settings);
   const SpecialTokenTexts older = ReadTokenizerConfigJson(saved.bytes ? "" : Beside(file, kSpecialTokensMapFile));

@@ -1,5 +1,5 @@
 // Proves that a chat template that somebody wrote beside a run's saved model is there after the next save, unless the
-// tokenizer brings its own.
+// tokenizer brings its own; and that one which could not be used afterwards is not saved without a word.
 
 #include "models/runtime/saved_weights.h"
 
@@ -8,6 +8,8 @@
 #include <fstream>
 
 #include "framework/base/files.h"
+#include "framework/chat/tokenizer_settings.h"
+#include "framework/data/chat_template_bytes.h"
 #include "models/transformer.h"
 #include "tests/models/runtime/tiny_run.h"
 
@@ -44,6 +46,37 @@ TEST_F(SavedWeights, AChatTemplateStays) {
   Write("tokenizer/chat_template.jinja", "the tokenizer's");
   Save(config);
   EXPECT_EQ(Template(), "the tokenizer's");
+}
+
+// One of 16 MiB was saved with the model, and could not be read by those who use it.
+TEST_F(SavedWeights, AChatTemplateThatCannotBeUsedIsLeftOutWithAWarning) {
+  const Config config = ConfigOf();
+  constexpr char kLeftOut[] = "the chat template is not saved with the model: ";
+  const auto log_of_save = [&](const Config& of_run) {
+    testing::internal::CaptureStderr();
+    Save(of_run);
+    return testing::internal::GetCapturedStderr();
+  };
+  EXPECT_EQ(log_of_save(config).find(kLeftOut), std::string::npos) << "there is none";
+  const std::string largest(kChatTemplateBytesMax, 'a');
+  Write("model/chat_template.jinja", largest);
+  EXPECT_EQ(log_of_save(config).find(kLeftOut), std::string::npos);
+  EXPECT_EQ(std::filesystem::file_size(root_ / "model/chat_template.jinja"), kChatTemplateBytesMax);
+  EXPECT_TRUE(ReadTokenizerSettings(root_ / "model").ok());
+
+  Write("model/chat_template.jinja", largest + "a");
+  EXPECT_FALSE(ReadTokenizerSettings(root_ / "model").ok());
+  const std::string said = log_of_save(config);
+  EXPECT_NE(said.find(kLeftOut), std::string::npos) << said;
+  EXPECT_NE(said.find("model/chat_template.jinja: 1048577 bytes; at most 1048576"), std::string::npos) << said;
+  EXPECT_EQ(said.find(kLeftOut), said.rfind(kLeftOut)) << "once";
+  EXPECT_FALSE(std::filesystem::exists(root_ / "model/chat_template.jinja"));
+
+  std::filesystem::create_directories(root_ / "tokenizer/chat_template.jinja");  // as a folder it cannot be read
+  std::filesystem::copy_file(root_ / "model/tokenizer.json", root_ / "tokenizer/tokenizer.json");
+  Config with_tokenizer = config;
+  with_tokenizer.data.tokenizer = root_ / "tokenizer/tokenizer.json";
+  EXPECT_NE(log_of_save(with_tokenizer).find("tokenizer/chat_template.jinja"), std::string::npos);
 }
 
 }  // namespace

@@ -7,8 +7,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "framework/base/parallel.h"
 #include "framework/base/status.h"
+#include "framework/scaling/interval_ends.h"
 #include "framework/scaling/minimise.h"
 #include "kernels/philox.h"
 
@@ -133,17 +135,25 @@ std::vector<std::string> Warnings(const Fit& fit) {
   const Law centred = CentredRuns(fit.runs).Centred(fit.law);
   const LawShape& shape = ShapeOf(fit.options.form);
   const std::vector<NamedValue> values = ValuesOf(fit.law);
-  constexpr double kNothing = -12;  // e^-12 of the loss
   for (size_t k = 0; k < shape.terms.size(); ++k) {
-    if (centred.log_coefficients[k] < kNothing) {
+    if (IsNothing(centred.log_coefficients[k])) {
       warnings.push_back(absl::StrCat(values[k].name, " is fitted as 0: the runs do not show this term"));
     }
   }
   for (const double exponent : fit.law.exponents) {
-    if (exponent <= kExponentMin * 1.01 || exponent >= kExponentMax * 0.99) {
+    if (IsAtLimit(exponent)) {
       warnings.push_back(
           absl::StrFormat("an exponent is at the end of what is searched, %g: the runs do not determine it", exponent));
     }
+  }
+  std::vector<std::string> ends;
+  for (const ValueInterval& value : ValueIntervals(fit)) {
+    if (value.low_is_limit) ends.push_back(absl::StrCat("low of ", value.name));
+    if (value.high_is_limit) ends.push_back(absl::StrCat("high of ", value.name));
+  }
+  if (!ends.empty()) {
+    warnings.push_back(absl::StrCat("the runs do not bound values on the side where an interval ends at the limit of ",
+                                    "the search: ", absl::StrJoin(ends, ", ")));
   }
   return warnings;
 }

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "framework/base/status.h"
+#include "framework/scaling/interval_ends.h"
 #include "framework/scaling/json_fields.h"
 #include "framework/scaling/minimise.h"
 #include "xxhash.h"
@@ -120,10 +121,13 @@ absl::StatusOr<Fit> FitOf(const json& file) {
 
 std::string ToJson(const Fit& fit) {
   json values = json::object(), runs = json::array(), resampled = json::array();
-  const std::vector<NamedValue> named = ValuesOf(fit.law);
-  for (size_t i = 0; i < named.size(); ++i) {
-    const Interval interval = fit.IntervalOf([&](const Law& law) { return ValuesOf(law)[i].value; });
-    values[named[i].name] = {{"value", named[i].value}, {"low", interval.low}, {"high", interval.high}};
+  for (const ValueInterval& value : ValueIntervals(fit)) {
+    if (value.name == "p") continue;  // no value of the law
+    json& object = values[value.name];
+    object = {{"value", value.fitted}, {"low", value.interval.low}, {"high", value.interval.high}};
+    // Only where it is so: the digest of a fit of which all ends come from the runs is that of earlier builds.
+    if (value.low_is_limit) object["low_is_limit"] = true;
+    if (value.high_is_limit) object["high_is_limit"] = true;
   }
   for (const Observation& run : fit.runs) runs.push_back(RunJson(run));
   for (const Law& law : fit.resampled) resampled.push_back(NumbersOf(law));

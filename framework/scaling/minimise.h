@@ -12,6 +12,11 @@ namespace holdfast {
 inline constexpr double kExponentMin = 0.005, kExponentMax = 4;
 inline constexpr double kLogCoefficientMin = -30;  // about sizes and losses in the middle of the runs: none
 
+/// Whether the runs do not determine an exponent.
+inline bool IsAtLimit(double exponent) { return exponent <= kExponentMin * 1.01 || exponent >= kExponentMax * 0.99; }
+/// Whether a term of centred runs is not there: at most e^-12 of the loss.
+inline bool IsNothing(double log_coefficient) { return log_coefficient < -12; }
+
 /// Runs as a fit sees them: sizes about their mean logarithms, losses about theirs, so that the values of a law are
 /// about 1 and do not go up and down together.
 class CentredRuns {

@@ -4,18 +4,16 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "framework/scaling/interval_ends.h"
 
 namespace holdfast {
 
 Table ValuesTable(const Fit& fit) {
-  Table table{.name = "values", .columns = {"value", "fitted", "low", "high"}, .rows = {}};
-  const std::vector<NamedValue> values = ValuesOf(fit.law);
-  for (size_t i = 0; i < values.size(); ++i) {
-    const Interval interval = fit.IntervalOf([i](const Law& law) { return ValuesOf(law)[i].value; });
-    table.rows.push_back({values[i].name, values[i].value, interval.low, interval.high});
+  Table table{.name = "values", .columns = {"value", "fitted", "low", "high", "note"}, .rows = {}};
+  for (const ValueInterval& value : ValueIntervals(fit)) {
+    table.rows.push_back({value.name == "p" ? "N ~ C^p: p" : value.name, value.fitted, value.interval.low,
+                          value.interval.high, value.Note()});
   }
-  const Interval share = fit.IntervalOf(AllocationExponent);
-  table.rows.push_back({"N ~ C^p: p", AllocationExponent(fit.law), share.low, share.high});
   return table;
 }
 

@@ -5,9 +5,13 @@
 #include "framework/scaling/fit.h"
 
 #include <cmath>
+#include <map>
 
 #include "framework/scaling/fit_file.h"
+#include "framework/scaling/interval_ends.h"
+#include "framework/scaling/minimise.h"
 #include "framework/scaling/optimum.h"
+#include "framework/scaling/report.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/framework/scaling/synthetic_runs.h"
@@ -164,7 +168,37 @@ TEST(Fit, SaysWhichTermTheRunsDoNotShow) {
   Law law = ReplicatedChinchilla();
   law.log_coefficients[0] = -40;
   const Fit fit = MustFit(RunsOf(law, GridOfSizes(6), 0, 1), LawForm::kChinchilla);
-  EXPECT_THAT(Warnings(fit), ::testing::ElementsAre(HasSubstr("E is fitted as 0")));
+  EXPECT_THAT(Warnings(fit), ::testing::ElementsAre(HasSubstr("E is fitted as 0"), HasSubstr("low of E")));
+}
+
+// Resampled laws as they are where runs are few: an interval of 0.005 to 4 was printed as if runs had said so.
+TEST(Fit, SaysWhereAnIntervalEndsAtTheLimitOfTheSearch) {
+  Fit fit = MustFit(RunsOf(ReplicatedChinchilla(), GridOfSizes(6), 0, 1), LawForm::kChinchilla, 100);
+  for (const ValueInterval& value : ValueIntervals(fit)) EXPECT_EQ(value.Note(), "") << value.name;
+  EXPECT_EQ(ToJson(fit).find("_is_limit"), std::string::npos);
+
+  // Centred, so that the term of N about the runs stays what it is.
+  const CentredRuns runs(fit.runs);
+  for (size_t i = 0; i < 30; ++i) {
+    Law law = runs.Centred(fit.resampled[i]);
+    law.exponents[0] = i < 15 ? kExponentMin : kExponentMax;
+    if (i < 15) law.log_coefficients[0] = kLogCoefficientMin;
+    fit.resampled[i] = runs.Uncentred(law);
+  }
+  std::map<std::string, std::string> notes;
+  for (const ValueInterval& value : ValueIntervals(fit)) notes[value.name] = value.Note();
+  EXPECT_EQ(notes["E"], "low end: limit of the search");
+  EXPECT_EQ(notes["a"], "both ends: limit of the search");
+  EXPECT_EQ(notes["A"], "both ends: limit of the search") << "which is carried to N = 1 by a";
+  EXPECT_EQ(notes["p"], "both ends: limit of the search");
+  EXPECT_EQ(notes["b"], "");
+  EXPECT_EQ(notes["B"], "");
+  EXPECT_THAT(Warnings(fit), ::testing::ElementsAre(HasSubstr(
+                                 "limit of the search: low of E, low of A, high of A, low of a, high of a, low of p")));
+  EXPECT_THAT(ValuesTable(fit).ToText(), HasSubstr("both ends: limit of the search"));
+  const std::string json = ToJson(fit);
+  EXPECT_THAT(json, HasSubstr("\"low_is_limit\":true"));
+  EXPECT_THAT(json, HasSubstr("\"high_is_limit\":true"));
 }
 
 // The published data points are not here: their repository has no licence. This is the law that was fitted to them.

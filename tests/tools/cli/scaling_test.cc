@@ -120,7 +120,7 @@ TEST_F(Scaling, FitWritesWhatItSays) {
   EXPECT_NEAR(fit->law.exponents[0], 0.4, 0.01);
   EXPECT_NEAR(fit->law.exponents[1], 0.4, 0.01);
   EXPECT_EQ(fit->runs.size(), 20u) << "of those that differ in their learning rate alone one each";
-  EXPECT_THAT(Read("fit/values.csv"), StartsWith("value,fitted,low,high\nE,1."));
+  EXPECT_THAT(Read("fit/values.csv"), StartsWith("value,fitted,low,high,note\nE,1."));
   EXPECT_THAT(Read("fit/values.json"), HasSubstr("\"value\": \"b\""));
   EXPECT_THAT(Read("fit/runs.csv"), HasSubstr("line 2,100000,100000,1000000,"));
   EXPECT_THAT(Read("fit/optimum.csv"), HasSubstr("\n1000000000000000,"));

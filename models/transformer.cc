@@ -416,17 +416,4 @@ ParameterLayout TransformerLayout(const ModelConfig& config, const LoraOptions& 
   return std::move(builder).Build();
 }
 
-int64_t MatrixElements(const ModelConfig& c) {
-  const int64_t positions = c.position == PositionKind::kLearned ? c.max_sequence_length : 0;
-  const int64_t embeddings = c.vocab_size * (c.tie_embeddings ? 1 : 2) + positions;
-  const int64_t attention = 2 * (c.num_heads + c.num_kv_heads) * c.head_dim;
-  const int64_t mlp = (c.activation == ActivationKind::kSwiglu ? 3 : 2) * c.intermediate_size;
-  const int64_t expert_layers = c.NumExpertLayers(), dense_layers = c.num_layers - expert_layers;
-  const int64_t gate = c.shared_expert_gate ? 1 : 0;
-  const int64_t experts = c.num_experts * (1 + 3 * c.expert_intermediate_size);
-  const int64_t shared = 3 * c.shared_expert_intermediate_size + gate;
-  return c.hidden_size *
-         (embeddings + c.num_layers * attention + dense_layers * mlp + expert_layers * (experts + shared));
-}
-
 }  // namespace holdfast

@@ -36,7 +36,4 @@ absl::StatusOr<std::unique_ptr<LanguageModel>> MakeTransformer(const ModelConfig
 /// parametrization.
 ParameterLayout TransformerLayout(const ModelConfig& config, const LoraOptions& lora = {});
 
-/// Elements of all its matrices, without making the layout, which takes memory: for configs that are not to be trusted.
-int64_t MatrixElements(const ModelConfig& config);
-
 }  // namespace holdfast

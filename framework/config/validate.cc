@@ -8,10 +8,12 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "framework/config/config_table.h"
 #include "framework/config/enums.h"
 #include "framework/config/field_text.h"
+#include "framework/config/model_size.h"
 #include "framework/config/printable.h"
 
 namespace holdfast {
@@ -153,6 +155,27 @@ void CheckRope(const ModelConfig& model, Violations* violations) {
                            absl::StrCat("rope_low_freq_factor ", model.rope_low_freq_factor,
                                         " must be less than rope_high_freq_factor ", model.rope_high_freq_factor)});
   }
+}
+
+/// Of a model that is otherwise right: what is wrong with a size is said by its own check.
+void CheckParameters(ModelConfig model, Violations* violations) {
+  if (!violations->empty()) return;
+  ResolveDerived(&model);
+  const int64_t parameters = MatrixElements(model);
+  if (parameters <= kMaxParameters) return;
+  const std::vector<MatrixKind> kinds = MatrixKindsOf(model);
+  const MatrixKind& most = *std::max_element(
+      kinds.begin(), kinds.end(), [](const MatrixKind& a, const MatrixKind& b) { return a.elements < b.elements; });
+  Violation violation;
+  std::vector<std::string> sizes;
+  for (const auto& [key, value] : most.sizes) {
+    violation.keys.push_back(absl::StrCat("model.", key));
+    sizes.push_back(absl::StrCat(key, " ", value));
+  }
+  violation.message = absl::StrFormat("a model of about %.3g parameters; at most %.3g (most of them are in %s: %s)",
+                                      static_cast<double>(parameters), static_cast<double>(kMaxParameters), most.name,
+                                      absl::StrJoin(sizes, ", "));
+  violations->push_back(std::move(violation));
 }
 
 void CheckBatch(const Config& config, Violations* violations) {
@@ -452,6 +475,7 @@ std::vector<Violation> ValidateConfig(const Config& config) {
   CheckNormOnGpu(config, &violations);
   CheckExperts(config.model, &violations);
   CheckRope(config.model, &violations);
+  CheckParameters(config.model, &violations);
   CheckParametrization(config.model, &violations);
   CheckBatch(config, &violations);
   CheckLrFactors(config.optimizer, &violations);
@@ -516,6 +540,7 @@ absl::Status CheckModel(const ModelConfig& model) {
     CheckNorms(model, &violations);
     CheckExperts(model, &violations);
     CheckRope(model, &violations);
+    CheckParameters(model, &violations);
   }
   for (const Violation& violation : violations) {
     problems.push_back(absl::StrCat(violation.keys.front(), ": ", violation.message));

@@ -7,8 +7,8 @@
 #include "checkpoint/model_directory.h"
 #include "framework/base/files.h"
 #include "framework/base/status.h"
+#include "framework/config/model_size.h"
 #include "models/runtime/adapter_config.h"
-#include "models/transformer.h"
 
 namespace holdfast {
 namespace {

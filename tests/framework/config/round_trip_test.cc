@@ -80,6 +80,8 @@ TEST(RoundTripTest, RandomConfigsComeBackExactly) {
     config.model.head_dim = 8 + 8 * static_cast<int64_t>(random() % 32);
     config.model.intermediate_size += 1;
     config.model.hidden_size = 8 + config.model.hidden_size % 8185;  // on a GPU
+    config.model.num_layers = 1 + config.model.num_layers % 32;      // or it has too many parameters
+    config.model.expert_intermediate_size %= 4096;
     if (config.model.num_heads * config.model.head_dim > 8192) config.model.qk_norm_joint = false;
     if (config.lora.rank > 0) config.model.parametrization = Parametrization::kStandard;
     const bool standard = config.model.parametrization == Parametrization::kStandard;

@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "framework/base/limits.h"
 #include "framework/config/load.h"
+#include "framework/config/model_size.h"
 #include "models/families/families.h"
 
 namespace holdfast {
@@ -124,6 +125,45 @@ TEST(ValidateTest, WhatANormHasOnAGpu) {
                        "model.qk_norm_joint=true"}),
       "--set model.qk_norm_joint=true: on a GPU a norm has 8192 values at most, not the 8704 of all heads; set it "
       "to false, or train.device to cpu");
+}
+
+// Each size is within its range, and the layout of such a model took all memory before anybody said a word.
+TEST(ValidateTest, AModelOfTooManyParameters) {
+  const auto errors = [](std::vector<std::string> more) {
+    more.insert(more.begin(), {"model.num_heads=128"});
+    return ErrorsOf(kGood, more);
+  };
+  EXPECT_EQ(errors({"model.num_layers=1024", "model.hidden_size=16384"}), "") << "3.3 * 10^12";
+  EXPECT_EQ(errors({"model.num_layers=2048", "model.hidden_size=16384"}),
+            "--set model.hidden_size=16384: a model of about 6.6e+12 parameters; at most 4e+12 (most of them are in "
+            "the MLPs: num_layers 2048, intermediate_size 65536, hidden_size 16384)");
+  EXPECT_EQ(errors({"model.hidden_size=16384", "model.intermediate_size=1048576", "model.num_layers=200"}),
+            "--set model.num_layers=200: a model of about 7.09e+12 parameters; at most 4e+12 (most of them are in "
+            "the MLPs: num_layers 200, intermediate_size 1048576, hidden_size 16384)");
+  EXPECT_THAT(ErrorsOf(kGood, {"model.family=mixtral", "model.num_experts=4096", "model.hidden_size=8192",
+                               "model.num_heads=64", "model.num_layers=64"}),
+              testing::HasSubstr("most of them are in the experts: num_layers 64, num_experts 4096, "
+                                 "expert_intermediate_size 32768, hidden_size 8192)"));
+  EXPECT_EQ(errors({"model.num_layers=2048", "model.hidden_size=16392"}),
+            "--set model.hidden_size=16392: hidden_size 16392 is not a multiple of num_heads 128; change one of them "
+            "or set head_dim")
+      << "one error for one mistake";
+}
+
+TEST(ValidateTest, ParametersAreCountedWithoutOverflow) {
+  ModelConfig model;
+  model.vocab_size = model.hidden_size = int64_t{1} << 40;
+  EXPECT_EQ(MatrixElements(model), INT64_MAX);
+  model = {};
+  model.vocab_size = 256;
+  model.num_layers = 4096;
+  model.hidden_size = 131072;
+  model.num_heads = model.num_kv_heads = 1024;
+  model.head_dim = 128;
+  model.intermediate_size = 1 << 20;
+  // Of a model from elsewhere.
+  EXPECT_THAT(std::string(CheckModel(model).message()),
+              testing::HasSubstr("model.num_layers: a model of about 1.41e+15 parameters; at most 4e+12"));
 }
 
 TEST(ValidateTest, Experts) {

@@ -9,6 +9,7 @@
 #include <map>
 #include <set>
 
+#include "framework/config/model_size.h"
 #include "models/families/families.h"
 #include "nlohmann/json.hpp"
 #include "tests/models/test_models.h"

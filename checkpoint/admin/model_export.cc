@@ -106,7 +106,8 @@ absl::StatusOr<ModelExport> ExportModel(const CheckpointReader& checkpoint, cons
   ByteCounter counter(static_cast<uint64_t>(read_elements) * sizeof(float), progress);
   CheckpointValues values(checkpoint, trained.layout(), options.threads, options.ema ? kEmaPlane : kWeightPlane);
   ReadWeightsFn initial;
-  if (!trained.is_all() && !adapters_alone) {
+  // Adapters alone need nothing of their model, but name the one that --base says: it must be theirs.
+  if (!trained.is_all() && (!adapters_alone || !options.base.empty())) {
     auto opened = OpenInitialWeights(config, config.lora.rank > 0 ? base : layout);
     if (!opened.ok())
       return Annotate(opened.status(), "the model that the run began with (--base DIR says where it is)");

@@ -29,7 +29,7 @@ struct ModelExport {
 
 /// Every chunk is verified. Of a run that trained a part of a model the rest is read from where it began; of one with
 /// adapters they are written in PEFT's form, unless options.merge. NotFound if the average is asked for and the run had
-/// none.
+/// none; FailedPrecondition if options.base is another model than the run began with.
 absl::StatusOr<ModelExport> ExportModel(const CheckpointReader& checkpoint, const ModelExportOptions& options,
                                         const ByteProgress& progress);
 

@@ -254,6 +254,17 @@ TEST_F(FineTuneTest, AnotherBaseThanTheRunBeganWithIsRefused) {
   EXPECT_EQ(merged.exit_code, 1);
   EXPECT_THAT(merged.output, HasSubstr("this is another model than the run began with"));
   EXPECT_FALSE(fs::exists(Path("merged")));
+  ASSERT_EQ(Train("small", {"--set", "train.steps=6", "--set", "model.num_layers=1"}).exit_code, 0);
+  for (const auto& [base, part] : {std::pair{"other/model", "this is another model than the run began with"},
+                                   std::pair{"small/model", "--base DIR says where it is"}}) {
+    const CommandResult adapters = Export("tuned", "adapters", {"--base", Path(base)});
+    EXPECT_EQ(adapters.exit_code, 1) << adapters.output;
+    EXPECT_THAT(adapters.output, HasSubstr(part));
+    EXPECT_FALSE(fs::exists(Path("adapters")));
+  }
+  const CommandResult moved = Export("tuned", "adapters", {"--base", Path("base/was")});
+  EXPECT_EQ(moved.exit_code, 0) << moved.output;
+  EXPECT_THAT(ReadAll(Path("adapters/adapter_config.json")), HasSubstr(Path("base/was")));
   const std::string metrics = ReadAll(Path("tuned/metrics.jsonl"));
   settings.emplace_back("train.steps=14");
   const CommandResult resumed = Train("tuned", FromBase(settings));

@@ -118,7 +118,7 @@ absl::StatusOr<ModelExport> ExportModel(const CheckpointReader& checkpoint, cons
     return trained.Read(
         first, out, [&](int64_t at, absl::Span<float> part) { return values.Read(at, part); }, initial);
   };
-  const ModelExport made{.elements = elements, .bytes = elements * (options.dtype == FileDType::kF32 ? 4 : 2)};
+  ModelExport made{.elements = elements, .bytes = elements * (options.dtype == FileDType::kF32 ? 4 : 2)};
   if (adapters_alone) {
     RETURN_IF_ERROR(SaveAdapter(options.output, config, layout, read, options.dtype));
     return made;
@@ -134,8 +134,8 @@ absl::StatusOr<ModelExport> ExportModel(const CheckpointReader& checkpoint, cons
       return absl::OkStatus();
     };
   }
-  ASSIGN_OR_RETURN(const SavedModelFiles files,
-                   MakeSavedModelFiles(config.model, config.data.tokenizer, options.dtype));
+  ASSIGN_OR_RETURN(SavedModelFiles files, MakeSavedModelFiles(config.model, config.data.tokenizer, options.dtype));
+  made.kept_chat_template = !HasChatTemplate(files) && KeepChatTemplate(options.output, &files);
   RETURN_IF_ERROR(SaveModel(options.output, base, HuggingFaceTensorMap(config.model, base), all, options.dtype, files));
   return made;
 }

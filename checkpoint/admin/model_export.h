@@ -25,6 +25,7 @@ struct ModelExportOptions {
 
 struct ModelExport {
   int64_t elements = 0, bytes = 0;
+  bool kept_chat_template = false;  // that was in options.output, as the run's tokenizer has none
 };
 
 /// Every chunk is verified. Of a run that trained a part of a model the rest is read from where it began; of one with

@@ -12,6 +12,7 @@
 #include "framework/data/tokenizer.h"
 #include "framework/data/tokenizer_json.h"
 #include "models/families/huggingface.h"
+#include "nlohmann/json.hpp"
 
 namespace holdfast {
 namespace {
@@ -94,6 +95,20 @@ absl::StatusOr<SavedModelFiles> MakeSavedModelFiles(const ModelConfig& model, co
       HuggingFaceGenerationConfigJson(saved, saved.bytes ? "" : Beside(file, kGenerationConfigFile));
   files.config_json = HuggingFaceConfigJson(model, saved, TorchName(dtype));
   return files;
+}
+
+bool HasChatTemplate(const SavedModelFiles& files) {
+  if (files.others.contains(kChatTemplateFile)) return true;
+  const auto settings = files.others.find(kTokenizerConfigFile);
+  if (settings == files.others.end()) return false;
+  const auto object = nlohmann::json::parse(settings->second, nullptr, /*allow_exceptions=*/false);
+  return object.is_object() && object.contains("chat_template") && !object["chat_template"].is_null();
+}
+
+bool KeepChatTemplate(const std::string& directory, SavedModelFiles* files) {
+  if (files->others.contains(kChatTemplateFile)) return false;
+  std::string written = ChatTemplateIn(directory);
+  return !written.empty() && files->others.emplace(kChatTemplateFile, std::move(written)).second;
 }
 
 }  // namespace holdfast

@@ -21,4 +21,11 @@ std::string ChatTemplateIn(const std::string& directory);
 absl::StatusOr<SavedModelFiles> MakeSavedModelFiles(const ModelConfig& model, const std::string& tokenizer,
                                                     FileDType dtype);
 
+/// Whether its tokenizer brings a chat template, in a file or in tokenizer_config.json.
+bool HasChatTemplate(const SavedModelFiles& files);
+
+/// Takes over the chat_template.jinja in `directory`, which somebody may have written there for the model that `files`
+/// will replace, unless `files` has one; true if it did.
+bool KeepChatTemplate(const std::string& directory, SavedModelFiles* files);
+
 }  // namespace holdfast

@@ -1,9 +1,5 @@
 #include "models/runtime/saved_weights.h"
 
-#include <string>
-#include <utility>
-
-#include "checkpoint/model_directory.h"
 #include "checkpoint/saved_model.h"
 #include "framework/base/status.h"
 #include "models/families/huggingface.h"
@@ -14,11 +10,7 @@ namespace holdfast {
 absl::Status SaveWeights(const std::string& directory, const Config& config, const ParameterLayout& layout,
                          const ReadWeightsFn& read) {
   ASSIGN_OR_RETURN(SavedModelFiles files, MakeSavedModelFiles(config.model, config.data.tokenizer, FileDType::kF32));
-  // Somebody may have written one for the model that is replaced, which is of the same run.
-  if (!files.others.contains(kChatTemplateFile)) {
-    std::string written = ChatTemplateIn(directory);
-    if (!written.empty()) files.others.emplace(kChatTemplateFile, std::move(written));
-  }
+  KeepChatTemplate(directory, &files);
   return SaveModel(directory, layout, HuggingFaceTensorMap(config.model, layout), read, FileDType::kF32, files);
 }
 

@@ -52,7 +52,7 @@ absl::StatusOr<Dataset> Open(const char* key, const std::vector<std::string>& fi
 
 absl::StatusOr<DatasetSize> Measure(const char* key, const std::vector<std::string>& files, const Config& config) {
   Places places(DataPlaces(config.data));
-  const auto size = Dataset::Measure(files, config.batch.sequence_length, {.files = &places});
+  auto size = Dataset::Measure(files, config.batch.sequence_length, {.files = &places});
   if (!size.ok()) return Annotate(size.status(), key);
   return size;
 }

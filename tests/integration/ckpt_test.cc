@@ -226,9 +226,18 @@ TEST_F(CkptTest, SettingsBesideTheTokenizerAreExported) {
   EXPECT_EQ(mine.exit_code, 1);
   EXPECT_THAT(mine.output, HasSubstr("mine is no model; name a new directory"));
   EXPECT_EQ(ReadAll(Path("mine/config.json")) + ReadAll(Path("mine/tokenizer.json")), "{}{}");
-  ASSERT_EQ(Ckpt({"export", Path("ck"), Path("out"), "--overwrite"}).exit_code,
-            0);  // over it, with the run's own tokenizer
+  WriteAll(Path("out/chat_template.jinja"), "{{ mine }}");
+  const CommandResult over = Ckpt({"export", Path("ck"), Path("out"), "--overwrite"});  // with the run's own tokenizer
+  ASSERT_EQ(over.exit_code, 0) << over.output;
+  EXPECT_THAT(over.output, HasSubstr("out/chat_template.jinja, which was there, is kept"));
   EXPECT_THAT(ReadAll(Path("out/tokenizer_config.json")), Not(HasSubstr("chat_template")));
+  EXPECT_EQ(ReadAll(Path("out/chat_template.jinja")), "{{ mine }}");
+  // A tokenizer that brings its own, though not in a file of that name.
+  WriteAll(Path("own/tokenizer.json"), ReadAll(Model("llama-1") + "/tokenizer.json"));
+  WriteAll(Path("own/tokenizer_config.json"), R"({"chat_template": "{{ own }}"})");
+  const CommandResult own = Ckpt({"export", Path("ck"), Path("out"), "--overwrite", "--tokenizer", Path("own")});
+  ASSERT_EQ(own.exit_code, 0) << own.output;
+  EXPECT_THAT(own.output, Not(HasSubstr("is kept")));
   EXPECT_FALSE(fs::exists(Path("out/chat_template.jinja")));
 }
 

@@ -3,6 +3,7 @@
 #include <cstdio>
 
 #include "checkpoint/admin/checkpoint_text.h"
+#include "checkpoint/model_directory.h"
 #include "framework/base/status.h"
 #include "tools/cli/ckpt_actions.h"
 #include "tools/cli/command.h"
@@ -20,6 +21,10 @@ absl::StatusOr<int> CkptExport(const CkptExportOptions& options) {
               WithCommas(static_cast<uint64_t>(made.elements)).c_str(),
               options.model.ema ? "averaged parameters" : "parameters", static_cast<long long>(step),
               FormatBytes(static_cast<double>(made.bytes)).c_str());
+  if (made.kept_chat_template) {
+    std::printf("%s/%s, which was there, is kept: the run's tokenizer has no chat template\n",
+                options.model.output.c_str(), kChatTemplateFile);
+  }
   return kExitDone;
 }
 

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "elastic/control/straggler.h"
 #include "xxhash.h"
 
 namespace holdfast {
@@ -204,8 +205,11 @@ void IncidentTracker::On(const event::WorkerJoined& e) {
 }
 
 void IncidentTracker::On(const event::Straggler& e) {
+  const std::string before =
+      e.reason == kSlowerThanBefore ? absl::StrCat(Short(e.own_factor), " times as long as it used to take, ") : "";
   Begin(StragglerIncident(e.worker), Alert::Severity::kWarning, e.host,
-        absl::StrCat(NameOf(e), " is slow: ", Short(e.factor), " times the median in phase ", PhaseName(e.phase)));
+        absl::StrCat(NameOf(e), " is slow: ", before, Short(e.factor), " times the median in phase ",
+                     PhaseName(e.phase)));
 }
 void IncidentTracker::On(const event::StragglerResolved& e) {
   End(StragglerIncident(e.worker), "as fast as the others");

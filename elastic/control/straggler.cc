@@ -85,7 +85,7 @@ std::vector<StragglerDetector::Change> StragglerDetector::OnStep(const std::vect
       changes.push_back({worker, track.slow, track.ratio, own,
                          !track.slow             ? "as fast as the others again"
                          : track.ratio > factor_ ? "slower than the median of the ranks"
-                                                 : "slower than it used to be"});
+                                                 : kSlowerThanBefore});
     }
     if (!track.slow && track.streak == 0) {
       const double weight = track.usual_ratio > 0 ? kUsualWeight : 1;

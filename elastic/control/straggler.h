@@ -19,6 +19,9 @@
 
 namespace holdfast {
 
+/// The reason of one that is slow beside its own past and not, or not yet, by as much beside the others.
+inline constexpr char kSlowerThanBefore[] = "slower than it used to be";
+
 class StragglerDetector {
  public:
   StragglerDetector(double factor, int64_t window);

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "elastic/control/straggler.h"
 #include "framework/metrics/progress.h"
 
 namespace holdfast {
@@ -60,8 +61,14 @@ std::string Words(const event::WorkerHung& e) {
                       Short(e.seconds), " s: ", e.reason);
 }
 std::string Words(const event::Straggler& e) {
-  return absl::StrCat("slow: ", Place(e), " takes ", Short(e.factor), " times as long as the others (",
+  const std::string before =
+      e.reason == kSlowerThanBefore ? absl::StrCat(Short(e.own_factor), " times as long as it used to and ") : "";
+  return absl::StrCat("slow: ", Place(e), " takes ", before, Short(e.factor), " times as long as the others (",
                       PhaseName(e.phase), ")");
+}
+std::string Words(const event::StragglerResolved& e) {
+  if (e.factor == 0) return absl::StrCat("no longer slow: ", e.worker, ": ", e.reason);  // it may have left
+  return absl::StrCat("no longer slow: ", Place(e), " takes ", Short(e.factor), " times as long as the others");
 }
 std::string Words(const event::StepFailed& e) {
   return absl::StrCat(Place(e), " failed at step ", e.step, ": ", e.cause);
@@ -86,6 +93,16 @@ std::string Words(const event::MirrorsComplete& e) {
 }
 std::string Words(const event::TooFewWorkers& e) {
   return absl::StrCat("training is suspended after step ", e.step, ": ", e.detail);
+}
+std::string Words(const event::StateMissing& e) {
+  if (e.holders.empty())
+    return absl::StrCat("waiting for workers with the state of step ", e.step, ": none is connected");
+  return absl::StrCat("waiting for workers that hold a part of the state of step ", e.step, ": ", e.holders);
+}
+std::string Words(const event::StateLost& e) {
+  return absl::StrCat(
+      "lost the state of step ", e.step,
+      e.holders.empty() ? ": no worker holds it" : absl::StrCat(", of which a part was held by ", e.holders));
 }
 std::string Words(const event::CheckpointSaved& e) {
   const std::string skipped = e.skipped == 0 ? ""
@@ -149,6 +166,9 @@ std::string Words(const event::EarlyStop& e) {
       "the validation loss has not fallen below that of step %d, %.4f, by more than train.early_stop_min_delta for %d "
       "validations: the run ends; it was lowest at step %d, %.4f",
       e.fall_step, e.fall_loss, e.validations, e.best_step, e.best_loss);
+}
+std::string Words(const event::StopRequested& e) {
+  return absl::StrCat("a stop was requested by ", e.by, " (signal ", e.signal, ") after step ", e.step);
 }
 std::string Words(const event::CoordinatorChanged& e) {
   return absl::StrCat("this coordinator leads the run on: ", e.cause);

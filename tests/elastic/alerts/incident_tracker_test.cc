@@ -255,6 +255,15 @@ TEST_F(IncidentTrackerTest, AStragglerUntilItIsFastOrGone) {
   EXPECT_THAT(On(WorkerIsFast("a")), IsEmpty());
   On(WorkerIsSlow("a"));
   EXPECT_THAT(On(WorkerIsLost("a")), ElementsAre("-straggler/a", "+worker/a"));
+  On(event::Straggler{{.worker = "b",
+                       .rank = 1,
+                       .host = "h",
+                       .factor = 1.26,
+                       .own_factor = 1.58,
+                       .reason = "slower than it used to be"}});
+  EXPECT_THAT(last_.summary,
+              ::testing::EndsWith("is slow: 1.58 times as long as it used to take, 1.26 times the median in phase "
+                                  "forward_backward"));
 }
 
 TEST_F(IncidentTrackerTest, NoProgressMissingStateAndDifferingBitsUntilTheRunGoesOn) {

@@ -149,6 +149,24 @@ TEST(EventText, InWordsOrListed) {
   EXPECT_EQ(EventText(event::Rewind{9, 0, "", "r"}), "rewinding from step 9 to step 0: r");
   EXPECT_EQ(EventText(event::RunStopped{{143, 7, "stopped by signal 15 at step 7"}}), "stopped by signal 15 at step 7");
   EXPECT_EQ(EventText(event::Quarantined{"a", 3, 60}), "quarantined: worker a, failures 3, seconds 60");
+  event::StragglerFields slow{.worker = "a", .rank = 1, .host = "h", .factor = 1.26, .own_factor = 1.58, .reason = ""};
+  EXPECT_EQ(EventText(event::Straggler{slow}),
+            "slow: a (rank 1 on h) takes 1.26 times as long as the others (forward_backward)");
+  slow.reason = "slower than it used to be";
+  EXPECT_EQ(EventText(event::Straggler{slow}),
+            "slow: a (rank 1 on h) takes 1.58 times as long as it used to and 1.26 times as long as the others "
+            "(forward_backward)");
+  slow.factor = 0.964;
+  EXPECT_EQ(EventText(event::StragglerResolved{slow}),
+            "no longer slow: a (rank 1 on h) takes 0.964 times as long as the others");
+  EXPECT_EQ(EventText(event::StragglerResolved{{.worker = "a", .host = "", .reason = "left the world"}}),
+            "no longer slow: a: left the world");
+  EXPECT_EQ(EventText(event::StateMissing{{7, "a on n"}}),
+            "waiting for workers that hold a part of the state of step 7: a on n");
+  EXPECT_EQ(EventText(event::StateMissing{{7, ""}}), "waiting for workers with the state of step 7: none is connected");
+  EXPECT_EQ(EventText(event::StateLost{{7, "a on n"}}), "lost the state of step 7, of which a part was held by a on n");
+  EXPECT_EQ(EventText(event::StopRequested{15, "coordinator", 7}),
+            "a stop was requested by coordinator (signal 15) after step 7");
   EXPECT_EQ(EventText(event::CheckpointSaved{7, "step-7", 1 << 20, 2, 0.5, 0}),
             "checkpoint of step 7: 1.0 MiB in 2.00 s, training held up for 0.500 s");
   EXPECT_THAT(EventText(event::CheckpointSaved{7, "step-7", 1 << 20, 2, 0.5, 1}),

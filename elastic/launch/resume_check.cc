@@ -41,14 +41,27 @@ std::string Changes(const std::string& printed, const Config& config,
   return absl::StrJoin(changes, "; ");
 }
 
+/// The config that wrote the checkpoint. That of an import is as it was written: the arithmetic that it leaves open is
+/// the one of the run that begins with it.
+absl::StatusOr<Config> StoredConfig(const Config& config, const Manifest& manifest) {
+  auto stored = ParseStoredConfig(manifest.config, manifest.name.ToString(), FamilyPresets());
+  if (!stored.ok() || manifest.sharding != kImported) return stored;
+  ArithmeticChoice& arithmetic = stored->train.arithmetic;
+  if (arithmetic == ArithmeticChoice::kAuto || arithmetic == ArithmeticChoice::kNative) {
+    arithmetic = config.train.arithmetic;
+  }
+  return stored;
+}
+
 }  // namespace
 
 std::string Differences(const Config& config, const Manifest& manifest) {
   if (manifest.config_digest == BitsDigest(config)) return ProgramDifferences(config, manifest);
   // An earlier build did not have every key: what it left out has its default.
-  const auto stored = ParseStoredConfig(manifest.config, manifest.name.ToString(), FamilyPresets());
+  const auto stored = StoredConfig(config, manifest);
   if (stored.ok() && BitsDigest(*stored) == BitsDigest(config)) return ProgramDifferences(config, manifest);
-  return absl::StrCat("this is not the config that wrote the checkpoint (", ChangedKeys(manifest.config, config),
+  return absl::StrCat("this is not the config that wrote the checkpoint (",
+                      ChangedKeys(stored.ok() ? PrintConfig(*stored) : manifest.config, config),
                       "): the run may differ from one that was never stopped");
 }
 

@@ -11,7 +11,8 @@
 namespace holdfast {
 
 /// What decides the bits of a run, config or program, and is not as it was when the checkpoint was written; empty if
-/// nothing is known to differ.
+/// nothing is known to differ. An import computed nothing: a train.arithmetic that its config leaves open (auto,
+/// native) is no difference.
 std::string Differences(const Config& config, const Manifest& manifest);
 
 /// How the learning rates of steps to come move, without a key of the schedule having changed: a cosine or linear decay

@@ -158,6 +158,15 @@ TEST_F(CkptTest, TheMovingAverageIsExported) {
                                         "optimizer.ema_decay"));
 }
 
+TEST_F(CkptTest, ARunBeginsWithAnImportOfItsConfigWithoutAWarning) {
+  MustImport("llama-1", "ck");
+  const CommandResult trained = RunHoldfast(
+      {"train", Shared("llama.yaml"), "--run-dir", Path("run"), "--set", "checkpoint.directory=" + Path("ck")});
+  EXPECT_EQ(trained.exit_code, 0) << trained.output;
+  EXPECT_THAT(trained.output, HasSubstr(kFirst));
+  EXPECT_THAT(trained.output, Not(HasSubstr("is not the config that wrote the checkpoint")));
+}
+
 TEST_F(CkptTest, ACheckpointOfAnotherOptimizerIsRefusedByName) {
   MustImport("llama-1", "adamw");
   const CommandResult resumed = RunHoldfast({"train", Shared("llama.yaml"), "--run-dir", Path("run"), "--set",

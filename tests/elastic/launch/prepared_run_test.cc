@@ -467,6 +467,24 @@ TEST_F(PreparedRunTest, OnlyWhatDecidesBitsIsADifference) {
   EXPECT_THAT(Differences(config, manifest), HasSubstr("run.seed was"));
 }
 
+TEST_F(PreparedRunTest, AnImportLeavesTheArithmeticToTheRun) {
+  const Config config = ConfigOf();  // resolved
+  Config imported = config;
+  Manifest manifest;
+  manifest.sharding = kImported;
+  for (const ArithmeticChoice open : {ArithmeticChoice::kAuto, ArithmeticChoice::kNative}) {
+    imported.train.arithmetic = open;
+    manifest.config = PrintConfig(imported);
+    manifest.config_digest = BitsDigest(imported);
+    EXPECT_EQ(Differences(config, manifest), "");
+  }
+  imported.run.seed = 7;
+  manifest.config = PrintConfig(imported);
+  manifest.config_digest = BitsDigest(imported);
+  EXPECT_THAT(Differences(config, manifest),
+              testing::AllOf(HasSubstr("run.seed was 7"), testing::Not(HasSubstr("arithmetic"))));
+}
+
 TEST_F(PreparedRunTest, AnImportedModelMustComputeWhatItsFilesSay) {
   Config config = ConfigOf();
   Manifest manifest;

@@ -149,7 +149,7 @@ Section LoraTable(LoraConfig* lora) {
                                             "gate_proj",          "up_proj", "down_proj"};
   return All(Decides::kBits, {"lora",
                               {Int("rank", &lora->rank, 0, 4096),
-                               Double("alpha", &lora->alpha, 0.0, 1e6),
+                               Double("alpha", &lora->alpha, 1e-6, 1e6),
                                Bool("rslora", &lora->rslora),
                                Double("dropout", &lora->dropout, 0.0, 0.999),
                                {"targets", ListValue{&lora->targets, "layer", targets}}}});

@@ -286,6 +286,7 @@ TEST_F(FineTuneTest, WhatCannotBeIsRefusedAndNothingIsLeft) {
   expect({"lora.rank=2", "train.only=\"*norm*\""}, 2, "with adapters nothing else is trained");
   expect({"lora.rank=2", "lora.targets=[q_prj]"}, 2, "did you mean 'q_proj'");
   expect({"lora.rank=2", "lora.targets=[]"}, 2, "no layer is named");
+  expect({"lora.rank=2", "lora.alpha=0"}, 2, "--set lora.alpha=0: ");
   expect({"lora.rank=2", "lora.targets=[router]"}, 2, "--set lora.targets=[router]: router: this model has no experts");
   expect({"lora.rank=2", "train.init_from="}, 2, "train.init_from, which is not set");
   expect({"train.only=\"*norm*\"", "parallel.experts=move"}, 2, "parallel.experts");

@@ -234,6 +234,7 @@ TEST(LoadTest, Numbers) {
   EXPECT_EQ(SetError("optimizer.beta1=1"), "must be between 0 and 0.999999, got '1'");
   EXPECT_EQ(SetError("optimizer.eps=0"), "must be between 1e-30 and 1, got '0'");
   EXPECT_EQ(SetError("model.dropout=1"), "must be between 0 and 0.99, got '1'");
+  EXPECT_EQ(SetError("lora.alpha=0"), "must be between 1e-06 and 1e+06, got '0'");  // trains nothing
   EXPECT_EQ(SetError("schedule.min_lr_ratio=1.5"), "must be between 0 and 1, got '1.5'");
   EXPECT_EQ(SetError("batch.microbatches=0"), "must be between 1 and 65536, got '0'");
 }

@@ -88,10 +88,10 @@ absl::StatusOr<Dataset> Dataset::OpenFiles(absl::Span<const std::string> paths, 
   if (dataset.num_samples() > 0) return dataset;
   int64_t longest = 0;
   for (const auto& file : dataset.files_) longest = std::max(longest, file->num_tokens());
-  return absl::FailedPreconditionError(
-      absl::StrCat("no sample of ", sequence, " tokens in ", paths.size() == 1 ? "" : "any of ", paths[0],
-                   paths.size() == 1 ? "" : ", ...", ": a sample needs ", sequence,
-                   " + 1 tokens, the longest file has ", longest, "; shorten batch.sequence_length or give more data"));
+  return absl::FailedPreconditionError(absl::StrCat(
+      "no sample of ", sequence, " tokens in ", paths.size() == 1 ? "" : "any of ", paths[0],
+      paths.size() == 1 ? "" : ", ...", ": a sample needs ", sequence, " + 1 tokens, the longest file has ", longest,
+      "; shorten batch.sequence_length (`holdfast eval`: --sequence-length) or give more data"));
 }
 
 absl::StatusOr<Dataset> Dataset::Open(absl::Span<const std::string> paths, int64_t sequence, int64_t vocab_size,

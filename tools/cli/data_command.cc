@@ -42,10 +42,10 @@ void PrintPackReport(const DataPackCommand& arguments, const Tokenizer& tokenize
   if (!documents && !tokenizer.end_of_text().has_value() && report.documents > 1) {
     std::printf("note        this tokenizer has no end of text: nothing marks where a document ends\n");
   }
-  std::printf("%s  %lld tokens\n", arguments.options.paths.output.c_str(), static_cast<long long>(report.tokens));
+  std::printf("%s  %s\n", arguments.options.paths.output.c_str(), Counted(report.tokens, "token").c_str());
   if (report.validation_tokens == 0) return;
-  std::printf("%s  %lld tokens: the last %.6g%% of the input\n", arguments.options.paths.validation_output.c_str(),
-              static_cast<long long>(report.validation_tokens),
+  std::printf("%s  %s: the last %.6g%% of the input\n", arguments.options.paths.validation_output.c_str(),
+              Counted(report.validation_tokens, "token").c_str(),
               100.0 * static_cast<double>(report.validation_tokens) / static_cast<double>(tokens));
 }
 

@@ -40,6 +40,9 @@ absl::StatusOr<ConnectionOptions> FindCoordinator(const StatusCommand& arguments
       if (!problem.empty()) return UsageError(absl::StrCat("error: ", problem));
       return connection;
     }
+    if (arguments.target.empty()) {
+      return UsageError("error: the name is empty; give a run directory, or HOST:PORT of a coordinator");
+    }
     return absl::NotFoundError(absl::StrCat("there is no directory ", arguments.target,
                                             "; give a run directory, or HOST:PORT of a coordinator"));
   }

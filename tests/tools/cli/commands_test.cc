@@ -317,6 +317,9 @@ TEST(StatusCommand, TakesARunOrAnAddress) {
     EXPECT_TRUE(absl::IsNotFound(nobody.Run().status())) << typo;
     EXPECT_THAT(std::string(nobody.Run().status().message()), HasSubstr("there is no directory " + typo));
   }
+  nobody.target = "";
+  EXPECT_TRUE(IsUsageError(nobody.Run().status()));
+  EXPECT_THAT(std::string(nobody.Run().status().message()), HasSubstr("the name is empty"));
 }
 
 TEST(StatusCommand, APortIsOne) {

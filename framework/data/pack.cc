@@ -22,13 +22,13 @@ namespace {
 // leave behind.
 class TokenSpill {
  public:
-  static absl::StatusOr<TokenSpill> Create(const std::string& directory) {
+  static absl::StatusOr<TokenSpill> Create(const std::string& directory, const std::string& output) {
     std::string name = directory + "/.holdfast-pack-XXXXXX";
     TokenSpill spill;
     spill.fd_ = FileDescriptor(mkostemp(name.data(), O_CLOEXEC));
     if (!spill.fd_.ok()) return ErrnoToStatus(errno, absl::StrCat("cannot create a file in ", directory));
     unlink(name.c_str());
-    spill.name_ = directory;
+    spill.name_ = absl::StrCat(output, ": temporary file in ", directory);
     return spill;
   }
 
@@ -98,7 +98,8 @@ class Packer {
     ASSIGN_OR_RETURN(writer_, CreateOutput(options_.paths.output));
     if (options_.paths.validation_output.empty()) return absl::OkStatus();
     ASSIGN_OR_RETURN(validation_writer_, CreateOutput(options_.paths.validation_output));
-    ASSIGN_OR_RETURN(TokenSpill spill, TokenSpill::Create(files_.ScratchDirectory(options_.paths.output)));
+    const std::string& output = options_.paths.output;
+    ASSIGN_OR_RETURN(TokenSpill spill, TokenSpill::Create(files_.ScratchDirectory(output), output));
     spill_ = std::make_unique<TokenSpill>(std::move(spill));
     return absl::OkStatus();
   }

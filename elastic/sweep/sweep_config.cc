@@ -1,6 +1,8 @@
 #include "elastic/sweep/sweep_config.h"
 
 #include <algorithm>
+#include <array>
+#include <cmath>
 #include <functional>
 #include <map>
 #include <optional>
@@ -21,6 +23,7 @@
 #include "framework/config/fields.h"
 #include "framework/config/suggest.h"
 #include "framework/config/yaml_tree.h"
+#include "models/families/families.h"
 
 namespace holdfast {
 namespace {
@@ -28,6 +31,10 @@ namespace {
 constexpr int64_t kMaxTrials = 1'000'000;
 constexpr double kMaxBudget = 1e40;
 constexpr char kSpace[] = "space", kHosts[] = "hosts";
+
+/// Of every trial the sweep has its own value of these (trial_run.cc), whatever a point says.
+constexpr std::array kSetBySweep = {"run.name",        "checkpoint.directory", "checkpoint.every",
+                                    "elastic.workers", "elastic.min_workers",  "elastic.max_workers"};
 
 /// What stands in the file, before it is known to make sense.
 struct Raw {
@@ -64,16 +71,28 @@ std::vector<Section> TableOf(Raw* raw) {
       {"asha", {Int("rungs", &sweep.strategy.rungs, 2, 20), Double("reduction", &sweep.strategy.reduction, 1.5, 100)}}};
 }
 
+std::vector<std::string> FamilyNames() {
+  std::vector<std::string> names;
+  for (const FamilyPreset& family : FamilyPresets()) names.push_back(family.name);
+  return names;
+}
+
 /// The key of the config that a dimension sets; null if it sets several, by what its choices say.
 std::optional<Field> ConfigField(const std::string& key) {
   static Config config;
-  static const std::vector<Section> table = ConfigTable(&config);
+  static const std::vector<Section> table = ConfigTable(&config, FamilyNames());
   for (const Section& section : table) {
     for (const Field& field : section.fields) {
       if (absl::StrCat(section.name, ".", field.key) == key) return field;
     }
   }
   return std::nullopt;
+}
+
+constexpr char kIsSetBySweep[] = "a sweep sets this key of its trials itself; leave it out";
+
+bool IsSetBySweep(const std::string& key) {
+  return std::find(kSetBySweep.begin(), kSetBySweep.end(), key) != kSetBySweep.end();
 }
 
 std::vector<std::string> ConfigKeys() {
@@ -83,6 +102,23 @@ std::vector<std::string> ConfigKeys() {
     for (const Field& field : section.fields) keys.push_back(absl::StrCat(section.name, ".", field.key));
   }
   return keys;
+}
+
+/// What is wrong with `text` as a value of the key, read as an override's: "" if nothing is.
+std::string ProblemOf(const Field& field, const std::string& text) {
+  YamlTree tree = ParseYaml(text);
+  if (text.empty()) {  // "train.init_from=" means the empty string
+    tree.root.kind = YamlNode::Kind::kScalar;
+    tree.root.quoted = true;
+  }
+  return tree.problems.empty() ? SetField(tree.root, field) : tree.problems[0].message;
+}
+
+/// The same of an end of a range. Whole numbers are whole by the checks of the space.
+std::string ProblemOfEnd(const Field& field, double end) {
+  const bool number = std::holds_alternative<DoubleValue>(field.value);
+  if (!number && (end != std::floor(end) || std::abs(end) > search::kLargestInteger)) return "";
+  return ProblemOf(field, number ? NumberText(end) : absl::StrCat(static_cast<int64_t>(end)));
 }
 
 std::string DidYouMean(const std::string& word) {
@@ -141,21 +177,30 @@ class Reader {
     }
   }
 
-  /// Sets `fields` from the keys of `body`; what they are called in messages begins with `owner`.
-  void ReadFields(const Section& section, const std::string& owner, const YamlNode& body) {
+  /// Sets `fields` from the keys of `body`; what they are called in messages begins with `owner`. False: some are
+  /// wrong.
+  bool ReadFields(const Section& section, const std::string& owner, const YamlNode& body) {
+    bool good = true;
     for (size_t i = 0; i < body.keys.size(); ++i) {
       const std::string full = absl::StrCat(owner, ".", body.keys[i].text);
       const auto field = std::find_if(section.fields.begin(), section.fields.end(),
                                       [&](const Field& f) { return f.key == body.keys[i].text; });
-      if (!IsNew(body.keys[i], full)) continue;
+      if (!IsNew(body.keys[i], full)) {
+        good = false;
+        continue;
+      }
       if (field == section.fields.end()) {
+        good = false;
         errors_.Add({.line = body.keys[i].line}, full,
                     "unknown key" + DidYouMean(Nearest(body.keys[i].text, section.Keys())));
         continue;
       }
       const std::string problem = SetField(body.items[i], *field);
-      if (!problem.empty()) errors_.Add({.line = body.keys[i].line}, full, problem);
+      if (problem.empty()) continue;
+      good = false;
+      errors_.Add({.line = body.keys[i].line}, full, problem);
     }
+    return good;
   }
 
   bool IsNew(const YamlNode& key, const std::string& full) {
@@ -192,14 +237,14 @@ class Reader {
     }
     search::Dimension dimension{.name = name};
     std::string scale = "linear", when;
-    ReadFields({kSpace,
-                {Double("low", &dimension.low, -kMaxBudget, kMaxBudget),
-                 Double("high", &dimension.high, -kMaxBudget, kMaxBudget),
-                 Choice("scale", &scale, {"linear", "log"}),
-                 {"choices", ListValue{&dimension.choices, "choice", {}}},
-                 Int("points", &dimension.steps, 2, kMaxTrials),
-                 String("when", &when, StringRule::kAny)}},
-               full, body);
+    const bool good = ReadFields({kSpace,
+                                  {Double("low", &dimension.low, -kMaxBudget, kMaxBudget),
+                                   Double("high", &dimension.high, -kMaxBudget, kMaxBudget),
+                                   Choice("scale", &scale, {"linear", "log"}),
+                                   {"choices", ListValue{&dimension.choices, "choice", {}}},
+                                   Int("points", &dimension.steps, 2, kMaxTrials),
+                                   String("when", &when, StringRule::kAny)}},
+                                 full, body);
     const auto has = [&](const char* what) { return lines_.contains(absl::StrCat(full, ".", what)); };
     const auto wrong = [&](const std::string& message) { errors_.Add({.line = key.line}, full, message); };
     if (has("choices") == (has("low") || has("high"))) return wrong("expected either choices, or low and high");
@@ -214,7 +259,9 @@ class Reader {
           std::holds_alternative<IntValue>(field->value) || std::holds_alternative<SeedValue>(field->value);
       const bool number = dimension.integer || std::holds_alternative<DoubleValue>(field->value);
       dimension.integer = dimension.integer && !has("choices");
+      if (IsSetBySweep(name)) return wrong(kIsSetBySweep);
       if (!number && !has("choices")) return wrong("is no number: say its choices");
+      if (good) CheckValues(dimension, *field, full);
     } else if (absl::StrContains(name, '.')) {
       return wrong("the config has no such key" + DidYouMean(Nearest(name, ConfigKeys())));
     } else if (!has("choices")) {
@@ -230,11 +277,31 @@ class Reader {
     raw_.sweep.space.push_back(std::move(dimension));
   }
 
+  /// Every value of the dimension is one that its key may have.
+  void CheckValues(const search::Dimension& dimension, const Field& field, const std::string& full) {
+    const auto check = [&](const char* part, const std::string& problem) {
+      const std::string key = absl::StrCat(full, ".", part);
+      if (!problem.empty()) errors_.Add({.line = lines_.at(key)}, key, problem);
+    };
+    if (dimension.scale != search::Scale::kChoice) {
+      check("low", ProblemOfEnd(field, dimension.low));
+      check("high", ProblemOfEnd(field, dimension.high));
+    }
+    for (const std::string& choice : dimension.choices) check("choices", ProblemOf(field, choice));
+  }
+
   static bool CheckBundles(const search::Dimension& dimension, const std::function<void(const std::string&)>& wrong) {
     for (const std::string& choice : dimension.choices) {
       for (const absl::string_view each : absl::StrSplit(choice, ' ', absl::SkipEmpty())) {
         const std::string key(each.substr(0, each.find('=')));
-        if (absl::StrContains(each, '=') && ConfigField(key).has_value()) continue;
+        const std::optional<Field> field = ConfigField(key);
+        if (absl::StrContains(each, '=') && field.has_value()) {
+          const std::string problem =
+              IsSetBySweep(key) ? kIsSetBySweep : ProblemOf(*field, std::string(each.substr(key.size() + 1)));
+          if (problem.empty()) continue;
+          wrong(absl::StrCat("'", each, "': ", problem));
+          return false;
+        }
         wrong(absl::StrCat("'", each, "' is not KEY=VALUE with a key of the config",
                            DidYouMean(Nearest(key, ConfigKeys()))));
         return false;

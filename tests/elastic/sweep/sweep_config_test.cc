@@ -145,6 +145,46 @@ TEST(SweepConfig, AGridHasTwoPointsOrMore) {
               HasSubstr("space.optimizer.lr.points: must be between 2 and"));
 }
 
+// A trial would have the sweep's value, and its row the point's.
+TEST(SweepConfig, KeysThatASweepSetsItselfAreNoDimensions) {
+  const std::string top = "sweep: {config: b.yaml, strategy: grid}\nspace:\n";
+  EXPECT_EQ(Error(top + "  run.name: {choices: [a, b]}\n"
+                        "  checkpoint.directory: {choices: [a, b]}\n"
+                        "  checkpoint.every: {choices: [auto, never]}\n"
+                        "  elastic.workers: {low: 1, high: 4}\n"
+                        "  elastic.min_workers: {low: 1, high: 4}\n"
+                        "  elastic.max_workers: {low: 1, high: 4}\n"
+                        "  size: {choices: [model.hidden_size=64 elastic.workers=2]}\n"),
+            "s.yaml:3: space.run.name: a sweep sets this key of its trials itself; leave it out\n"
+            "s.yaml:4: space.checkpoint.directory: a sweep sets this key of its trials itself; leave it out\n"
+            "s.yaml:5: space.checkpoint.every: a sweep sets this key of its trials itself; leave it out\n"
+            "s.yaml:6: space.elastic.workers: a sweep sets this key of its trials itself; leave it out\n"
+            "s.yaml:7: space.elastic.min_workers: a sweep sets this key of its trials itself; leave it out\n"
+            "s.yaml:8: space.elastic.max_workers: a sweep sets this key of its trials itself; leave it out\n"
+            "s.yaml:9: space.size: 'elastic.workers=2': a sweep sets this key of its trials itself; leave it out");
+}
+
+TEST(SweepConfig, EveryValueIsOneThatItsKeyMayHave) {
+  const std::string top = "sweep: {config: b.yaml, strategy: random}\nbudget: {trials: 2}\nspace:\n";
+  EXPECT_EQ(Error(top + "  optimizer.lr: {low: -5, high: 2000}\n"
+                        "  model.num_layers: {low: 0, high: 3}\n"
+                        "  optimizer.name: {choices: [adamw, 7]}\n"
+                        "  batch.microbatches: {choices: [two, 4]}\n"
+                        "  size: {choices: [model.hidden_size=64 model.num_heads=0]}\n"),
+            "s.yaml:4: space.optimizer.lr.low: must be between 0 and 1000, got '-5'\n"
+            "s.yaml:4: space.optimizer.lr.high: must be between 0 and 1000, got '2000'\n"
+            "s.yaml:5: space.model.num_layers.low: must be between 1 and 4096, got '0'\n"
+            "s.yaml:6: space.optimizer.name.choices: expected one of adamw, lion, muon, got '7'\n"
+            "s.yaml:7: space.batch.microbatches.choices: expected an integer, got 'two'\n"
+            "s.yaml:8: space.size: 'model.num_heads=0': must be between 1 and 1024, got '0'");
+  EXPECT_EQ(Error(top + "  optimizer.lr: {low: 0, high: 1000}\n"
+                        "  model.family: {choices: [gpt2, llama]}\n"
+                        "  data.train: {choices: [a.bin, \"[a.bin, b.bin]\"]}\n"
+                        "  start: {choices: [train.init_from=, train.init_from=a/model]}\n"
+                        "  model.num_layers: {low: 1e0, high: 1e1}\n"),
+            "");
+}
+
 TEST(SweepConfig, WhatDecidesTheTrialsIsInTheIdentityAndWhatDoesNotIsNot) {
   auto config = *ParseSweepConfig(kGood, "s.yaml");
   const std::string before = IdentityText(config);

@@ -343,8 +343,12 @@ class Reader {
     }
     CheckThatKeysAreSetOnce();
     if (!errors_.empty()) return;
-    if (absl::StatusOr<search::SearchSpace> space = search::SearchSpace::Create(sweep.space); !space.ok()) {
-      errors_.Add({}, kSpace, std::string(space.status().message()));
+    const absl::StatusOr<search::SearchSpace> space = search::SearchSpace::Create(sweep.space);
+    if (!space.ok()) return errors_.Add({}, kSpace, std::string(space.status().message()));
+    search::StrategyOptions options = sweep.strategy;
+    if (options.name != "asha") options.rungs = 1;
+    if (const auto strategy = search::MakeStrategy(*space, options); !strategy.ok()) {
+      errors_.Add({}, kSpace, std::string(strategy.status().message()));
     }
   }
 

@@ -70,6 +70,28 @@ absl::Status CheckMetric(const std::string& metric, const Config& config) {
                                                  absl::StrJoin(metrics, ", ")));
 }
 
+/// What a sweep asks of a trial's config, beyond what training does.
+absl::Status CheckForSweep(const SweepConfig& sweep, const Config& config) {
+  if (config.train.early_stop_patience > 0) {
+    return absl::InvalidArgumentError(
+        "train.early_stop_patience is not for sweeps, which compare trials at the ends of their train.steps; leave it "
+        "out (sweep.strategy: asha ends bad trials early)");
+  }
+  return CheckMetric(sweep.metric, config);
+}
+
+/// Few points in which every choice of every dimension is there once at least, but for those that another one decides.
+std::vector<search::Point> SomeOfAll(const search::SearchSpace& space) {
+  size_t count = 2;
+  for (const search::Dimension& dimension : space.dimensions()) count = std::max(count, dimension.choices.size());
+  std::vector<search::Point> points;
+  for (size_t i = 0; i < count; ++i) {
+    const double place = (static_cast<double>(i) + 0.5) / static_cast<double>(count);
+    points.push_back(space.FromUnit(std::vector<double>(space.dimensions().size(), place)));
+  }
+  return points;
+}
+
 }  // namespace
 
 std::string NumberText(double value) {
@@ -109,12 +131,7 @@ absl::StatusOr<TrialSetup> SetUpTrial(const SweepConfig& sweep, const LoadTrialF
   TrialSetup trial;
   ASSIGN_OR_RETURN(trial.config, load(OverridesOf(point)));
   Config& config = trial.config;
-  if (config.train.early_stop_patience > 0) {
-    return absl::InvalidArgumentError(
-        "train.early_stop_patience is not for sweeps, which compare trials at the ends of their train.steps; leave it "
-        "out (sweep.strategy: asha ends bad trials early)");
-  }
-  RETURN_IF_ERROR(CheckMetric(sweep.metric, config));
+  RETURN_IF_ERROR(CheckForSweep(sweep, config));
   config.schedule.total_steps = config.schedule.length(config.train.steps);
   config.train.steps = StepsOfRung(config.train.steps, rung, sweep.strategy.rungs, sweep.strategy.reduction);
   RETURN_IF_ERROR(CheckTraining(config, /*workers_here=*/0).status());
@@ -124,6 +141,21 @@ absl::StatusOr<TrialSetup> SetUpTrial(const SweepConfig& sweep, const LoadTrialF
   trial.flops_per_step = trial.tokens_per_step * ModelFlopsPerToken(config.model, config.batch.sequence_length);
   trial.trunk = TrunkOf(trial, data.digest());
   return trial;
+}
+
+absl::Status CheckEveryTrial(const SweepConfig& sweep, const LoadTrialFn& load, const search::SearchSpace& space) {
+  std::vector<search::Point> points = SomeOfAll(space);
+  points.insert(points.begin(), search::Point());  // the base config alone
+  std::vector<std::string> wrong;                  // in all of them
+  for (size_t i = 0; i < points.size(); ++i) {
+    const absl::StatusOr<Config> config = load(OverridesOf(points[i]));
+    const absl::Status status = config.ok() ? CheckForSweep(sweep, *config) : config.status();
+    if (!absl::IsInvalidArgument(status)) return absl::OkStatus();  // or what another look may find otherwise
+    const std::vector<std::string> lines = absl::StrSplit(status.message(), '\n', absl::SkipEmpty());
+    if (i == 0) wrong = lines;
+    std::erase_if(wrong, [&](const std::string& line) { return std::ranges::find(lines, line) == lines.end(); });
+  }
+  return wrong.empty() ? absl::OkStatus() : absl::InvalidArgumentError(absl::StrJoin(wrong, "\n"));
 }
 
 }  // namespace holdfast

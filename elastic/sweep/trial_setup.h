@@ -50,4 +50,9 @@ int64_t StepsOfRung(int64_t steps, int64_t rung, int64_t rungs, double reduction
 absl::StatusOr<TrialSetup> SetUpTrial(const SweepConfig& sweep, const LoadTrialFn& load, const search::Point& point,
                                       int64_t rung);
 
+/// InvalidArgument with what is wrong whatever the point is, a line each: with the base config, with its overrides,
+/// with the metric. Of a base config that only a point completes nothing is wrong. `load` may leave out what takes
+/// long.
+absl::Status CheckEveryTrial(const SweepConfig& sweep, const LoadTrialFn& load, const search::SearchSpace& space);
+
 }  // namespace holdfast

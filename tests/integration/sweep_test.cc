@@ -306,29 +306,53 @@ TEST_F(Sweep, ADivergedTrialIsAResult) {
 }
 
 TEST_F(Sweep, SaysWhatIsWrong) {
-  const auto fails = [&](const std::string& sweep, const std::string& rest) {
+  const auto fails = [&](const std::string& sweep, const std::string& rest, int exit_code = 1) {
     const CommandResult result = RunSweep(WriteSweep("bad.yaml", sweep, rest), "bad");
-    EXPECT_NE(result.exit_code, 0) << result.output;
+    EXPECT_EQ(result.exit_code, exit_code) << result.output;
     EXPECT_FALSE(std::filesystem::exists(Path("bad/results.csv")));
     std::filesystem::remove_all(Path("bad"));
     return result.output;
   };
   const std::string rates = "space:\n  optimizer.lr: {low: 1e-3, high: 1e-1}\n";
-  EXPECT_THAT(fails(", metric: valdation_loss", "budget: {trials: 3}\n" + rates),
+  EXPECT_THAT(fails(", metric: valdation_loss", "budget: {trials: 3}\n" + rates, 2),
               AllOf(HasSubstr("no metric 'valdation_loss'"), HasSubstr("validation_loss")));
   EXPECT_THAT(fails("", "budget: {trials: 9}\nspace:\n  model.num_heads: {choices: [3, 5, 6, 7, 9, 10, 11]}\n"),
               AllOf(HasSubstr(" trials have failed"), HasSubstr("num_heads")));
   EXPECT_THAT(fails("", "budget: {trials: 2}\nspace:\n  model.num_heads: {choices: [3, 5]}\n"),
               AllOf(HasSubstr("all 2 trials have failed; trial 0 {"), HasSubstr("is not a multiple of num_heads")));
-  EXPECT_THAT(fails(", set: [\"data.validation=[]\", train.validate_every_steps=0]", "budget: {trials: 3}\n" + rates),
-              AllOf(HasSubstr("all 3 trials have failed"), HasSubstr("and data.validation is empty; name token files"),
-                    Not(HasSubstr("steps 1 to"))));
+  EXPECT_THAT(
+      fails(", set: [\"data.validation=[]\", train.validate_every_steps=0]", "budget: {trials: 3}\n" + rates, 2),
+      AllOf(HasSubstr("bad.yaml: no trial can be trained ("),
+            HasSubstr("and data.validation is empty; name token files"), Not(HasSubstr("steps 1 to"))));
   EXPECT_THAT(fails("", "budget: {flops: 10}\n" + rates), HasSubstr("does not fit into budget.flops"));
-  EXPECT_THAT(fails("", rates), HasSubstr("nothing limits the search"));
+  EXPECT_THAT(fails("", rates, 2), HasSubstr("nothing limits the search"));
   const std::string patience =
       ", set: [train.early_stop_patience=1, train.validate_every_steps=1, checkpoint.keep_best=1]";
-  EXPECT_THAT(fails(patience, "budget: {trials: 2}\n" + rates),
+  EXPECT_THAT(fails(patience, "budget: {trials: 2}\n" + rates, 2),
               AllOf(HasSubstr("train.early_stop_patience is not for sweeps"), Not(HasSubstr("is tried again"))));
+}
+
+// A dry run ended with 0, and the sweep with all of its trials failed.
+TEST_F(Sweep, ABaseConfigThatNoTrialCanHaveIsRefusedBeforeAnythingStarts) {
+  const std::string rates = "budget: {trials: 2}\nspace:\n  optimizer.lr: {low: 1e-3, high: 1e-1}\n";
+  const std::string file = WriteSweep("bad.yaml", ", set: [\"nope=3\"]", rates);
+  for (const bool dry : {true, false}) {
+    std::vector<std::string> arguments{"sweep", file, "--sweep-dir", Path("bad")};
+    if (dry) arguments.emplace_back("--dry-run");
+    const CommandResult result = RunHoldfast(arguments);
+    EXPECT_EQ(result.exit_code, 2) << result.output;
+    EXPECT_THAT(result.output,
+                AllOf(HasSubstr("bad.yaml: no trial can be trained ("),
+                      HasSubstr("\n--set nope=3: expected section.key=value"), Not(HasSubstr("trial 0"))));
+    EXPECT_FALSE(std::filesystem::exists(Path("bad")));
+  }
+  // Wrong by itself, and right with a point.
+  const CommandResult completed =
+      RunHoldfast({"sweep",
+                   WriteSweep("good.yaml", ", set: [\"model.num_heads=3\"]",
+                              "budget: {trials: 2}\nspace:\n  model.num_heads: {choices: [2, 4]}\n"),
+                   "--sweep-dir", Path("good"), "--dry-run"});
+  EXPECT_EQ(completed.exit_code, 0) << completed.output;
 }
 
 TEST_F(Sweep, AnotherSweepInItsDirectoryIsRefused) {

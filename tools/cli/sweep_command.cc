@@ -206,11 +206,13 @@ absl::StatusOr<int> SweepCommand::Run() const {
   const absl::StatusOr<std::string> base = ReadFile(config.config, kMaxConfigBytes);
   if (!base.ok()) return UsageError(absl::StrCat(path, ": sweep.config: ", base.status().message()));
   std::map<std::string, std::string> digests;  // of the weights in a train.init_from
-  const LoadTrialFn load = [&](const std::vector<std::string>& overrides) -> absl::StatusOr<Config> {
+  const auto arguments_of = [&](const std::vector<std::string>& overrides) {
     std::vector<std::string> all = config.overrides;
     all.insert(all.end(), overrides.begin(), overrides.end());
-    ASSIGN_OR_RETURN(Config trial,
-                     (ConfigArguments{.path = config.config, .overrides = std::move(all), .text = *base}.Load()));
+    return ConfigArguments{.path = config.config, .overrides = std::move(all), .text = *base};
+  };
+  const LoadTrialFn load = [&](const std::vector<std::string>& overrides) -> absl::StatusOr<Config> {
+    ASSIGN_OR_RETURN(Config trial, arguments_of(overrides).Load());
     if (trial.train.init_from.empty() || !trial.train.init_digest.empty()) return trial;
     // Trials that begin with other weights are others, also where none of these stay.
     std::string& digest = digests[trial.train.init_from];
@@ -220,6 +222,11 @@ absl::StatusOr<int> SweepCommand::Run() const {
     trial.train.init_digest = digest;
     return trial;
   };
+  const auto load_quickly = [&](const auto& overrides) { return arguments_of(overrides).LoadUnresolved(); };
+  if (const absl::Status every = CheckEveryTrial(config, load_quickly, space); !watch && !every.ok()) {
+    return UsageError(
+        absl::StrCat(path, ": no trial can be trained (", config.config, " with sweep.set):\n", every.message()));
+  }
   const auto set_up = [&](const search::Point& point, int64_t rung) { return SetUpTrial(config, load, point, rung); };
   if (watch) {
     std::error_code error;

@@ -143,6 +143,8 @@ TEST(SweepConfig, AGridHasTwoPointsOrMore) {
   EXPECT_THAT(Error("sweep: {config: b.yaml, strategy: grid}\n"
                     "space:\n  optimizer.lr: {low: 1e-4, high: 1e-1, points: 1}\n"),
               HasSubstr("space.optimizer.lr.points: must be between 2 and"));
+  EXPECT_EQ(Error("sweep: {config: b.yaml, strategy: grid}\nspace:\n  optimizer.lr: {low: 1e-4, high: 1e-1}\n"),
+            "s.yaml: space: optimizer.lr: a grid needs its `points`, as its values have no number");
 }
 
 // A trial would have the sweep's value, and its row the point's.

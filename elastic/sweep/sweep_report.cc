@@ -20,8 +20,9 @@
 namespace holdfast {
 namespace {
 
-constexpr size_t kMostGroups = 5;  // of trials, to see what a dimension explains
-constexpr size_t kMostCurves = 8;  // in a picture
+constexpr size_t kMostGroups = 5;    // of trials, to see what a dimension explains
+constexpr size_t kFewestWithin = 2;  // trials more than groups, to tell what a dimension explains from chance
+constexpr size_t kMostCurves = 8;    // in a picture
 constexpr int kPlotRows = 16;
 
 int64_t HighestRung(const SweepPlan& plan) {
@@ -282,15 +283,18 @@ std::vector<Importance> ImportanceOf(const SweepConfig& config, const SweepPlan&
   std::vector<double> values;
   for (const PlannedTrial* trial : trials) values.push_back(trial->result->value);
   std::vector<Importance> importance;
-  if (values.size() < 2) return importance;
+  if (values.empty()) return importance;
   const double mean = MeanOf(values), all = SquaresAround(values, mean);
   for (const search::Dimension& dimension : config.space) {
-    double explained = 0;
-    for (const std::vector<double>& group : GroupsOf(dimension, trials)) {
-      const double difference = MeanOf(group) - mean;
-      explained += static_cast<double>(group.size()) * difference * difference;
-    }
-    importance.push_back({dimension.name, all > 0 ? explained / all : 0});
+    const std::vector<std::vector<double>> groups = GroupsOf(dimension, trials);
+    if (values.size() < groups.size() + kFewestWithin) continue;
+    double within = 0;
+    for (const std::vector<double>& group : groups) within += SquaresAround(group, MeanOf(group));
+    // Both per degree of freedom: groups of a few trials differ by chance.
+    const auto count = static_cast<double>(values.size());
+    const double unexplained = within / (count - static_cast<double>(groups.size()));
+    const double share = all > 0 ? 1 - unexplained / (all / (count - 1)) : 0;
+    importance.push_back({dimension.name, std::max(0.0, share)});
   }
   std::stable_sort(importance.begin(), importance.end(),
                    [](const Importance& a, const Importance& b) { return a.share > b.share; });
@@ -320,8 +324,11 @@ std::string ReportHtml(const SweepConfig& config, const SweepPlan& plan) {
     for (const search::Dimension& dimension : config.space) {
       if (dimension.scale != search::Scale::kChoice) html += DimensionPlot(config, plan, dimension);
     }
-    html += "<h2>What each dimension explains by itself</h2>\n<table>\n";
-    for (const Importance& each : ImportanceOf(config, plan)) {
+    const std::vector<Importance> importance = ImportanceOf(config, plan);
+    html += "<h2>What each dimension explains by itself</h2>\n";
+    if (importance.empty()) html += "<p>Too few trials to say.</p>\n";
+    html += "<table>\n";
+    for (const Importance& each : importance) {
       absl::StrAppend(&html, "<tr><td>", XmlText(each.dimension),
                       absl::StrFormat("</td><td>%.0f %%</td></tr>\n", 100 * each.share));
     }

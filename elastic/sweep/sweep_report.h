@@ -13,8 +13,10 @@ namespace holdfast {
 /// A row for each trial that has ended, by number: point, rung, steps, metric (and its bits), cost, outcome.
 Table ResultsTable(const SweepConfig& config, const SweepPlan& plan);
 
-/// How much of the variance of the metric each dimension explains by itself (the correlation ratio over at most five
-/// groups of equal size), of measured trials at the highest rung; the largest first.
+/// How much of the variance of the metric each dimension explains by itself, of measured trials at the highest rung;
+/// the largest first. It is epsilon squared (Kelley 1935) over its choices or at most five groups of equal size: the
+/// correlation ratio less what as many groups explain by chance. Of a dimension with fewer than two trials more than
+/// groups nothing is said.
 struct Importance {
   std::string dimension;
   double share = 0;  // in [0, 1]

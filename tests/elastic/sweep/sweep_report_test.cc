@@ -1,4 +1,4 @@
-// Proves which trials the pictures of a sweep put on one curve.
+// Proves which trials the pictures of a sweep put on one curve, and what is said of its dimensions.
 
 #include "elastic/sweep/sweep_report.h"
 
@@ -10,6 +10,7 @@
 namespace holdfast {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
@@ -64,6 +65,28 @@ TEST(SweepReport, TheBestOfALowerRungIsCalledThat) {
   const std::string lower = "; no trial has run in full: this is the best after 10 steps, rung 0 of 0 to 2";
   for (const bool page : {false, true}) EXPECT_THAT(ReportOf(config, page), HasSubstr(lower));
   EXPECT_THAT(PageOf(GridOf(4)), Not(HasSubstr("run in full")));
+}
+
+// Each was a group of its own, and each dimension explained 100 %.
+TEST(SweepReport, OfAFewTrialsNothingIsExplained) {
+  SweepConfig config;
+  config.space = {{.name = "optimizer.lr", .scale = search::Scale::kLog, .low = 1e-3, .high = 1e-1},
+                  {.name = "optimizer.weight_decay", .low = 0, .high = 1}};
+  for (const int64_t trials : {2, 3}) {
+    config.budget.trials = trials;
+    EXPECT_THAT(ReportOf(config, /*page=*/false), Not(HasSubstr("explains")));
+    EXPECT_THAT(PageOf(config), AllOf(HasSubstr("Too few trials to say"), Not(HasSubstr(" %</td>"))));
+  }
+}
+
+// The metric is 8 i + 2 j + k: 24 trials differ by 1150, those with one rate by 126, and 1 - (126 / 21) / (1150 / 23)
+// is 0.88. Four widths explain 120 and two kinds 6, less than by chance.
+TEST(SweepReport, WhatGroupsExplainByChanceIsTakenOff) {
+  const std::string text = ReportOf(GridOf(4), /*page=*/false), page = PageOf(GridOf(4));
+  EXPECT_THAT(text, AllOf(HasSubstr("optimizer.lr                     explains  88 % of"),
+                          HasSubstr("width                            explains   0 % of"),
+                          HasSubstr("kind                             explains   0 % of")));
+  EXPECT_THAT(page, AllOf(HasSubstr("<td>optimizer.lr</td><td>88 %</td>"), HasSubstr("<td>width</td><td>0 %</td>")));
 }
 
 }  // namespace

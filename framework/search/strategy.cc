@@ -1,5 +1,6 @@
 #include "framework/search/strategy.h"
 
+#include <cmath>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -43,6 +44,15 @@ absl::StatusOr<std::unique_ptr<SearchStrategy>> MakeStrategy(const SearchSpace& 
   if (halving) return MakeHalving(space, options);
   if (options.name == "bayes") return MakeBayes(space, options);
   return MakeRandom(space, options.seed);
+}
+
+double FewestTrialsToTheLastRung(const StrategyOptions& options) {
+  double at_rung = 1, all = 1;
+  for (int64_t rung = 1; rung < options.rungs; ++rung) {
+    at_rung = std::ceil(at_rung * options.reduction);
+    all += at_rung;
+  }
+  return all;
 }
 
 }  // namespace holdfast::search

@@ -37,4 +37,8 @@ struct StrategyOptions {
 /// InvalidArgument says everything that is wrong, a line each.
 absl::StatusOr<std::unique_ptr<SearchStrategy>> MakeStrategy(const SearchSpace& space, const StrategyOptions& options);
 
+/// How many trials a strategy with rungs takes at least until one is at the last rung, that one included: with 3 rungs
+/// and reduction 3, nine at rung 0, three at rung 1 and one at rung 2. 1 without rungs.
+double FewestTrialsToTheLastRung(const StrategyOptions& options);
+
 }  // namespace holdfast::search

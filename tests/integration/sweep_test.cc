@@ -355,6 +355,22 @@ TEST_F(Sweep, ABaseConfigThatNoTrialCanHaveIsRefusedBeforeAnythingStarts) {
   EXPECT_EQ(completed.exit_code, 0) << completed.output;
 }
 
+// Promotions count as trials: with 9 at rung 0 and 3 at rung 1 the thirteenth is the first one that has all steps.
+TEST_F(Sweep, ABudgetThatTheLastRungIsBeyondIsWarnedOf) {
+  for (const int trials : {12, 13}) {
+    WriteAll(Path("asha.yaml"), "sweep: {config: " + Path("config.yaml") +
+                                    ", strategy: asha}\nbudget: {trials: " + std::to_string(trials) +
+                                    "}\nspace:\n  optimizer.lr: {low: 1e-3, high: 1e-1, scale: log}\n");
+    const CommandResult dry = RunHoldfast({"sweep", Path("asha.yaml"), "--sweep-dir", Path("asha"), "--dry-run"});
+    EXPECT_EQ(dry.exit_code, 0) << dry.output;
+    const bool warned =
+        dry.output.find(
+            "warning: budget.trials, 12, ends the search before any trial is trained in "
+            "full: promotions count, and the last of 3 rungs takes 13 trials at least") != std::string::npos;
+    EXPECT_EQ(warned, trials == 12) << dry.output;
+  }
+}
+
 TEST_F(Sweep, AnotherSweepInItsDirectoryIsRefused) {
   ASSERT_EQ(RunSweep(WriteSweep(), "place").exit_code, 0);
   const CommandResult other = RunSweep(WriteSweep(", seed: 2"), "place");

@@ -138,6 +138,16 @@ class Console final : public SweepObserver {
   std::optional<Progress> progress_;
 };
 
+/// Empty where some trial may be trained in full.
+std::string ShortBudgetWords(const SweepConfig& config) {
+  const double fewest = search::FewestTrialsToTheLastRung(config.strategy);
+  if (config.budget.trials == 0 || static_cast<double>(config.budget.trials) >= fewest) return "";
+  return absl::StrFormat(
+      "warning: budget.trials, %d, ends the search before any trial is trained in full: promotions count, and the last "
+      "of %d rungs takes %.0f trials at least\n",
+      config.budget.trials, config.strategy.rungs, fewest);
+}
+
 std::string WatchText(const SweepConfig& config, const SweepPlace& place, const SweepPlan& plan) {
   const SweepPlan::Spent spent = plan.spent();
   std::error_code error;
@@ -247,7 +257,8 @@ absl::StatusOr<int> SweepCommand::Run() const {
   }
   if (dry_run) {
     ASSIGN_OR_RETURN(const auto plan, TakeUpPlan(config, *strategy, place, set_up));
-    std::printf("%s\n%s", IdentityText(config).c_str(), WatchText(config, place, *plan).c_str());
+    std::printf("%s\n%s%s", IdentityText(config).c_str(), WatchText(config, place, *plan).c_str(),
+                ShortBudgetWords(config).c_str());
     return kExitDone;
   }
   const absl::StatusOr<RunLock> lock = RunLock::Take(RunDirectory(place.directory));

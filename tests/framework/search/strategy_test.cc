@@ -404,5 +404,12 @@ TEST(Strategy, SaysAllThatIsWrongWithOptions) {
             "initial has to be 0 to 1000, not -1");
 }
 
+TEST(Halving, TheLastRungTakesSoManyTrialsAtLeast) {
+  EXPECT_EQ(FewestTrialsToTheLastRung({.name = "random", .rungs = 1}), 1);
+  EXPECT_EQ(FewestTrialsToTheLastRung({.name = "asha", .rungs = 2, .reduction = 3}), 4);
+  EXPECT_EQ(FewestTrialsToTheLastRung({.name = "asha", .rungs = 3, .reduction = 3}), 13);
+  EXPECT_EQ(FewestTrialsToTheLastRung({.name = "asha", .rungs = 3, .reduction = 1.5}), 1 + 2 + 3);
+}
+
 }  // namespace
 }  // namespace holdfast::search

@@ -374,6 +374,16 @@ class Runner {
 
 }  // namespace
 
+std::string StatusText(const SweepPlan& plan, const std::vector<SweepObserver::Running>& running) {
+  std::string text = absl::StrCat(plan.results(), " trials done");
+  for (size_t i = 0; i < running.size(); ++i) {
+    const SweepObserver::Running& run = running[i];
+    absl::StrAppend(&text, i == 0 ? ", trial " : ", ", run.trial->number, ": ", run.step, "/",
+                    run.trial->setup->steps(), " on ", run.workers);
+  }
+  return text;
+}
+
 bool HoldsSweep(const SweepPlace& place) {
   std::error_code error;
   return fs::exists(place.config(), error) && fs::exists(place.results(), error);

@@ -35,6 +35,9 @@ class SweepObserver {
   virtual void OnStatus(const SweepPlan& plan, const std::vector<Running>& running) = 0;
 };
 
+/// What a progress line says: "9 trials done, trial 9: 3/12 on 2, 10: 1/12 on 1".
+std::string StatusText(const SweepPlan& plan, const std::vector<SweepObserver::Running>& running);
+
 struct SweepPlace {
   std::string directory;
   std::string binary = "/proc/self/exe";

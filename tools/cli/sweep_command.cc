@@ -16,7 +16,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "elastic/sweep/sweep.h"
@@ -115,15 +114,9 @@ class Console final : public SweepObserver {
   }
 
   void OnStatus(const SweepPlan& plan, const std::vector<Running>& running) override {
-    std::vector<std::string> parts;
-    for (const Running& run : running) {
-      parts.push_back(
-          absl::StrCat(run.trial->number, ": ", run.step, "/", run.trial->setup->steps(), " on ", run.workers));
-    }
     constexpr int64_t kParts = 1000;
     if (!progress_.has_value()) progress_.emplace("budget of the sweep", kParts, /*unit=*/"");
-    progress_->Update(static_cast<int64_t>(plan.share_of_budget() * kParts),
-                      absl::StrCat(plan.results(), " trials done, trial ", absl::StrJoin(parts, ", ")));
+    progress_->Update(static_cast<int64_t>(plan.share_of_budget() * kParts), StatusText(plan, running));
   }
 
  private:

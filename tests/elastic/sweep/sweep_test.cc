@@ -1,5 +1,5 @@
 // Proves that a plan follows a record that grows, as `sweep --watch` has it, with each trial set up once, and that a
-// record that is not the one it knows is refused.
+// record that is not the one it knows is refused. And what a progress line says.
 
 #include "elastic/sweep/sweep.h"
 
@@ -74,6 +74,15 @@ TEST_F(GrowingRecord, SetsUpEachTrialOnce) {
   ASSERT_TRUE(TellRecorded(place_, **plan).ok());
   EXPECT_TRUE((*plan)->done());
   EXPECT_EQ(setups_, 20U);
+}
+
+// Between two trials it ended in "0 trials done, trial ".
+TEST_F(GrowingRecord, AProgressLineNamesTrialsWhereSomeRun) {
+  const auto plan = TakeUp();
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  EXPECT_EQ(StatusText(**plan, {}), "0 trials done");
+  const PlannedTrial &first = (*plan)->trials()[0], &second = (*plan)->trials()[1];
+  EXPECT_EQ(StatusText(**plan, {{&first, 2, 3}, {&second, 1, 0}}), "0 trials done, trial 0: 3/10 on 2, 1: 0/10 on 1");
 }
 
 TEST_F(GrowingRecord, ThatIsOfAnotherSweepIsRefused) {

@@ -44,6 +44,17 @@ std::optional<SpecialToken> Find(const Tokenizer& tokenizer, const std::optional
   return SpecialToken{*own, tokenizer.Decode({*own})};
 }
 
+/// The contents of the chat_template.jinja in a directory; empty if it is not there. One that cannot be read, or is
+/// larger than those that are read for use, is warned of and left out: a model is not lost for it.
+std::string ChatTemplateIn(const std::string& directory) {
+  auto contents = ReadFile(absl::StrCat(directory, "/", kChatTemplateFile), kChatTemplateBytesMax);
+  if (contents.ok()) return *std::move(contents);
+  if (!absl::IsNotFound(contents.status())) {
+    LogWarning("the chat template is not saved with the model: ", contents.status().message());
+  }
+  return "";
+}
+
 }  // namespace
 
 std::string TorchName(FileDType dtype) {
@@ -56,15 +67,6 @@ std::string TorchName(FileDType dtype) {
       return "bfloat16";
     case FileDType::kOther:
       break;
-  }
-  return "";
-}
-
-std::string ChatTemplateIn(const std::string& directory) {
-  auto contents = ReadFile(absl::StrCat(directory, "/", kChatTemplateFile), kChatTemplateBytesMax);
-  if (contents.ok()) return *std::move(contents);
-  if (!absl::IsNotFound(contents.status())) {
-    LogWarning("the chat template is not saved with the model: ", contents.status().message());
   }
   return "";
 }

@@ -12,10 +12,6 @@ namespace holdfast {
 /// As torch calls it.
 std::string TorchName(FileDType dtype);
 
-/// The contents of the chat_template.jinja in a directory; empty if it is not there. One that cannot be read, or is
-/// larger than those that are read for use, is warned of and left out: a model is not lost for it.
-std::string ChatTemplateIn(const std::string& directory);
-
 /// `tokenizer` as in DataConfig. Settings beside its tokenizer.json (tokenizer_config.json, generation_config.json,
 /// special_tokens_map.json, chat_template.jinja) are taken over. `dtype`: of the weights.
 absl::StatusOr<SavedModelFiles> MakeSavedModelFiles(const ModelConfig& model, const std::string& tokenizer,

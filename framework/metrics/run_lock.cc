@@ -120,15 +120,48 @@ absl::StatusOr<bool> RunLock::IsHeld(const RunDirectory& directory) {
   return absl::UnavailableError(ErrnoToStatus(errno, absl::StrCat("cannot try the lock of ", path)).message());
 }
 
+absl::Status RunLock::Removed() const {  // by whom, and who has taken and lost it since, nobody knows
+  return absl::FailedPreconditionError(absl::StrCat(path_, " has been removed: another process may own the run"));
+}
+
+// The directory may have come back since the lock was not found, so the lock is looked for in one that is open. If
+// there is none, our own file says whether it was removed with it (rm -r) or the directory was only moved.
+absl::StatusOr<FileDescriptor> RunLock::FindInDirectory() const {
+  const std::string root = path_.substr(0, path_.rfind('/') + 1);
+  const FileDescriptor directory = OpenFile(root, O_PATH | O_DIRECTORY);
+  if (!directory.ok()) {
+    const int error = errno;
+    struct stat ours;
+    if (error == ENOENT && fstat(file_.get(), &ours) == 0 && ours.st_nlink == 0) return Removed();
+    return absl::UnavailableError(ErrnoToStatus(error, absl::StrCat("cannot open the run directory ", root)).message());
+  }
+  FileDescriptor file(openat(directory.get(), path_.c_str() + root.size(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC));
+  if (!file.ok() && errno == ENOENT) return Removed();
+  if (!file.ok()) return absl::UnavailableError(ErrnoToStatus(errno, absl::StrCat("cannot open ", path_)).message());
+  return file;
+}
+
+// What is recorded goes into files that are open. If a copy came back in the directory's place, it would not be there.
+absl::Status RunLock::CheckIsNoCopy(int fd) const {
+  struct stat ours, there;
+  if (fstat(file_.get(), &ours) != 0 || fstat(fd, &there) != 0) {
+    return absl::UnavailableError(ErrnoToStatus(errno, absl::StrCat("cannot look at ", path_)).message());
+  }
+  if (ours.st_dev == there.st_dev && ours.st_ino == there.st_ino) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat(
+      path_, " is a copy: another directory has taken the place of the one that this process writes into"));
+}
+
 // By its name: after the lock has lapsed, or the file was removed, another one may be there.
 absl::Status RunLock::Check() const {
-  const FileDescriptor file = OpenFile(path_, O_RDONLY | O_NOFOLLOW);
-  if (!file.ok() && errno == ENOENT) {  // by whom, and who has taken and lost it since, nobody knows
-    return absl::FailedPreconditionError(absl::StrCat(path_, " has been removed: another process may own the run"));
+  FileDescriptor file = OpenFile(path_, O_RDONLY | O_NOFOLLOW);
+  if (!file.ok() && errno == ENOENT) {
+    *was_away_ = true;
+    ASSIGN_OR_RETURN(file, FindInDirectory());
   }
   if (!file.ok()) return absl::UnavailableError(ErrnoToStatus(errno, absl::StrCat("cannot open ", path_)).message());
   ASSIGN_OR_RETURN(const LockText text, ReadText(file.get(), path_));
-  if (text.owner == owner_) return absl::OkStatus();
+  if (text.owner == owner_) return *was_away_ ? CheckIsNoCopy(file.get()) : absl::OkStatus();
   return absl::FailedPreconditionError(
       absl::StrCat(path_, " has been taken by ", text.Name(), ": that process owns the run now, and this one stops"));
 }

@@ -1,6 +1,8 @@
 #pragma once
 // Who runs the run in a directory, and that nobody else does.
 
+#include <atomic>
+#include <memory>
 #include <string>
 #include <utility>
 
@@ -44,7 +46,8 @@ class RunLock {
   static std::string NewOwner();
 
   /// FailedPrecondition, naming the other process, once the lock has been taken by another one, or its file has been
-  /// removed; Unavailable if that cannot be told now.
+  /// removed; Unavailable if that cannot be told now, as while the directory is not there (moved, not mounted). Of one
+  /// that comes back it must be the same file, and no copy (FailedPrecondition).
   absl::Status Check() const;
   /// For those who Read, in the place of what was said before. Needs no room on the disk after the first time, if it
   /// does not grow by much.
@@ -56,11 +59,15 @@ class RunLock {
   RunLock(std::string path, FileDescriptor file) : path_(std::move(path)), file_(std::move(file)) {}
   static absl::StatusOr<RunLock> Place(const std::string& path, LockText previous, const std::string& owner);
   bool IsInPlace() const;
+  absl::Status Removed() const;
+  absl::StatusOr<FileDescriptor> FindInDirectory() const;
+  absl::Status CheckIsNoCopy(int fd) const;
 
   std::string path_;
   FileDescriptor file_;
   std::string owner_;  // what we have written into it
   LockText previous_;
+  std::unique_ptr<std::atomic<bool>> was_away_ = std::make_unique<std::atomic<bool>>(false);  // once not found by name
 };
 
 }  // namespace holdfast

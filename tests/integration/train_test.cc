@@ -22,6 +22,7 @@
 namespace holdfast::integration {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using ::testing::Not;
@@ -535,6 +536,26 @@ TEST_F(TrainTest, SigtermSavesTheModelAndExits143) {
   EXPECT_TRUE(fs::exists(directory_ / "a/model/model.safetensors"));
   EXPECT_THAT(ReadAll(directory_ / "a/events.jsonl"), HasSubstr("run_stopped"));
   EXPECT_EQ(RunHoldfast({"eval", Path("a"), Path("valid.bin"), "--sequence-length", "32"}).exit_code, 0);
+}
+
+// As by mv, or by an automounter.
+TEST_F(TrainTest, ARunWhoseDirectoryIsMissingForAWhilePausesAndResumes) {
+  WriteConfig("config.yaml", 1'000'000);
+  for (const std::string workers : {"1", "3"}) {
+    const std::string run_directory = "a" + workers;
+    Command run({"train", Path("config.yaml"), "--run-dir", Path(run_directory), "--workers", workers});
+    ASSERT_TRUE(run.WaitForOutput("step      20/"));
+    fs::rename(Path(run_directory), Path("moved"));
+    ASSERT_TRUE(run.WaitForOutput("paused, retrying: ")) << run.Wait().output;
+    fs::rename(Path("moved"), Path(run_directory));
+    ASSERT_TRUE(run.WaitForOutput("resuming after a pause")) << run.Wait().output;
+    run.Signal(SIGTERM);
+    const CommandResult result = run.Wait();
+    EXPECT_EQ(result.exit_code, 143) << result.output;
+    EXPECT_TRUE(fs::exists(directory_ / run_directory / "model/model.safetensors")) << result.output;
+    const std::string events = ReadAll(directory_ / run_directory / "events.jsonl");
+    EXPECT_THAT(events, AllOf(HasSubstr("paused"), HasSubstr("run_stopped"), Not(HasSubstr("killed by signal"))));
+  }
 }
 
 TEST_F(TrainTest, ATerminalThatIsClosedSavesTheModel) {

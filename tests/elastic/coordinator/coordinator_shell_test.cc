@@ -231,6 +231,23 @@ TEST_F(ShellTest, AFullDiskPausesTheRunUntilThereIsRoom) {
   EXPECT_EQ(directory_.ReadMetrics()->size(), 3u);
 }
 
+// What is open is still that of the directory which was moved, so nothing is lost when it is back.
+TEST_F(ShellTest, ARunDirectoryThatIsMissingPausesTheRunUntilItIsBack) {
+  StartShell();
+  VoteFor(1);
+  const std::string moved = directory_.root() + ".moved";
+  std::filesystem::rename(directory_.root(), moved);
+  VoteFor(2);
+  EXPECT_FALSE(WaitFor([&] { return ended_ || syncs_at_commit_.size() > 1; }, std::chrono::seconds(1)));
+  EXPECT_EQ(shell_->StatusNow().detail.rfind("paused", 0), 0u) << shell_->StatusNow().detail;
+  EXPECT_EQ(RunDirectory(moved).ReadMetrics()->size(), 1u);
+  VoteFor(3);  // waits
+  EXPECT_FALSE(std::filesystem::exists(directory_.root()));
+  std::filesystem::rename(moved, directory_.root());
+  EXPECT_TRUE(WaitFor([&] { return syncs_at_commit_.size() == 3; }));
+  EXPECT_EQ(directory_.ReadMetrics()->size(), 3u);
+}
+
 // As when a disk is full for a night and a worker is started again and again.
 TEST_F(ShellTest, WhoComesAndGoesWhileTheRunIsPausedDoesNotEndIt) {
   std::atomic<bool> answers = true;

@@ -1,5 +1,6 @@
 // Proves that of two processes with one run directory the second is refused while the first holds the lock, and that
-// once it has lapsed or is taken away the first one finds out, and what it still writes reaches nobody.
+// once it has lapsed or is taken away the first one finds out, and what it still writes reaches nobody. While the
+// directory is missing, it cannot be told whose the lock is.
 
 #include "framework/metrics/run_lock.h"
 
@@ -27,7 +28,8 @@ class RunLockTest : public testing::Test {
     return steps.ok() ? steps->size() : 999;
   }
   const TemporaryDirectory root_;
-  const RunDirectory directory_{root_.path()};
+  const RunDirectory directory_{root_ / "run"};
+  const std::string elsewhere_ = root_ / "elsewhere";
 };
 
 TEST_F(RunLockTest, TheSecondIsRefusedAndToldWhoHasIt) {
@@ -60,6 +62,58 @@ TEST_F(RunLockTest, WhoseFileIsRemovedHasItNoLonger) {
   ASSERT_TRUE(first.ok()) << first.status();
   std::filesystem::remove(directory_.lock());
   EXPECT_EQ(first->Check().code(), absl::StatusCode::kFailedPrecondition) << first->Check();
+}
+
+// As by mv, or by an automounter: nobody has taken anything.
+TEST_F(RunLockTest, WhileItsDirectoryIsMissingNobodyCanTellAndThenItIsHeldAgain) {
+  const auto lock = RunLock::Take(directory_);
+  ASSERT_TRUE(lock.ok()) << lock.status();
+  for (int i = 0; i < 2; ++i) {
+    std::filesystem::rename(directory_.root(), elsewhere_);
+    EXPECT_EQ(lock->Check().code(), absl::StatusCode::kUnavailable) << lock->Check();
+    EXPECT_EQ(RunLock::Take(RunDirectory(elsewhere_)).status().code(), absl::StatusCode::kAborted);
+    EXPECT_FALSE(std::filesystem::exists(directory_.root()));
+    std::filesystem::rename(elsewhere_, directory_.root());
+    EXPECT_TRUE(lock->Check().ok()) << lock->Check();
+  }
+}
+
+TEST_F(RunLockTest, WhoseDirectoryIsRemovedHasItNoLonger) {
+  const auto lock = RunLock::Take(directory_);
+  ASSERT_TRUE(lock.ok()) << lock.status();
+  std::filesystem::remove_all(directory_.root());
+  EXPECT_EQ(lock->Check().code(), absl::StatusCode::kFailedPrecondition) << lock->Check();
+}
+
+TEST_F(RunLockTest, ADirectoryWithoutTheLockInThePlaceOfItsOwnEndsIt) {
+  const auto lock = RunLock::Take(directory_);
+  ASSERT_TRUE(lock.ok()) << lock.status();
+  std::filesystem::rename(directory_.root(), elsewhere_);
+  EXPECT_EQ(lock->Check().code(), absl::StatusCode::kUnavailable) << lock->Check();
+  std::filesystem::create_directory(directory_.root());
+  EXPECT_EQ(lock->Check().code(), absl::StatusCode::kFailedPrecondition) << lock->Check();
+}
+
+TEST_F(RunLockTest, WhatIsTakenWhileItsDirectoryIsMissingIsAnothers) {
+  const auto lock = RunLock::Take(directory_);
+  ASSERT_TRUE(lock.ok()) << lock.status();
+  std::filesystem::rename(directory_.root(), elsewhere_);
+  EXPECT_EQ(lock->Check().code(), absl::StatusCode::kUnavailable) << lock->Check();
+  const RunDirectory moved(elsewhere_);
+  const auto other = RunLock::TakeFrom(moved, *RunLock::Read(moved));
+  ASSERT_TRUE(other.ok()) << other.status();
+  std::filesystem::rename(elsewhere_, directory_.root());
+  EXPECT_EQ(lock->Check().code(), absl::StatusCode::kFailedPrecondition) << lock->Check();
+}
+
+// What its owner still appends goes into files of the directory that was moved away, which nobody reads.
+TEST_F(RunLockTest, ACopyOfItsDirectoryIsNotTheOneThatWasMovedAway) {
+  const auto lock = RunLock::Take(directory_);
+  ASSERT_TRUE(lock.ok()) << lock.status();
+  std::filesystem::rename(directory_.root(), elsewhere_);
+  EXPECT_EQ(lock->Check().code(), absl::StatusCode::kUnavailable) << lock->Check();
+  std::filesystem::copy(elsewhere_, directory_.root(), std::filesystem::copy_options::recursive);
+  EXPECT_EQ(lock->Check().code(), absl::StatusCode::kFailedPrecondition) << lock->Check();
 }
 
 TEST_F(RunLockTest, OthersReadWhatItsOwnerSaysLast) {
@@ -141,6 +195,7 @@ TEST_F(RunLockTest, LeavesNoOtherFiles) {
 }
 
 TEST_F(RunLockTest, WhatIsWrittenAfterTheTakeOverIsInVain) {
+  std::filesystem::create_directory(directory_.root());
   auto old = JsonLinesWriter::Open(directory_.metrics());
   ASSERT_TRUE(old.ok());
   ASSERT_TRUE(old->WriteDurably(Line(1)).ok());

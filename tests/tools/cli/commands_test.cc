@@ -215,7 +215,11 @@ TEST(SweepCommand, NamesTheFileThatIsNotThereOnce) {
 
 TEST(SweepCommand, ReadsNoResultsWhileAnotherProcessIsAtTheSweep) {
   const TemporaryDirectory directory;
-  ASSERT_TRUE(WriteFileAtomically(directory / "config.yaml", "{}\n").ok());
+  ASSERT_TRUE(WriteFileAtomically(directory / "config.yaml",
+                                  "model: {vocab_size: 256}\n"
+                                  "data: {train: [a.bin], validation: [a.bin], tokenizer: bytes}\n"
+                                  "train: {steps: 10, validate_every_steps: 5}\nschedule: {warmup_steps: 0}\n")
+                  .ok());
   ASSERT_TRUE(WriteFileAtomically(directory / "sweep.yaml", "sweep: {config: " + directory / "config.yaml" +
                                                                 ", strategy: random}\nbudget: {trials: 2}\n"
                                                                 "space: {optimizer.lr: {low: 1e-3, high: 1e-1}}\n")

@@ -27,7 +27,7 @@ void AttentionForward(Executor& executor, const Matrix& out, float* lse, const C
     return ForwardPass<PairKernel<Avx512Dot>>(executor, out, lse, qkv, shape);
   }
 #endif
-  ForwardPass<Fp32Kernel>(executor, out, lse, qkv, shape);
+  ForwardPass<Fp32Kernel<kMr>>(executor, out, lse, qkv, shape);
 }
 
 void AttentionBackward(Executor& executor, const Matrix& d_qkv, const ConstMatrix& d_out, const ConstMatrix& out,
@@ -38,14 +38,14 @@ void AttentionBackward(Executor& executor, const Matrix& d_qkv, const ConstMatri
     return BackwardPass<PairKernel<Avx512Dot>>(executor, d_qkv, d_out, out, lse, qkv, shape);
   }
 #endif
-  BackwardPass<Fp32Kernel>(executor, d_qkv, d_out, out, lse, qkv, shape);
+  BackwardPass<Fp32Kernel<kMr>>(executor, d_qkv, d_out, out, lse, qkv, shape);
 }
 
 void CachedAttention(Executor& executor, const CachedAttentionArgs& args, [[maybe_unused]] Arithmetic arithmetic) {
 #if HWY_MAX_BYTES == 64
   if (MultipliesPairs(arithmetic, args.qkv.dtype)) return CachedPass<PairKernel<Avx512Dot>>(executor, args);
 #endif
-  CachedPass<Fp32Kernel>(executor, args);
+  CachedPass<Fp32Kernel<kMr>>(executor, args);
 }
 
 }  // namespace HWY_NAMESPACE

@@ -27,7 +27,7 @@ void WithKernel([[maybe_unused]] DType a, [[maybe_unused]] DType b, [[maybe_unus
     if (arithmetic == Arithmetic::kAmxBf16) return body(AmxKernel<AmxTiles>());
   }
 #endif
-  body(Fp32Kernel());
+  body(Fp32Kernel<kProductMr>());
 }
 
 void Gemm(Executor& executor, const GemmArgs& args, Arithmetic arithmetic) {

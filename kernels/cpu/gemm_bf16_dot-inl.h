@@ -13,6 +13,7 @@
 #define HOLDFAST_KERNELS_CPU_GEMM_BF16_DOT_INL_H_
 #endif
 
+#include <algorithm>
 #include <cstdint>
 
 #include "hwy/highway.h"
@@ -90,10 +91,14 @@ __attribute__((noinline, target("avx512bf16"))) void MultiplyPairs(int64_t words
     b += kNr;
   };
   int64_t k = 0;
-  for (; k + kUnrolled <= words; k += kUnrolled) {
-    FetchAhead<kRows>(k, ahead);
+  Fetcher<kRows> fetcher{ahead};
+  for (int64_t part = 0; k + kUnrolled <= words; ++part) {
+    fetcher.Begin(part);
+    for (const int64_t end = std::min(k + WordsOfPart(words), words - kUnrolled + 1); k < end; k += kUnrolled) {
+      fetcher.Next();
 #pragma GCC unroll 4
-    for (int i = 0; i < kUnrolled; ++i) add_products();
+      for (int i = 0; i < kUnrolled; ++i) add_products();
+    }
   }
   for (; k < words; ++k) add_products();
   if (previous != nullptr) {

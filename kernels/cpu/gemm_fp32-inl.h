@@ -20,10 +20,11 @@ HWY_BEFORE_NAMESPACE();
 namespace holdfast::kernels {
 namespace HWY_NAMESPACE {
 
-/// Operands as fp32 (bf16 is widened when it is packed).
+/// Operands as fp32 (bf16 is widened when it is packed), in tiles of kTileRows.
+template <int kTileRows>
 struct Fp32Kernel {
   using Word = float;
-  static constexpr int kMr = HWY_NAMESPACE::kMr, kNr = HWY_NAMESPACE::kNr;
+  static constexpr int kMr = kTileRows, kNr = HWY_NAMESPACE::kNr;
   static constexpr int64_t kValues = 1;
   static constexpr int64_t kBlock = kKc;
   static constexpr int64_t kRowWords = kBlock + kRowPad;
@@ -50,7 +51,17 @@ struct Fp32Kernel {
   }
   static void Multiply(bool by_row, int64_t rows, int64_t words, const Word* a, const Word* b, const float* previous,
                        const TileOut& out, const Ahead& ahead) {
-    (by_row ? MultiplyFor<true>(rows) : MultiplyFor<false>(rows))(words, a, b, previous, out, ahead);
+    (by_row ? MultiplyFor<kMr, true>(rows) : MultiplyFor<kMr, false>(rows))(words, a, {b}, previous, out, ahead);
+  }
+  /// Multiply of kMr rows and of kNr columns of B from (k0, column0) on, which are packed into `packed_b` on the way.
+  static void MultiplyAndPack(const ConstMatrix& b, int64_t k0, int64_t column0, int64_t words, const Word* a,
+                              Word* packed_b, const float* previous, const TileOut& out, const Ahead& ahead) {
+    const auto multiply = [&]<class T>(const T* values) {
+      const UnpackedB<T> unpacked{values + k0 * b.stride + column0, b.stride, packed_b};
+      HWY_NAMESPACE::Multiply<kMr, kMr, false>(words, a, unpacked, previous, out, ahead);
+    };
+    b.dtype == DType::kBF16 ? multiply(static_cast<const uint16_t*>(b.data))
+                            : multiply(static_cast<const float*>(b.data));
   }
   /// To the sums of eight columns the products of a value of A with one of each column, or of two of both where B is
   /// bf16: the word of `b` has the first in its lower half.

@@ -41,7 +41,7 @@ constexpr int64_t kStripePanels = 4;     // 64 columns on AVX2, 128 on AVX-512: 
 constexpr int64_t kBlockRowsMax = 4128;  // rows of A packed at a time: B is packed again for each block
 constexpr int64_t kBlockBytesMax = int64_t{16} << 20;
 constexpr int64_t kDepthBytes = int64_t{4} << 20;  // of A packed at a time where k is cut: each stripe reads it again
-constexpr int64_t kChunkRows = 96;                 // x 256 words = 96 KiB of A beside the stripe of B
+constexpr int64_t kChunkRows = 98;                 // x 256 words = 98 KiB of A beside the stripe of B
 
 /// Up to so many rows B, which may come from memory, is asked for while the stripe before is multiplied.
 constexpr int64_t kRowsThatFetchB = 1024;
@@ -220,13 +220,19 @@ class Product {
     });
   }
 
+  static constexpr bool kCanPackOnTheWay = requires { &Kernel::MultiplyAndPack; };
+
+  /// Whether a task's first tile of a whole panel of B packs it while it multiplies. Else all are packed before.
+  bool PacksOnTheWay() const { return kCanPackOnTheWay && !args_.transpose_b; }
+
   /// Blocks [block0, block_end) of k.
   void RunTask(const Task& task, int64_t block0, int64_t block_end, Source source) {
     const int64_t col0 = task.stripe * kStripePanels * kNr;
     const int64_t cols = std::min(kStripePanels * kNr, args_.c.cols - col0);
-    for (int64_t block = block0; block < block_end; ++block) {
-      Kernel::PackB(args_.b, !args_.transpose_b, col0, cols, block * kBlock, Depth(block),
-                    task.packed_b + (block - block0) * kStripeBlock, kPanelB);
+    const int64_t later = PacksOnTheWay() ? cols / kNr : 0;  // panels
+    for (int64_t block = block0; block < block_end && later * kNr < cols; ++block) {
+      Kernel::PackB(args_.b, !args_.transpose_b, col0 + later * kNr, cols - later * kNr, block * kBlock, Depth(block),
+                    task.packed_b + (block - block0) * kStripeBlock + later * kPanelB, kPanelB);
     }
     const int64_t calls = (task.panel_end - task.panel0) * CeilDiv(cols, kNr) * (block_end - block0);
     source.later = calls - SourceParts() * (source.block_end - source.block);
@@ -255,6 +261,7 @@ class Product {
     ahead.tile = to_c ? ElementAt(args_.c, row0, col0) : reinterpret_cast<const char*>(ends ? tile : sum);
     ahead.tile_stride = to_c ? args_.c.stride * static_cast<int64_t>(SizeOf(args_.c.dtype)) : kNr * sizeof(float);
     const int64_t cols = std::min<int64_t>(kNr, args_.c.cols - col0);
+    const bool packs_b = p == task.panel0 && cols == kNr && PacksOnTheWay();
     const bool end_in_c = ends && sums_to_c_ && rows == kMr && cols == kNr;
     const TileOut last =
         end_in_c ? TileOut{ElementAt(args_.c, row0, col0), args_.c.stride, c_as_} : TileOut{ends ? tile : sum, kNr};
@@ -264,9 +271,16 @@ class Product {
       ahead.panel = reinterpret_cast<const char*>(PanelOf(next, block) + j * words * kMr / kStripePanels);
       if (fetches_b_) FetchSource(source, ahead);
       const float* previous = block == 0 ? nullptr : block == block0 ? sum : tile;
-      Kernel::Multiply(Kernel::kPacksByRow, rows, words, PanelOf(p, block),
-                       task.packed_b + (block - block0) * kStripeBlock + j * kPanelB, previous,
-                       block + 1 < block_end ? TileOut{tile, kNr} : last, ahead);
+      Word* const packed_b = task.packed_b + (block - block0) * kStripeBlock + j * kPanelB;
+      const TileOut out = block + 1 < block_end ? TileOut{tile, kNr} : last;
+      if constexpr (kCanPackOnTheWay) {
+        if (packs_b) {
+          Kernel::MultiplyAndPack(args_.b, block * kBlock, col0, words, PanelOf(p, block), packed_b, previous, out,
+                                  ahead);
+          continue;
+        }
+      }
+      Kernel::Multiply(Kernel::kPacksByRow, rows, words, PanelOf(p, block), packed_b, previous, out, ahead);
     }
     if (ends && !end_in_c) WriteTile<kNr>(args_, tile, row0, col0, rows, cols);
   }

@@ -233,6 +233,27 @@ HWY_INLINE void PackTyped(const void* data, bool along, int64_t stride, int64_t 
   }
 }
 
+/// kNr columns of B whose values lie along memory's rows, as an operand of Multiply, which copies them to `panel` on
+/// the way: the first tile that needs a panel packs it, at the cost of two stores to a word of k.
+template <class T>
+struct UnpackedB {
+  const T* row;
+  int64_t stride;
+  float* panel;
+
+  HWY_INLINE hn::Vec<hn::CappedTag<float, kLanes>> Load(int v) const {
+    const hn::CappedTag<float, kLanes> d;
+    const auto values = LoadAsF32(d, row + v * kLanes);
+    hn::StoreU(values, d, panel + v * kLanes);
+    return values;
+  }
+  HWY_INLINE void Next() {
+    for (int64_t column = 0; column < kNr; column += kLine<T>) Fetch(row + kRowsAhead * stride + column);
+    row += stride;
+    panel += kNr;
+  }
+};
+
 template <int kWidth>
 HWY_INLINE void PackPanels(const void* data, bool bf16, bool along, int64_t stride, int64_t width0, int64_t k0,
                            int64_t width, int64_t kc, float* out, int64_t panel_words) {

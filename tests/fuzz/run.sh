@@ -18,7 +18,7 @@ sources=(checkpoint/sharded/{codec,digest,manifest,manifest_format,manifest_pars
   checkpoint/safetensors_{header,json}.cc
   framework/chat/{chat_template,conversation,tokenizer_settings}.cc framework/jinja/*.cc
   framework/config/*.cc framework/s3/{s3_answer,s3_credentials,s3_page,xml_scanner}.cc
-  framework/base/*.cc framework/storage/random_access_file.cc
+  framework/base/*.cc framework/storage/*.cc
   framework/data/{added_tokens,bpe,bpe_spec,bpe_tokenizer,byte_level,document_reader,metaspace_tokenizer,nfc,regex,token_file,token_index,tokenizer,tokenizer_json}.cc
   models/families/*.cc models/*.cc framework/nn/*.cc framework/tensor/{memory_account,tensor}.cc
   framework/comm/gloo/{handshake,member_address}.cc elastic/wire/convert_{coordinator,fields,worker}.cc

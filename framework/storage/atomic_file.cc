@@ -86,8 +86,7 @@ void AtomicFile::RemoveAbandoned() const {
   for (std::filesystem::directory_iterator it(chain_.directory(), error), end; !error && it != end;
        it.increment(error)) {
     const std::string name = it->path().filename().string();
-    if (!IsTemporaryName(name) || NameOfTemporary(name) != chain_.leaf() || name == ClaimName(chain_.leaf())) continue;
-    RemoveIfAbandoned(chain_.fd(), name, path_, file_system_).IgnoreError();
+    if (IsTemporaryNameOf(name, chain_.leaf())) RemoveIfAbandoned(chain_.fd(), name, path_, file_system_).IgnoreError();
   }
 }
 

@@ -20,6 +20,13 @@ std::string TemporaryName(const std::string& leaf, uint64_t id) {
   return absl::StrFormat(".%s%s%0*x", leaf, kMark, kDigits, id);
 }
 
+bool HasTemporaryForm(absl::string_view file_name) {
+  if (file_name.size() <= 1 + kTailBytes || file_name.front() != '.') return false;
+  const absl::string_view tail = file_name.substr(file_name.size() - kTailBytes);
+  return tail.substr(0, kMark.size()) == kMark &&
+         tail.find_first_not_of("0123456789abcdef", kMark.size()) == absl::string_view::npos;
+}
+
 }  // namespace
 
 absl::StatusOr<std::string> RandomTemporaryName(const std::string& leaf) {
@@ -32,11 +39,11 @@ absl::StatusOr<std::string> RandomTemporaryName(const std::string& leaf) {
 std::string ClaimName(const std::string& leaf) { return TemporaryName(leaf, 0); }
 
 bool IsTemporaryName(absl::string_view file_name) {
-  if (file_name.size() <= 1 + kTailBytes || file_name.front() != '.') return false;
-  const absl::string_view tail = file_name.substr(file_name.size() - kTailBytes);
-  return tail.substr(0, kMark.size()) == kMark &&
-         tail.find_first_not_of("0123456789abcdef", kMark.size()) == absl::string_view::npos &&
-         CheckObjectName(NameOfTemporary(file_name)).ok();
+  return HasTemporaryForm(file_name) && CheckObjectName(NameOfTemporary(file_name)).ok();
+}
+
+bool IsTemporaryNameOf(absl::string_view file_name, const std::string& leaf) {
+  return HasTemporaryForm(file_name) && NameOfTemporary(file_name) == leaf && file_name != ClaimName(leaf);
 }
 
 absl::string_view NameOfTemporary(absl::string_view temporary) {

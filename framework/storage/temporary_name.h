@@ -1,5 +1,6 @@
 #pragma once
-// Names of temporary files: ".NAME.tmp-XXXXXXXXXXXX", twelve hexadecimal digits. No object has such a name.
+// Names of temporary files: ".NAME.tmp-XXXXXXXXXXXX", twelve hexadecimal digits. No object has such a name. An object's
+// NAME is one that CheckObjectName (storage.h) allows; a file elsewhere may have any.
 
 #include <cstdint>
 #include <string>
@@ -14,7 +15,10 @@ namespace holdfast {
 absl::StatusOr<std::string> RandomTemporaryName(const std::string& leaf);
 /// The one with digits 0: who has created it claims the name (local_storage.h, step 4).
 std::string ClaimName(const std::string& leaf);
+/// Of an object, its claim included.
 bool IsTemporaryName(absl::string_view file_name);
+/// Of `leaf`, any file's name, and not its claim.
+bool IsTemporaryNameOf(absl::string_view file_name, const std::string& leaf);
 /// NAME of a temporary name.
 absl::string_view NameOfTemporary(absl::string_view temporary);
 

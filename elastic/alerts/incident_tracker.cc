@@ -292,7 +292,9 @@ void IncidentTracker::On(const event::StepSlowResolved&) {
 
 void IncidentTracker::On(const event::StateFields& e) {
   Begin("state", Alert::Severity::kCritical, "",
-        absl::StrCat("no holder of a part of the state of step ", e.step, " is connected: ", e.holders));
+        e.holders.empty()
+            ? absl::StrCat("no connected worker holds the state of step ", e.step)
+            : absl::StrCat("no holder of a part of the state of step ", e.step, " is connected: ", e.holders));
 }
 void IncidentTracker::On(const event::Rewind& e) {
   Begin("state", Alert::Severity::kCritical, "", absl::StrCat("state was lost; rewinding to step ", e.step));

@@ -274,6 +274,14 @@ TEST_F(IncidentTrackerTest, NoProgressMissingStateAndDifferingBitsUntilTheRunGoe
   EXPECT_THAT(On(kRecovered), ElementsAre("-progress", "-state", "-bits"));
 }
 
+TEST_F(IncidentTrackerTest, MissingStateNamesItsHoldersIfItHasSome) {
+  On(event::StateMissing{{.step = 7, .holders = ""}});
+  EXPECT_EQ(last_.summary, "run tiny: no connected worker holds the state of step 7");
+  On(kRecovered);
+  On(event::StateMissing{{.step = 9, .holders = "a, b"}});
+  EXPECT_EQ(last_.summary, "run tiny: no holder of a part of the state of step 9 is connected: a, b");
+}
+
 TEST_F(IncidentTrackerTest, ARunThatFailsStaysOpen) {
   On(WorkerIsLost("a"));
   On(event::StateLost{});

@@ -18,8 +18,9 @@
 namespace holdfast {
 namespace {
 
-constexpr char kPrefix[] = "fence-", kOwnerKey[] = "owner", kMarkKey[] = "mark";
+constexpr char kPrefix[] = "fence-", kOwnerKey[] = "owner", kProcessKey[] = "process", kMarkKey[] = "mark";
 constexpr int kAttempts = 20;
+constexpr uint64_t kClaimBytesMax = 1 << 20;
 constexpr uint64_t kMaxEpoch = 9'999'999'999;  // ten digits, so that names sort as numbers
 
 std::string ClaimName(uint64_t epoch) { return absl::StrFormat("%s%010d.json", kPrefix, epoch); }
@@ -48,19 +49,37 @@ std::string FieldOf(const std::string& claim, const char* key) {
   return has ? json[key].get<std::string>() : "";
 }
 
-// For a message only: whatever cannot be read is not worth an error of its own.
-std::string OwnerOf(Storage& storage, uint64_t epoch) {
-  const absl::StatusOr<std::string> text = ReadObject(storage, ClaimName(epoch), kFenceClaimBytesMax);
-  const std::string owner = text.ok() ? FieldOf(*text, kOwnerKey) : "";
-  return owner.empty() ? "somebody" : owner;
+ClaimOwner OwnerIn(const std::string& claim) {
+  const std::string owner = FieldOf(claim, kOwnerKey);
+  return {owner.empty() ? "somebody" : owner, ParseProcessId(FieldOf(claim, kProcessKey))};
+}
+
+absl::StatusOr<std::string> ReadClaim(Storage& storage, uint64_t epoch) {
+  return ReadObject(storage, ClaimName(epoch), kClaimBytesMax);
+}
+
+absl::Status ClaimedWithoutEnd(Storage& storage) {
+  return absl::UnavailableError(
+      absl::StrCat(storage.Describe(), ": other processes keep claiming it; stop all but one"));
+}
+
+/// Nullopt if there is none.
+absl::StatusOr<std::optional<std::string>> ReadClaimInForce(Storage& storage) {
+  for (int attempt = 0; attempt < kAttempts; ++attempt) {
+    ASSIGN_OR_RETURN(const std::vector<uint64_t> epochs, ListEpochs(storage));
+    if (epochs.empty()) return std::nullopt;
+    absl::StatusOr<std::string> claim = ReadClaim(storage, epochs.back());
+    if (!absl::IsNotFound(claim.status())) return claim;  // else somebody has just claimed anew
+  }
+  return ClaimedWithoutEnd(storage);
 }
 
 /// Whether the claim with that number is the one with that mark. No if there is none.
 absl::StatusOr<bool> HasMark(Storage& storage, uint64_t epoch, const std::string& mark) {
-  const absl::StatusOr<std::string> text = ReadObject(storage, ClaimName(epoch), kFenceClaimBytesMax);
-  if (absl::IsNotFound(text.status())) return false;
-  RETURN_IF_ERROR(text.status());
-  return FieldOf(*text, kMarkKey) == mark;
+  const absl::StatusOr<std::string> claim = ReadClaim(storage, epoch);
+  if (absl::IsNotFound(claim.status())) return false;
+  RETURN_IF_ERROR(claim.status());
+  return FieldOf(*claim, kMarkKey) == mark;
 }
 
 std::string NewMark() {
@@ -68,9 +87,8 @@ std::string NewMark() {
   return absl::StrFormat("%08x%08x%08x%08x", random(), random(), random(), random());
 }
 
-absl::StatusOr<Branch> BranchOf(Storage& storage, uint64_t epoch) {
-  ASSIGN_OR_RETURN(const std::string text, ReadObject(storage, ClaimName(epoch), kFenceClaimBytesMax));
-  return BranchFromJson(nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false));
+absl::StatusOr<Branch> BranchIn(const std::string& claim) {
+  return BranchFromJson(nlohmann::json::parse(claim, nullptr, /*allow_exceptions=*/false));
 }
 
 }  // namespace
@@ -78,9 +96,8 @@ absl::StatusOr<Branch> BranchOf(Storage& storage, uint64_t epoch) {
 bool IsFenceClaim(absl::string_view name) { return EpochOf(std::string(name)).has_value(); }
 
 std::string Fence::ClaimText(const Identity& identity, uint64_t epoch, const Branch& branch) {
-  const nlohmann::json json{{"format", "holdfast fence"}, {"epoch", epoch},
-                            {kOwnerKey, identity.owner},  {kFenceProcessKey, identity.process},
-                            {kMarkKey, identity.mark},    {kBarriersKey, ToJson(branch)}};
+  const nlohmann::json json{{"format", "holdfast fence"},    {"epoch", epoch},          {kOwnerKey, identity.owner},
+                            {kProcessKey, identity.process}, {kMarkKey, identity.mark}, {kBarriersKey, ToJson(branch)}};
   return json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
 }
 
@@ -89,15 +106,15 @@ absl::StatusOr<bool> IsClaimed(Storage& storage) {
   return !epochs.empty();
 }
 
+absl::StatusOr<std::optional<ClaimOwner>> ReadOwner(Storage& storage) {
+  ASSIGN_OR_RETURN(const std::optional<std::string> claim, ReadClaimInForce(storage));
+  if (!claim.has_value()) return std::nullopt;
+  return OwnerIn(*claim);
+}
+
 absl::StatusOr<Branch> ReadBranch(Storage& storage) {
-  for (int attempt = 0; attempt < kAttempts; ++attempt) {
-    ASSIGN_OR_RETURN(const std::vector<uint64_t> epochs, ListEpochs(storage));
-    if (epochs.empty()) return Branch();
-    absl::StatusOr<Branch> branch = BranchOf(storage, epochs.back());
-    if (!absl::IsNotFound(branch.status())) return branch;  // else somebody has just claimed anew
-  }
-  return absl::UnavailableError(
-      absl::StrCat(storage.Describe(), ": other processes keep claiming it; stop all but one"));
+  ASSIGN_OR_RETURN(const std::optional<std::string> claim, ReadClaimInForce(storage));
+  return claim.has_value() ? BranchIn(*claim) : Branch();
 }
 
 absl::StatusOr<std::unique_ptr<Fence>> Fence::Claim(Storage& storage, const std::string& owner, const Past& past,
@@ -132,17 +149,18 @@ absl::StatusOr<std::unique_ptr<Fence>> Fence::Claim(Storage& storage, const std:
     // Not make_unique: a private constructor.
     return std::unique_ptr<Fence>(new Fence(storage, std::move(identity), epoch, std::move(branch)));
   }
-  return absl::UnavailableError(
-      absl::StrCat(storage.Describe(), ": other processes keep claiming it; stop all but one"));
+  return ClaimedWithoutEnd(storage);
 }
 
 absl::Status Fence::Check() {
   ASSIGN_OR_RETURN(const std::vector<uint64_t> epochs, ListEpochs(storage_));
   if (!epochs.empty() && epochs.back() > epoch_) {
     lost_ = true;
-    return absl::FailedPreconditionError(absl::StrCat(storage_.Describe(), " belongs to ",
-                                                      OwnerOf(storage_, epochs.back()), " now (epoch ", epochs.back(),
-                                                      ", ours is ", epoch_, "): no checkpoint may be written there"));
+    // For the message only: a claim that cannot be read is not worth an error of its own.
+    const std::string owner = OwnerIn(ReadClaim(storage_, epochs.back()).value_or("")).owner;
+    return absl::FailedPreconditionError(absl::StrCat(storage_.Describe(), " belongs to ", owner, " now (epoch ",
+                                                      epochs.back(), ", ours is ", epoch_,
+                                                      "): no checkpoint may be written there"));
   }
   ASSIGN_OR_RETURN(const bool ours, HasMark(storage_, epoch_, identity_.mark));
   if (ours) return absl::OkStatus();
@@ -162,7 +180,8 @@ absl::Status Fence::GoBack(const Branch& branch) {
     // We may have been here before, and the answer was lost; the run may have gone back further since.
     ASSIGN_OR_RETURN(const bool ours, HasMark(storage_, epoch_ + 1, identity_.mark));
     if (!ours) return Check();
-    ASSIGN_OR_RETURN(const Branch there, BranchOf(storage_, epoch_ + 1));
+    ASSIGN_OR_RETURN(const std::string claim, ReadClaim(storage_, epoch_ + 1));
+    ASSIGN_OR_RETURN(const Branch there, BranchIn(claim));
     if (!(there == after)) {
       branch_ = there;
       RETURN_IF_ERROR(storage_.Delete(ClaimName(epoch_++)));

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -24,9 +25,6 @@ namespace holdfast {
 /// Generations begin anew with every claim, at epoch * kGenerationsPerEpoch, so that none repeats in a storage,
 /// whichever run directory it was used by.
 inline constexpr uint64_t kGenerationsPerEpoch = 1'000'000;
-inline constexpr uint64_t kFenceClaimBytesMax = 1 << 20;
-/// In a claim: the process that claims, as ToText has it.
-inline constexpr char kFenceProcessKey[] = "process";
 
 /// Whether an object of this name is a claim.
 bool IsFenceClaim(absl::string_view name);
@@ -76,7 +74,12 @@ class Fence {
 
 absl::StatusOr<bool> IsClaimed(Storage& storage);
 
-/// As the claim in force says.
+struct ClaimOwner {
+  std::string owner;  // for messages; "somebody" if the claim does not say
+  ProcessId process;
+};
+/// As the claim in force says: whose `storage` is, nullopt if nobody has claimed it, and the barriers.
+absl::StatusOr<std::optional<ClaimOwner>> ReadOwner(Storage& storage);
 absl::StatusOr<Branch> ReadBranch(Storage& storage);
 
 }  // namespace holdfast

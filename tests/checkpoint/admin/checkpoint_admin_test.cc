@@ -175,6 +175,8 @@ TEST_F(CheckpointAdminTest, WhatRetentionDoesNotKeepMayGo) {
 TEST_F(CheckpointAdminTest, WhoeverUsesThemIsNotDisturbed) {
   Storage& storage = *place_.storage;
   EXPECT_TRUE(CheckNotInUse(storage).ok()) << "nobody has claimed it";
+  ASSERT_TRUE(storage.Create("fence-old.json", "not a claim").ok());
+  EXPECT_TRUE(CheckNotInUse(storage).ok()) << "what is no claim does not count";
   ASSERT_TRUE(Fence::Claim(storage, FenceOwner("a test")).ok());
   EXPECT_TRUE(CheckNotInUse(storage).ok()) << "it is this process";
   ASSERT_TRUE(Fence::Claim(storage, FenceOwner(std::string(200'000, 'x'))).ok());

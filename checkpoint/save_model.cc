@@ -21,14 +21,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-absl::Status CreateDirectory(const std::string& directory) {
-  std::error_code error;
-  if (!fs::create_directories(directory, error)) {
-    return error ? ErrnoToStatus(error.value(), directory) : absl::OkStatus();
-  }
-  return SyncDirectory(DirectoryOf(fs::path(directory).lexically_normal().string()));
-}
-
 absl::Status RemoveIfThere(const fs::path& path) {
   std::error_code error;
   fs::remove(path, error);
@@ -140,7 +132,7 @@ absl::StatusOr<std::unique_ptr<SafetensorsWriter>> StageWeights(const fs::path& 
 absl::Status SaveModel(const std::string& directory, const ParameterLayout& layout, const TensorMap& map,
                        ValueReader values, FileDType dtype, const SavedModelFiles& files, uint64_t max_file_bytes) {
   RETURN_IF_ERROR(CheckCoverage(layout, map));
-  RETURN_IF_ERROR(CreateDirectory(directory));
+  RETURN_IF_ERROR(MakeDirectories(directory));
   const fs::path root(directory);
 
   ASSIGN_OR_RETURN(const auto config, Stage(root / kConfigFile, files.config_json));
@@ -169,7 +161,7 @@ absl::Status SaveModel(const std::string& directory, const ParameterLayout& layo
 }
 
 absl::Status SaveAdapterFiles(const std::string& directory, const AdapterFiles& files, FileDType dtype) {
-  RETURN_IF_ERROR(CreateDirectory(directory));
+  RETURN_IF_ERROR(MakeDirectories(directory));
   const fs::path root(directory);
   ASSIGN_OR_RETURN(const auto config, Stage(root / kAdapterConfigFile, files.config_json));
   std::vector<SafetensorsWriter::Entry> entries;

@@ -420,9 +420,7 @@ absl::Status TellRecorded(const SweepPlace& place, SweepPlan& plan) {
 
 absl::StatusOr<int> RunSweep(const SweepConfig& config, const SweepPlace& place, SweepPlan& plan,
                              SweepObserver& observer, const std::function<int()>& stopped) {
-  std::error_code error;
-  fs::create_directories(place.runs(config), error);
-  if (error) return ErrnoToStatus(error.value(), absl::StrCat("cannot make ", place.runs(config)));
+  RETURN_IF_ERROR(Annotate(MakeDirectories(place.runs(config)), "cannot make the directory of the runs"));
   ASSIGN_OR_RETURN(JsonLinesWriter results, JsonLinesWriter::Open(place.results()));
   return Runner(config, place, plan, observer, std::move(results)).Run(stopped);
 }

@@ -2,10 +2,12 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <filesystem>
+#include <system_error>
 #include <utility>
 
 #include "framework/base/file_descriptor.h"
@@ -16,6 +18,18 @@ namespace holdfast {
 std::string DirectoryOf(const std::string& path) {
   const std::string parent = std::filesystem::path(path).parent_path().string();
   return parent.empty() ? "." : parent;
+}
+
+absl::Status MakeDirectories(const std::string& path) {
+  std::error_code error;
+  if (std::filesystem::is_directory(path, error)) return absl::OkStatus();
+  const std::string parent = DirectoryOf(path);
+  if (parent != path) RETURN_IF_ERROR(MakeDirectories(parent));
+  if (mkdir(path.c_str(), 0777) != 0 && errno != EEXIST) return ErrnoToStatus(errno, path);
+  if (!std::filesystem::is_directory(path, error)) {
+    return absl::InvalidArgumentError(absl::StrCat(path, ": not a directory"));
+  }
+  return SyncDirectory(parent);
 }
 
 absl::StatusOr<std::string> ReadFile(const std::string& path, size_t max_bytes) {

@@ -1,6 +1,6 @@
 #pragma once
-// Reading files, safely: whole small ones with a bound on their size, and memory maps. Writing: framework/storage/
-// atomic_file.h.
+// Reading files, safely: whole small ones with a bound on their size, and memory maps; making directories. Writing
+// files: framework/storage/atomic_file.h.
 //
 // Not covered: a mapped file that somebody else truncates raises SIGBUS when the lost part is read. What others may
 // change while it is used is read in ranges (framework/storage/random_access_file.h).
@@ -21,6 +21,10 @@ absl::StatusOr<std::string> ReadFile(const std::string& path, size_t max_bytes);
 
 /// The directory part of `path`; "." if it has none.
 std::string DirectoryOf(const std::string& path);
+
+/// The directories down to `path`; each one that was not there survives a power cut. InvalidArgument if something else
+/// has the name of one.
+absl::Status MakeDirectories(const std::string& path);
 
 /// Makes the names in `directory` (creations, renames, removals) survive a power cut.
 absl::Status SyncDirectory(const std::string& directory);

@@ -11,6 +11,7 @@
 #include <system_error>
 
 #include "absl/strings/str_split.h"
+#include "framework/base/files.h"
 #include "framework/base/status.h"
 #include "framework/storage/atomic_file.h"
 
@@ -101,13 +102,7 @@ absl::StatusOr<std::vector<std::string>> ReadLastLines(const std::string& path, 
 }  // namespace
 
 absl::Status RunDirectory::Create(bool overwrite) const {
-  std::error_code error;
-  fs::create_directories(root_, error);
-  if (error) return ErrnoToStatus(error.value(), absl::StrCat("cannot create the run directory ", root_));
-  if (!fs::is_directory(root_, error)) {
-    return absl::InvalidArgumentError(absl::StrCat("the run directory ", root_, " is not a directory"));
-  }
-
+  RETURN_IF_ERROR(Annotate(MakeDirectories(root_), "cannot create the run directory"));
   const bool holds_run = HoldsRun();
   if (holds_run && !overwrite) {
     return absl::AlreadyExistsError(

@@ -7,9 +7,9 @@
 
 #include <cerrno>
 #include <cstdio>
-#include <filesystem>
 #include <random>
 
+#include "framework/base/files.h"
 #include "framework/base/host.h"
 #include "framework/base/status.h"
 
@@ -46,11 +46,7 @@ std::string RunLock::NewOwner() {
 }
 
 absl::StatusOr<RunLock> RunLock::Take(const RunDirectory& directory, const std::string& owner) {
-  std::error_code error;
-  std::filesystem::create_directories(directory.root(), error);
-  if (error) {
-    return ErrnoToStatus(error.value(), absl::StrCat("cannot create the run directory ", directory.root()));
-  }
+  RETURN_IF_ERROR(Annotate(MakeDirectories(directory.root()), "cannot create the run directory"));
   const std::string path = directory.lock();
   for (;;) {
     const RunLock there(path, OpenFile(path, O_RDWR | O_CREAT | O_NOFOLLOW, 0644));

@@ -180,18 +180,6 @@ absl::Status LocalStorage::Sweep() {
   return first_error;
 }
 
-// The directories down to `path`; each new one survives a loss of power.
-absl::Status MakeDirectories(const std::filesystem::path& path) {
-  std::error_code error;
-  if (std::filesystem::is_directory(path, error)) return absl::OkStatus();
-  if (path.has_parent_path() && path != path.parent_path()) RETURN_IF_ERROR(MakeDirectories(path.parent_path()));
-  if (mkdir(path.c_str(), 0777) != 0 && errno != EEXIST) return ErrnoToStatus(errno, path.string());
-  if (!std::filesystem::is_directory(path, error)) {
-    return absl::InvalidArgumentError(absl::StrCat(path.string(), ": not a directory"));
-  }
-  return SyncDirectory(DirectoryOf(path.string()));
-}
-
 absl::StatusOr<std::string> AbsolutePath(const std::string& directory) {
   std::error_code error;
   const std::filesystem::path path = std::filesystem::absolute(directory, error).lexically_normal();

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
+#include <filesystem>
 #include <fstream>
 
 #include "tests/framework/base/temporary_directory.h"
@@ -28,6 +29,18 @@ TEST(ReadFileTest, RefusesWhatIsNoRegularFile) {
   EXPECT_TRUE(absl::IsNotFound(ReadFile(dir / "none", 9).status()));
   EXPECT_TRUE(absl::IsInvalidArgument(MappedFile::Open(dir / "pipe").status()));
   EXPECT_TRUE(absl::IsNotFound(MappedFile::Open(dir / "none").status()));
+}
+
+TEST(MakeDirectoriesTest, MakesWhatIsMissingAndRefusesWhatIsNone) {
+  const TemporaryDirectory dir;
+  EXPECT_TRUE(MakeDirectories(dir / "a/b/").ok());
+  EXPECT_TRUE(MakeDirectories(dir / "a/b/c").ok());
+  EXPECT_TRUE(MakeDirectories(dir / "a/b/c").ok());
+  EXPECT_TRUE(MakeDirectories(".").ok());
+  EXPECT_TRUE(std::filesystem::is_directory(dir / "a/b/c"));
+  std::ofstream(dir / "f") << "12345";
+  EXPECT_TRUE(absl::IsInvalidArgument(MakeDirectories(dir / "f")));
+  EXPECT_FALSE(MakeDirectories(dir / "f/g").ok());
 }
 
 TEST(MappedFileTest, ShowsTheFileAndSurvivesMoves) {

@@ -4,6 +4,7 @@
 
 #include "framework/metrics/run_lock.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -12,6 +13,7 @@
 
 #include "framework/metrics/run_directory.h"
 #include "tests/framework/base/temporary_directory.h"
+#include "tests/framework/storage/syscalls.h"
 
 namespace holdfast {
 namespace {
@@ -31,6 +33,16 @@ class RunLockTest : public testing::Test {
   const RunDirectory directory_{root_ / "run"};
   const std::string elsewhere_ = root_ / "elsewhere";
 };
+
+// Checkpoints are durable below a directory that must be durable itself.
+TEST_F(RunLockTest, ANewRunDirectorySurvivesALossOfPower) {
+  const std::string root = std::filesystem::canonical(root_.path());
+  const SyscallWatch watch;
+  ASSERT_TRUE(RunLock::Take(RunDirectory(root + "/runs/a")).ok());
+  ASSERT_TRUE(RunDirectory(root + "/others/b").Create(/*overwrite=*/false).ok());
+  EXPECT_THAT(watch.Calls(), testing::IsSupersetOf({"fsync " + root, "fsync " + root + "/runs", "fsync " + root,
+                                                    "fsync " + root + "/others"}));
+}
 
 TEST_F(RunLockTest, TheSecondIsRefusedAndToldWhoHasIt) {
   const auto first = RunLock::Take(directory_);

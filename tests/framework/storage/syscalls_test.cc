@@ -12,6 +12,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
+#include "framework/base/files.h"
 #include "framework/storage/local_storage.h"
 #include "tests/framework/storage/test_directory.h"
 
@@ -74,6 +75,14 @@ TEST_F(LocalStorageSyscalls, ACommitWritesNothing) {
   EXPECT_THAT(CallsOf([&] { return (*file)->Commit(); }),
               ElementsAre("ftruncate R/a/.c.tmp-*", "fsync R/a/.c.tmp-*", "renameat2 R/a/.c.tmp-* c",
                           "unlinkat R/a/.c.tmp-*", "fsync R/a", "fsync R"));
+}
+
+TEST_F(LocalStorageSyscalls, ANewRootIsDurableWithAllDirectoriesAroundIt) {
+  EXPECT_THAT(CallsOf([&] { return OpenLocalStorage(root_ + "/a/b", {}).status(); }),
+              testing::IsSupersetOf({"fsync R", "fsync R/a"}));
+  EXPECT_THAT(CallsOf([&] { return MakeDirectories(root_ + "/a/b/c/d"); }),
+              ElementsAre("fsync R/a/b", "fsync R/a/b/c"));
+  EXPECT_THAT(CallsOf([&] { return MakeDirectories(root_ + "/a/b"); }), ElementsAre());
 }
 
 // A manifest is deleted before its shards: that it is gone must be durable before the next thing is done.

@@ -2,7 +2,6 @@
 
 #include <set>
 
-#include "framework/base/status.h"
 #include "framework/config/load.h"
 #include "models/families/families.h"
 
@@ -19,8 +18,7 @@ Retention ConfiguredRetention(const CheckpointPlace& place, const Catalog& catal
   return {.keep_last = config.keep_last, .keep_every_steps = config.keep_every_steps, .keep_best = config.keep_best};
 }
 
-absl::StatusOr<std::vector<Deletion>> PlanDeletions(Storage& storage, const Catalog& catalog,
-                                                    const Retention& retention, bool damaged) {
+std::vector<Deletion> PlanDeletions(const Catalog& catalog, const Retention& retention, bool damaged) {
   std::vector<Deletion> plan;
   const std::vector<CheckpointName> superfluous = ChooseDeletions(catalog.valid, retention, {});
   const std::set<CheckpointName> chosen(superfluous.begin(), superfluous.end());
@@ -31,9 +29,7 @@ absl::StatusOr<std::vector<Deletion>> PlanDeletions(Storage& storage, const Cata
   }
   for (const RejectedCheckpoint& rejected : catalog.rejected) {
     if (!rejected.unfinished && !rejected.given_up && !damaged) continue;
-    plan.push_back({rejected.name, rejected.reason});
-    ASSIGN_OR_RETURN(const std::vector<StoredObject> objects, storage.List(rejected.name + "/"));
-    for (const StoredObject& object : objects) plan.back().bytes += object.size;
+    plan.push_back({rejected.name, rejected.reason, rejected.bytes, /*valid=*/false});
   }
   return plan;
 }

@@ -5,7 +5,6 @@
 #include <string>
 #include <vector>
 
-#include "absl/status/statusor.h"
 #include "checkpoint/place/checkpoint_place.h"
 #include "checkpoint/sharded/catalog.h"
 
@@ -20,9 +19,7 @@ struct Deletion {
   bool valid = false;  // by its manifest and the sizes of its files
 };
 
-/// What `retention` does not keep, what was never finished or was given up and, if `damaged`, what is damaged. Deletes
-/// nothing.
-absl::StatusOr<std::vector<Deletion>> PlanDeletions(Storage& storage, const Catalog& catalog,
-                                                    const Retention& retention, bool damaged);
+/// What `retention` does not keep, what was never finished or was given up and, if `damaged`, what is damaged. Pure.
+std::vector<Deletion> PlanDeletions(const Catalog& catalog, const Retention& retention, bool damaged);
 
 }  // namespace holdfast

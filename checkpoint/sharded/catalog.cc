@@ -31,18 +31,17 @@ Directories GroupByCheckpoint(std::vector<StoredObject> objects) {
 
 absl::Status Judge(Storage& storage, const Branch& branch, const CheckpointName& name,
                    const std::vector<StoredObject>& objects, Catalog* catalog) {
-  RejectedCheckpoint rejected{.name = name.ToString(), .reason = "", .unfinished = false};
-  if (!Contains(objects, ObjectName(name, kManifestName))) {
-    rejected.reason = "no manifest: not finished, or being written or deleted";
-    rejected.unfinished = true;
-    catalog->rejected.push_back(std::move(rejected));
+  uint64_t bytes = 0;
+  for (const StoredObject& object : objects) bytes += object.size;
+  const auto reject = [&](std::string reason, bool unfinished = false, bool given_up = false) {
+    catalog->rejected.push_back({name.ToString(), std::move(reason), unfinished, given_up, bytes});
     return absl::OkStatus();
+  };
+  if (!Contains(objects, ObjectName(name, kManifestName))) {
+    return reject("no manifest: not finished, or being written or deleted", /*unfinished=*/true);
   }
   if (!branch.Includes(name.generation, name.step)) {
-    rejected.reason = "excluded: the run has rewound to an earlier step since";
-    rejected.given_up = true;
-    catalog->rejected.push_back(std::move(rejected));
-    return absl::OkStatus();
+    return reject("excluded: the run has rewound to an earlier step since", /*unfinished=*/false, /*given_up=*/true);
   }
   absl::StatusOr<Manifest> manifest = ReadManifest(storage, name);
   if (absl::IsNotFound(manifest.status())) {
@@ -52,21 +51,15 @@ absl::Status Judge(Storage& storage, const Branch& branch, const CheckpointName&
         absl::StrCat("its manifest is listed, and cannot be read: ", manifest.status().message()));
   }
   if (absl::IsDataLoss(manifest.status()) || absl::IsInvalidArgument(manifest.status())) {
-    rejected.reason = absl::StrCat(kManifestName, ": ", std::string(manifest.status().message()));
-    catalog->rejected.push_back(std::move(rejected));
-    return absl::OkStatus();
+    return reject(absl::StrCat(kManifestName, ": ", std::string(manifest.status().message())));
   }
   RETURN_IF_ERROR(manifest.status());
   const std::vector<FileProblem> problems = FindSizeProblemsOfShards(*manifest, objects);
   if (!problems.empty()) {
-    rejected.reason = problems.front().ToString();
-    if (problems.size() > 1) absl::StrAppend(&rejected.reason, ", and ", problems.size() - 1, " more");
-    catalog->rejected.push_back(std::move(rejected));
-    return absl::OkStatus();
+    const std::string more = problems.size() > 1 ? absl::StrCat(", and ", problems.size() - 1, " more") : "";
+    return reject(problems.front().ToString() + more);
   }
-  CatalogEntry entry{.manifest = *std::move(manifest)};
-  for (const StoredObject& object : objects) entry.bytes += object.size;
-  catalog->valid.push_back(std::move(entry));
+  catalog->valid.push_back({*std::move(manifest), bytes});
   return absl::OkStatus();
 }
 

@@ -25,6 +25,7 @@ struct RejectedCheckpoint {
   std::string reason;       // "no manifest: it was never finished", "shard-1-of-4.h5 is missing"
   bool unfinished = false;  // no manifest; not counted as anything, removed when nobody writes it any more
   bool given_up = false;    // the run has gone back behind it (fence.h)
+  uint64_t bytes = 0;       // of all objects in its directory
 };
 
 struct Catalog {

@@ -73,11 +73,12 @@ absl::StatusOr<std::string> DamageOfNewest(Storage& storage, const Catalog& cata
 absl::StatusOr<std::vector<Deletion>> PlanAndVerify(Storage& storage, Catalog& catalog, const Retention& retention,
                                                     bool damaged) {
   while (true) {
-    ASSIGN_OR_RETURN(std::vector<Deletion> plan, PlanDeletions(storage, catalog, retention, damaged));
+    std::vector<Deletion> plan = PlanDeletions(catalog, retention, damaged);
     if (std::none_of(plan.begin(), plan.end(), [](const Deletion& d) { return d.valid; })) return plan;
     ASSIGN_OR_RETURN(const std::string damage, DamageOfNewest(storage, catalog));
     if (damage.empty()) return plan;
-    const std::string name = catalog.valid.front().manifest.name.ToString();
+    const CatalogEntry& newest = catalog.valid.front();
+    const std::string name = newest.manifest.name.ToString();
     if (!damaged) {
       return absl::DataLossError(
           absl::StrCat(storage.Describe(), ": ", name, ", the newest checkpoint, is damaged (", damage,
@@ -85,7 +86,7 @@ absl::StatusOr<std::vector<Deletion>> PlanAndVerify(Storage& storage, Catalog& c
                        "--damaged deletes ",
                        name, " and keeps the newest that is intact instead"));
     }
-    catalog.rejected.insert(catalog.rejected.begin(), {.name = name, .reason = damage});
+    catalog.rejected.insert(catalog.rejected.begin(), {.name = name, .reason = damage, .bytes = newest.bytes});
     catalog.valid.erase(catalog.valid.begin());
   }
 }

@@ -12,7 +12,7 @@ namespace holdfast {
 /// A table, newest first, those that cannot be used among the others with the reason; `now`: seconds since the epoch.
 std::string CatalogText(const Catalog& catalog, double now);
 /// One JSON object: {"checkpoints": [{name, step, generation, bytes, time, world_size, sharding, validation_loss,
-/// state_digest}], "rejected": [{name, reason, unfinished}]}, both newest first.
+/// state_digest}], "rejected": [{name, reason, unfinished, given_up}]}, both newest first.
 std::string CatalogJson(const Catalog& catalog);
 
 /// The lines about the checkpoint as a whole, and a table of its tensors.

@@ -3,7 +3,7 @@
 // FORMAT.md describes the result.
 //
 //   ASSIGN_OR_RETURN(auto file, Hdf5ShardFile::Create(path, header, tensors, chunks));
-//   RETURN_IF_ERROR(file->WriteChunk(3, pieces, &chunk));   // and all others, in any order
+//   RETURN_IF_ERROR(file->WriteChunk(3, pieces));   // and all others, in any order
 //   RETURN_IF_ERROR(file->Close());
 //
 // Thread-safety: none. Takes Hdf5Lock itself.

@@ -17,7 +17,8 @@ class RunConsole final : public RunObserver {
   /// `show_memory`: this process does the work, so its memory is worth a look.
   RunConsole(int64_t total_steps, int64_t every_steps, bool show_memory);
 
-  /// "step   120/2000  loss 2.3456  grad norm 1.23  lr 3.00e-04  memory 1.2 GiB  12,345 tokens/s"
+  /// "step  120/2000  loss 2.3456  grad norm 1.234  lr 3.00e-04  12.3K tokens/s", and behind it the model's figures,
+  /// what was exchanged, the memory and the MFU, as far as there are any.
   void OnStep(const StepMetrics& step) override;
   void OnEvent(const RunEvent& event) override;
   /// Shows how far a checkpoint is loaded; clears the progress bar at the end.

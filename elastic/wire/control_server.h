@@ -1,15 +1,16 @@
 #pragma once
-// The coordinator's ear and mouth: a gRPC server that turns streams into plain messages. It decides nothing about the
-// run; it decides who may speak (token, certificates), how much, and how long one may be silent at the start.
+// A gRPC server that turns streams into plain messages, for the coordinator. It decides nothing about the run; it
+// decides who may send (token, certificates), how much, and how long one may be silent at the start.
 //
-// A connection is one stream of a worker or agent. The handler hears of it with its first message, and once more when
-// it is gone. Who never says anything valid is cut, and the handler never hears of it:
+// A connection is one stream of a worker or agent. The handler is called with its first message, and once more when it
+// is gone. One that never sends anything valid is cut, and the handler is not called for it:
 //   wrong or missing token     UNAUTHENTICATED at once
 //   silent after connecting    cut after `handshake_timeout`, or `first_message_timeout` within a stream
 //   no call that is let in     cut after twice `handshake_timeout`, or 128 KiB, or when `max_strangers` wait (door.h)
-//   more than `max_streams`   RESOURCE_EXHAUSTED
-//   garbage, oversized         the connection is closed; a stream that sent a message out of bounds ends
-//   INVALID_ARGUMENT does not read              cut when `max_queued_bytes` wait for it
+//   more than `max_streams`    RESOURCE_EXHAUSTED
+//   garbage, oversized         the connection is closed; a stream that sent a message out of bounds ends with
+//                              INVALID_ARGUMENT
+//   does not read              cut when `max_queued_bytes` wait for it
 //
 // Example:
 //   ASSIGN_OR_RETURN(auto server, ControlServer::Start({.address = "127.0.0.1:0"}, &handler));

@@ -13,7 +13,7 @@
 namespace holdfast {
 
 struct ScalingFitCommand {
-  std::vector<std::string> runs;  // run directories and CSV files
+  std::vector<std::string> runs;  // run directories, directories of sweeps and CSV files
   std::string form = "chinchilla", out;
   FitOptions options;
   std::vector<double> budgets;

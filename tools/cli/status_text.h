@@ -9,8 +9,10 @@ namespace holdfast {
 
 /// A few lines and a table of workers, if there are any.
 std::string StatusText(const RunStatus& status);
-/// One JSON object: state, detail, world_size, generation, committed_step, total_steps, and workers with id, rank,
-/// host, pid, step, phase, seconds_since_heartbeat, seconds_in_phase, relative_compute_time, microbatches.
+/// One JSON object: run, state, detail, world_size, generation, committed_step, total_steps, wanted_workers, missing,
+/// workers_lost, lost_seconds, loss (null before the first step), tokens, tokens_per_second, steps_per_second, and
+/// workers with id, rank, node, host, pid, step, phase, seconds_since_heartbeat, seconds_in_phase,
+/// relative_compute_time, microbatches.
 std::string StatusJson(const RunStatus& status);
 
 /// The last `count` lines of an events.jsonl, for people; empty if there is no such file.

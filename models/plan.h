@@ -29,7 +29,7 @@ PassPlan PlanContinuing(LanguageModel& model, int64_t rows, bool wants_logits);
 /// Parameters of all experts, shared ones not counted.
 int64_t ExpertParameters(const ModelConfig& config);
 
-/// Parameters that a token meets: of the experts those of experts_per_token, of all else everything.
+/// Parameters that are used for a token: of the experts those of experts_per_token, of all else everything.
 int64_t ActiveParameters(const ModelConfig& config);
 
 /// Whether the tokens of a run travel to the experts where its weights are sharded: parallel.experts, where auto is

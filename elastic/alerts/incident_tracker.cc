@@ -36,13 +36,13 @@ std::string AdviceFor(std::string_view kind, const std::string& directory) {
   const std::string look = absl::StrCat("`holdfast status ", directory, "`");
   if (kind == "worker") {
     return absl::StrCat(
-        "Training goes on without it and its agent starts it again; if that happens again and again, look into "
+        "Training continues without it and its agent starts it again; if that happens again and again, look into "
         "logs/ in ",
         directory, " and at its host.");
   }
   if (kind == "node") {
     return absl::StrCat(
-        "Training goes on with the other workers. Bring the host back, or start `holdfast agent` on another one: it "
+        "Training continues with the other workers. Bring the host back, or start `holdfast agent` on another one: it "
         "joins by itself. ",
         look, " shows who is there.");
   }
@@ -52,7 +52,7 @@ std::string AdviceFor(std::string_view kind, const std::string& directory) {
   if (kind == "size") return "Start `holdfast agent` on more hosts, or bring back those that are lost.";
   if (kind == "disk") {
     return absl::StrCat("Make room, or mend the storage, for ", directory,
-                        " and the checkpoints; the run goes on by itself.");
+                        " and the checkpoints; the run resumes by itself.");
   }
   if (kind == "coordinator") return "Start another coordinator with --standby, so that this one may be lost, too.";
   if (kind == "bits") return "Take the host of the worker that differs out of service and test its memory.";

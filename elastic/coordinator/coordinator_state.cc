@@ -28,7 +28,7 @@ absl::StatusOr<CoordinatorState> ReadCoordinatorState(const RunDirectory& direct
   if (!json.is_object() || !json.contains(kGenerationKey) || !json[kGenerationKey].is_number_unsigned()) {
     return absl::DataLossError(
         absl::StrCat(directory.coordinator_state(),
-                     " is damaged; remove it, and the same command goes on from the run's newest checkpoint"));
+                     " is damaged; remove it, and the same command resumes from the run's newest checkpoint"));
   }
   return CoordinatorState{.generation = json[kGenerationKey].get<uint64_t>(), .branch = BranchFromJson(json)};
 }

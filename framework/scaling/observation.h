@@ -17,7 +17,7 @@ namespace holdfast {
 /// What the loss of a run is a function of.
 struct RunSize {
   double parameters = 0;  // all of them
-  double active = 0;      // that a token meets; of a dense model all
+  double active = 0;      // used for a token; of a dense model all
   double tokens = 0;
 
   /// 6 N D with the active parameters: forward and backward, attention not counted (Kaplan et al. 2020, section 2.1).

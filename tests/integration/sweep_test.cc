@@ -136,7 +136,7 @@ TEST_F(Sweep, ThatIsStoppedGoesOn) {
   sweep.Signal(SIGTERM);
   const CommandResult stopped = sweep.Wait();
   EXPECT_EQ(stopped.exit_code, 143) << stopped.output;
-  EXPECT_THAT(stopped.output, HasSubstr("the same command goes on"));
+  EXPECT_THAT(stopped.output, HasSubstr("the same command resumes the sweep"));
   EXPECT_TRUE(Processes("stopped").empty());
   const CommandResult watched = RunHoldfast({"sweep", file, "--sweep-dir", Path("stopped"), "--watch"});
   EXPECT_EQ(watched.exit_code, 0) << watched.output;

@@ -15,7 +15,7 @@ absl::StatusOr<int> ModelUpcycleCommand::Run() const {
   SharedProgress progress("writing");
   ASSIGN_OR_RETURN(const ModelConfig made, UpcycleModel(options, progress.Listener()));
   progress.Finish();
-  std::printf("%s: %s with %lld experts, %lld for a token: %s parameters, of which a token meets %s\n",
+  std::printf("%s: %s with %lld experts, %lld for a token: %s parameters, of which %s are used for a token\n",
               options.output.c_str(), made.family.c_str(), static_cast<long long>(made.num_experts),
               static_cast<long long>(made.experts_per_token),
               FormatCount(static_cast<double>(TransformerLayout(made).elements())).c_str(),

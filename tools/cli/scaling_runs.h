@@ -12,7 +12,7 @@
 
 namespace holdfast {
 
-/// All parameters, those that a token meets, and the tokens of all steps.
+/// All parameters, those used for a token, and the tokens of all steps.
 RunSize RunSizeOf(const Config& config);
 
 /// Which run a config is, wherever it is computed: framework/config/decides.h's digest, of any kernels.

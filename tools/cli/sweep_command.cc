@@ -275,7 +275,7 @@ absl::StatusOr<int> SweepCommand::Run() const {
   ASSIGN_OR_RETURN(const int code, ran);
   RETURN_IF_ERROR(written);
   if (code != 0) {
-    std::printf("stopped by signal %d; the same command goes on with the sweep\n", code - 128);
+    std::printf("stopped by signal %d; the same command resumes the sweep\n", code - 128);
     return code;
   }
   std::printf("\n%s\n%s\nspent %s\nresults %s%s, %s%s\n", plan->end().c_str(),

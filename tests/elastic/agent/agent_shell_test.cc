@@ -7,13 +7,17 @@
 #include <csignal>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/elastic/worker/scripted_link.h"
+#include "tests/framework/base/temporary_directory.h"
 
 namespace holdfast {
 namespace {
@@ -113,133 +117,120 @@ TEST(WorkerCommands, OverNcclHaveItsEnvironment) {
               Contains(Pair("CUDA_MODULE_LOADING", "EAGER")));
 }
 
-TEST(AgentShell, ThatHasSeenNoCoordinatorHasNothingToLeave) {
-  const Config config;
-  const std::string folder = testing::TempDir() + "/no_coordinator";
-  std::filesystem::create_directories(folder);
-  const RunDirectory directory(folder);
-  ScriptedLink link;
-  bool has_asked = false;
-  const auto look = [&has_asked]() -> absl::StatusOr<RunStatus> {
-    has_asked = true;
+/// An agent of node n0, whose worker is a shell script.
+class AgentShellTest : public testing::Test {
+ protected:
+  void WriteWorker(const std::string& script) const {
+    std::ofstream(folder_ / "worker") << "#!/bin/sh\n" << script;
+    std::filesystem::permissions(folder_ / "worker", std::filesystem::perms::owner_all);
+  }
+  AgentShell Start(AgentShell::LookFn look = nullptr) {
+    return {config_, directory_, {.node = "n0", .binary = folder_ / "worker"}, link_, std::move(look)};
+  }
+  /// With a worker that says in files that it runs, and that it got SIGTERM; it ends when there is a file `end`.
+  AgentShell StartWithWorkerThatTells(AgentShell::LookFn look = nullptr) {
+    WriteWorker(absl::StrCat("trap 'touch ", folder_ / "told", "' TERM\ntouch ", folder_ / "started", "\nwhile [ ! -e ",
+                             folder_ / "end", " ]; do sleep 0.05; done\n"));
+    return Start(std::move(look));
+  }
+  void AwaitWorker() {
+    link_.Connect();
+    Await([&] { return Exists("started"); });
+  }
+  static void Await(const std::function<bool()>& condition) {
+    while (!condition()) std::this_thread::sleep_for(10ms);
+  }
+  bool Exists(const std::string& file) const { return std::filesystem::exists(folder_ / file); }
+  void EndWorker() const { std::ofstream(folder_ / "end") << ""; }
+
+  const TemporaryDirectory folder_;
+  const RunDirectory directory_{folder_.path()};
+  Config config_;
+  ScriptedLink link_;
+  std::atomic<int> looks_ = 0;
+};
+
+TEST_F(AgentShellTest, ThatHasSeenNoCoordinatorHasNothingToLeave) {
+  WriteWorker("exec sleep 1000\n");
+  AgentShell agent = Start([this]() -> absl::StatusOr<RunStatus> {
+    ++looks_;
     return absl::UnavailableError("away");
-  };
-  std::ofstream(folder + "/worker") << "#!/bin/sh\nexec sleep 1000\n";
-  std::filesystem::permissions(folder + "/worker", std::filesystem::perms::owner_all);
-  AgentShell agent(config, directory, {.node = "n0", .binary = folder + "/worker"}, link, look);
+  });
   agent.Stop(SIGTERM);
   const EndMessage end = agent.Wait();
   EXPECT_EQ(end.exit_code, 143);
   EXPECT_EQ(end.reason, "stopped by signal 15: it reached no coordinator");
-  EXPECT_FALSE(has_asked);
-}
-
-/// A worker that says in files of `folder` that it runs, and that it got SIGTERM; it ends when there is a file `end`.
-std::string WorkerThatTells(const std::string& folder) {
-  std::filesystem::remove_all(folder);
-  std::filesystem::create_directories(folder);
-  const std::string worker = folder + "/worker";
-  std::ofstream(worker) << "#!/bin/sh\ntrap 'touch " << folder << "/told' TERM\ntouch " << folder << "/started\n"
-                        << "while [ ! -e " << folder << "/end ]; do sleep 0.05; done\n";
-  std::filesystem::permissions(worker, std::filesystem::perms::owner_all);
-  return worker;
+  EXPECT_EQ(looks_, 0);
 }
 
 // It may not use SIGTERM: on that, workers ask for a stop of the whole run, which is the other agent's.
-TEST(AgentShell, ThatIsRefusedKillsItsWorkersAndIsToBeStartedAgain) {
-  const std::string folder = testing::TempDir() + "/refused";
-  const std::string worker = WorkerThatTells(folder);
-  const Config config;
-  const RunDirectory directory(folder);
-  ScriptedLink link;
-  AgentShell agent(config, directory, {.node = "n0", .binary = worker}, link);
-  link.Connect();
-  while (!std::filesystem::exists(folder + "/started")) std::this_thread::sleep_for(10ms);
-  link.Tell(RefusedMessage{.reason = "there is an agent of node n0 already, on h1"});
+TEST_F(AgentShellTest, ThatIsRefusedKillsItsWorkersAndIsToBeStartedAgain) {
+  AgentShell agent = StartWithWorkerThatTells();
+  AwaitWorker();
+  link_.Tell(RefusedMessage{.reason = "there is an agent of node n0 already, on h1"});
   const EndMessage end = agent.Wait();
   EXPECT_EQ(end.exit_code, 75);
   EXPECT_EQ(end.reason, "there is an agent of node n0 already, on h1");
-  EXPECT_FALSE(std::filesystem::exists(folder + "/told"));
+  EXPECT_FALSE(Exists("told"));
 }
 
 // Nor when it leaves: a worker that was being started would join, and ask.
-TEST(AgentShell, ThatLeavesDoesNotTellItsWorkersToStop) {
-  const std::string folder = testing::TempDir() + "/leaves";
-  const std::string worker = WorkerThatTells(folder);
-  const Config config;
-  const RunDirectory directory(folder);
-  ScriptedLink link;
-  std::atomic<int> looks = 0;
-  AgentShell agent(config, directory, {.node = "n0", .binary = worker}, link, [&looks] {
-    ++looks;
+TEST_F(AgentShellTest, ThatLeavesDoesNotTellItsWorkersToStop) {
+  AgentShell agent = StartWithWorkerThatTells([this] {
+    ++looks_;
     return RunOf(RunState::kTraining, {"n0", "n1"});
   });
-  link.Connect();
-  while (!std::filesystem::exists(folder + "/started")) std::this_thread::sleep_for(10ms);
+  AwaitWorker();
   agent.Stop(SIGTERM);
   std::thread coordinator([&] {
-    link.Await<LeaveMessage>();
-    EXPECT_LE(looks, 5) << "before, and just after: it costs the coordinator work, and all may be told at once";
-    link.Tell(EndMessage{143, "node n0 has left the run"});
+    link_.Await<LeaveMessage>();
+    EXPECT_LE(looks_, 5) << "before, and just after: it costs the coordinator work, and all may be told at once";
+    link_.Tell(EndMessage{143, "node n0 has left the run"});
     std::this_thread::sleep_for(500ms);  // a signal would have come by then
-    std::ofstream(folder + "/end") << "";
+    EndWorker();
   });
   EXPECT_EQ(agent.Wait().reason, "node n0 has left the run");
   coordinator.join();
-  EXPECT_FALSE(std::filesystem::exists(folder + "/told"));
+  EXPECT_FALSE(Exists("told"));
 }
 
 // The coordinator died, and with it the wish that the run end.
-TEST(AgentShell, ThatStaysForTheEndLeavesARunThatTrainsAgain) {
-  const std::string folder = testing::TempDir() + "/stays";
-  const std::string worker = WorkerThatTells(folder);
-  const Config config;
-  const RunDirectory directory(folder);
-  ScriptedLink link;
+TEST_F(AgentShellTest, ThatStaysForTheEndLeavesARunThatTrainsAgain) {
   std::atomic<RunState> state = RunState::kFinishing;
-  std::atomic<int> looks = 0;
-  AgentShell agent(config, directory, {.node = "n0", .binary = worker}, link, [&] {
+  AgentShell agent = StartWithWorkerThatTells([&] {
     RunStatus run = RunOf(state, {"n0", "n1"});
-    ++looks;
+    ++looks_;
     return run;
   });
-  link.Connect();
-  while (!std::filesystem::exists(folder + "/started")) std::this_thread::sleep_for(10ms);
+  AwaitWorker();
   agent.Stop(SIGTERM);
   std::thread coordinator([&] {
-    while (looks == 0) std::this_thread::sleep_for(10ms);
+    Await([&] { return looks_ > 0; });
     state = RunState::kTraining;
-    link.Connect();
-    for (int i = 0; i < 3000 && link.Count<LeaveMessage>() == 0; ++i) std::this_thread::sleep_for(10ms);
-    EXPECT_EQ(link.Count<LeaveMessage>(), 1);
-    link.Tell(EndMessage{143, "node n0 has left the run"});
-    std::ofstream(folder + "/end") << "";
+    link_.Connect();
+    for (int i = 0; i < 3000 && link_.Count<LeaveMessage>() == 0; ++i) std::this_thread::sleep_for(10ms);
+    EXPECT_EQ(link_.Count<LeaveMessage>(), 1);
+    link_.Tell(EndMessage{143, "node n0 has left the run"});
+    EndWorker();
   });
   EXPECT_EQ(agent.Wait().reason, "node n0 has left the run");
   coordinator.join();
 }
 
-// Whether the run goes on without this node, or has ended, nobody knows.
-TEST(AgentShell, ThatStaysForTheEndAndLosesItsCoordinatorDoesNotSayThatItHasLeft) {
-  const std::string folder = testing::TempDir() + "/alone";
-  const std::string worker = WorkerThatTells(folder);
-  Config config;
-  const RunDirectory directory(folder);
-  ScriptedLink link;
-  std::atomic<int> looks = 0;
-  config.elastic.coordinator_timeout_ms = 300;
-  AgentShell agent(config, directory, {.node = "n0", .binary = worker}, link, [&looks] {
-    ++looks;
+// Whether the run continues without this node, or has ended, nobody knows.
+TEST_F(AgentShellTest, ThatStaysForTheEndAndLosesItsCoordinatorDoesNotSayThatItHasLeft) {
+  config_.elastic.coordinator_timeout_ms = 300;
+  AgentShell agent = StartWithWorkerThatTells([this] {
+    ++looks_;
     return RunOf(RunState::kFinishing, {"n0", "n1"});
   });
-  link.Connect();
-  while (!std::filesystem::exists(folder + "/started")) std::this_thread::sleep_for(10ms);
+  AwaitWorker();
   agent.Stop(SIGTERM);
   std::thread coordinator([&] {
-    while (looks == 0) std::this_thread::sleep_for(10ms);
+    Await([&] { return looks_ > 0; });
     agent.OnDisconnected("killed");
-    while (!std::filesystem::exists(folder + "/told")) std::this_thread::sleep_for(10ms);
-    std::ofstream(folder + "/end") << "";
+    Await([&] { return Exists("told"); });
+    EndWorker();
   });
   const EndMessage end = agent.Wait();
   EXPECT_EQ(end.exit_code, 143);

@@ -71,7 +71,10 @@ class ShellTest : public testing::Test, public CoordinatorPort {
     auto lock = RunLock::Take(directory_);
     ASSERT_TRUE(lock.ok()) << lock.status();
     lock_.emplace(*std::move(lock));
-    const RunStart start{.history = {}, .is_ours = is_ours_, .usable = {}};
+    const auto is_ours = [this] {
+      return store_answers_ ? lock_->Check() : absl::UnavailableError("the store does not answer");
+    };
+    const RunStart start{.history = {}, .is_ours = is_ours, .usable = {}};
     auto shell = CoordinatorShell::Create(config_, directory_, start, *this, Observers());
     ASSERT_TRUE(shell.ok()) << shell.status();
     shell_ = std::move(*shell);
@@ -85,6 +88,20 @@ class ShellTest : public testing::Test, public CoordinatorPort {
     vote.step = step;
     shell_->OnMessage(kWorker, vote);
     shell_->Drain();
+  }
+  testing::AssertionResult IsPaused() {
+    const std::string detail = shell_->StatusNow().detail;
+    return detail.starts_with("paused") ? testing::AssertionSuccess() : testing::AssertionFailure() << detail;
+  }
+  /// Without room for another line.
+  FileSizeLimit FullDisk() const { return FileSizeLimit(std::filesystem::file_size(directory_.metrics()) + 10); }
+  /// Workers with another config, in more than 65,536 events.
+  void ManyComeAndGo(Connection first) {
+    const JoinMessage other{{{"n/2", 1}, "n", "h"}, {}, {}};
+    for (Connection c = first; c < 34'000; ++c) {
+      shell_->OnMessage(c, other);
+      shell_->OnDisconnect(c, "killed");
+    }
   }
   bool WaitFor(const std::function<bool()>& condition, std::chrono::seconds limit = kLongWait) {
     for (const auto end = std::chrono::steady_clock::now() + limit; std::chrono::steady_clock::now() < end;) {
@@ -141,7 +158,7 @@ class ShellTest : public testing::Test, public CoordinatorPort {
   std::atomic<int> events_lost_ = 0;
   std::unique_ptr<EventLog> log_;
   std::optional<RunLock> lock_;
-  std::function<absl::Status()> is_ours_ = [this] { return lock_->Check(); };
+  std::atomic<bool> store_answers_ = true;  // which says whether the run is still ours
   std::unique_ptr<CoordinatorShell> shell_;
 };
 
@@ -221,10 +238,10 @@ TEST_F(ShellTest, AFullDiskPausesTheRunUntilThereIsRoom) {
   StartShell();
   VoteFor(1);
   {
-    const FileSizeLimit limit(std::filesystem::file_size(directory_.metrics()) + 10);
+    const FileSizeLimit limit = FullDisk();
     VoteFor(2);
     EXPECT_FALSE(WaitFor([&] { return syncs_at_commit_.size() > 1; }, std::chrono::seconds(1)));
-    EXPECT_EQ(shell_->StatusNow().detail.rfind("paused", 0), 0u) << shell_->StatusNow().detail;
+    EXPECT_TRUE(IsPaused());
     VoteFor(3);  // waits
   }
   EXPECT_TRUE(WaitFor([&] { return syncs_at_commit_.size() == 3; }));
@@ -239,7 +256,7 @@ TEST_F(ShellTest, ARunDirectoryThatIsMissingPausesTheRunUntilItIsBack) {
   std::filesystem::rename(directory_.root(), moved);
   VoteFor(2);
   EXPECT_FALSE(WaitFor([&] { return ended_ || syncs_at_commit_.size() > 1; }, std::chrono::seconds(1)));
-  EXPECT_EQ(shell_->StatusNow().detail.rfind("paused", 0), 0u) << shell_->StatusNow().detail;
+  EXPECT_TRUE(IsPaused());
   EXPECT_EQ(RunDirectory(moved).ReadMetrics()->size(), 1u);
   VoteFor(3);  // waits
   EXPECT_FALSE(std::filesystem::exists(directory_.root()));
@@ -250,37 +267,25 @@ TEST_F(ShellTest, ARunDirectoryThatIsMissingPausesTheRunUntilItIsBack) {
 
 // As when a disk is full for a night and a worker is started again and again.
 TEST_F(ShellTest, WhoComesAndGoesWhileTheRunIsPausedDoesNotEndIt) {
-  std::atomic<bool> answers = true;
-  is_ours_ = [&answers] { return answers ? absl::OkStatus() : absl::UnavailableError("the store does not answer"); };
   StartShell();
-  answers = false;
+  store_answers_ = false;
   VoteFor(1);
-  ASSERT_EQ(shell_->StatusNow().detail.rfind("paused", 0), 0u) << shell_->StatusNow().detail;
-  const JoinMessage other{{{"n/1", 1}, "n", "h"}, {}, {}};
-  for (Connection c = kWorker + 1; c < 34'000; ++c) {  // more than 65,536 events
-    shell_->OnMessage(c, other);
-    shell_->OnDisconnect(c, "killed");
-  }
-  answers = true;
+  ASSERT_TRUE(IsPaused());
+  ManyComeAndGo(kWorker + 1);
+  store_answers_ = true;
   EXPECT_TRUE(WaitFor([&] { return ended_ || syncs_at_commit_.size() == 1; }));
   EXPECT_FALSE(ended_);
 }
 
 TEST_F(ShellTest, WhoCameAndWentWhileTheRunWasPausedMayHaveAskedForAStop) {
-  std::atomic<bool> answers = true;
-  is_ours_ = [&answers] { return answers ? absl::OkStatus() : absl::UnavailableError("the store does not answer"); };
   StartShell();
-  answers = false;
+  store_answers_ = false;
   VoteFor(1);
   shell_->OnMessage(kWorker + 1, JoinMessage{{{"n/1", 1}, "n", "h"}, {}, DigestsOf(config_)});
   shell_->OnMessage(kWorker + 1, StopRequestMessage{15});
   shell_->OnDisconnect(kWorker + 1, "killed");
-  const JoinMessage other{{{"n/2", 1}, "n", "h"}, {}, {}};
-  for (Connection c = kWorker + 2; c < 34'000; ++c) {
-    shell_->OnMessage(c, other);
-    shell_->OnDisconnect(c, "killed");
-  }
-  answers = true;
+  ManyComeAndGo(kWorker + 2);
+  store_answers_ = true;
   const auto is_stop = [](const RunEvent& e) { return std::holds_alternative<event::StopRequested>(e); };
   EXPECT_TRUE(WaitFor([&] { return std::any_of(observer_.events.begin(), observer_.events.end(), is_stop); }));
 }
@@ -298,7 +303,7 @@ TEST_F(ShellTest, AStopEndsARunThatStaysPaused) {
   config_.elastic.lost_state_timeout_ms = 50;
   StartShell();
   VoteFor(1);
-  const FileSizeLimit limit(std::filesystem::file_size(directory_.metrics()) + 10);
+  const FileSizeLimit limit = FullDisk();
   VoteFor(2);
   shell_->RequestStop(15);
   EXPECT_TRUE(WaitFor([&] { return ended_; }));
@@ -311,14 +316,12 @@ TEST_F(ShellTest, AStopEndsARunThatStaysPaused) {
 // How it ends is decided, and whether the run is still this coordinator's to end cannot be found out.
 TEST_F(ShellTest, AStopEndsARunWhoseEndCannotBeTold) {
   config_.elastic.lost_state_timeout_ms = 50;
-  std::atomic<bool> answers = true;
-  is_ours_ = [&answers] { return answers ? absl::OkStatus() : absl::UnavailableError("the store does not answer"); };
   StartShell();
   VoteFor(1);
   const uint64_t trained_in = generation_;
   shell_->RequestStop(15);
   ASSERT_TRUE(WaitFor([&] { return generation_ > trained_in; }));
-  answers = false;
+  store_answers_ = false;
   shell_->OnMessage(kWorker, FinishedMessage{generation_});
   ASSERT_TRUE(WaitFor([&] { return ended_; }));
   const CoordinatorShell::Outcome outcome = shell_->Wait();
@@ -328,15 +331,13 @@ TEST_F(ShellTest, AStopEndsARunWhoseEndCannotBeTold) {
 // By which whoever is started in its place knows that all is done.
 TEST_F(ShellTest, TheEndIsTheLastEventAlsoOfARunThatWasPausedBeforeIt) {
   config_.train.steps = 1;
-  std::atomic<bool> answers = true;
-  is_ours_ = [&answers] { return answers ? absl::OkStatus() : absl::UnavailableError("the store does not answer"); };
   StartShell();
   VoteFor(1);
-  answers = false;
+  store_answers_ = false;
   shell_->OnMessage(kWorker, FinishedMessage{generation_});
   shell_->Drain();
-  EXPECT_EQ(shell_->StatusNow().detail.rfind("paused", 0), 0u) << shell_->StatusNow().detail;
-  answers = true;
+  EXPECT_TRUE(IsPaused());
+  store_answers_ = true;
   EXPECT_EQ(shell_->Wait().exit_code, 0);
   shell_->Drain();
   EXPECT_TRUE(ReadCoordinatorHistory(directory_)->finished);
@@ -347,7 +348,7 @@ TEST_F(ShellTest, AStopOfARunThatIsPausedSavesWhenThereIsRoomAgain) {
   VoteFor(1);
   const uint64_t trained_in = generation_;
   {
-    const FileSizeLimit limit(std::filesystem::file_size(directory_.metrics()) + 10);
+    const FileSizeLimit limit = FullDisk();
     VoteFor(2);
     shell_->RequestStop(15);
     shell_->Drain();

@@ -9,6 +9,7 @@
 
 #include <filesystem>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "framework/metrics/run_directory.h"
@@ -24,6 +25,16 @@ class RunLockTest : public testing::Test {
     StepMetrics line;
     line.step = step;
     return line.ToJson();
+  }
+  RunLock MustTake() const {
+    auto lock = RunLock::Take(directory_);
+    EXPECT_TRUE(lock.ok()) << lock.status();
+    return *std::move(lock);
+  }
+  /// The directory is elsewhere, and `lock` cannot tell whose it is.
+  void MoveAwayFrom(const RunLock& lock) const {
+    std::filesystem::rename(directory_.root(), elsewhere_);
+    EXPECT_EQ(lock.Check().code(), absl::StatusCode::kUnavailable) << lock.Check();
   }
   size_t Steps() const {
     const auto steps = directory_.ReadMetrics();
@@ -45,149 +56,133 @@ TEST_F(RunLockTest, ANewRunDirectorySurvivesALossOfPower) {
 }
 
 TEST_F(RunLockTest, TheSecondIsRefusedAndToldWhoHasIt) {
-  const auto first = RunLock::Take(directory_);
-  ASSERT_TRUE(first.ok()) << first.status();
-  EXPECT_TRUE(first->Check().ok());
+  const RunLock first = MustTake();
+  EXPECT_TRUE(first.Check().ok());
   const auto second = RunLock::Take(directory_);
   EXPECT_EQ(second.status().code(), absl::StatusCode::kAborted);
   EXPECT_NE(second.status().message().find(absl::StrCat("in use by process ", getpid(), " on ")), std::string::npos)
       << second.status();
-  EXPECT_TRUE(first->Check().ok());
+  EXPECT_TRUE(first.Check().ok());
 }
 
 // As when the host of the first is cut off from a shared file system for so long that the lock is given to others.
 TEST_F(RunLockTest, WhoseLockHasLapsedFindsOut) {
-  const auto first = RunLock::Take(directory_);
-  ASSERT_TRUE(first.ok()) << first.status();
+  const RunLock first = MustTake();
   std::filesystem::copy(directory_.lock(), directory_.lock() + ".copy");
   std::filesystem::rename(directory_.lock() + ".copy", directory_.lock());
-  EXPECT_TRUE(first->Check().ok()) << first->Check();  // nobody else has taken it yet
-  const auto second = RunLock::Take(directory_);
-  ASSERT_TRUE(second.ok()) << second.status();
-  EXPECT_EQ(first->Check().code(), absl::StatusCode::kFailedPrecondition) << first->Check();
-  EXPECT_TRUE(second->Check().ok()) << second->Check();
+  EXPECT_TRUE(first.Check().ok()) << first.Check();  // nobody else has taken it yet
+  const RunLock second = MustTake();
+  EXPECT_EQ(first.Check().code(), absl::StatusCode::kFailedPrecondition) << first.Check();
+  EXPECT_TRUE(second.Check().ok()) << second.Check();
 }
 
 // Somebody may have taken it since, and lost it in the same way.
 TEST_F(RunLockTest, WhoseFileIsRemovedHasItNoLonger) {
-  const auto first = RunLock::Take(directory_);
-  ASSERT_TRUE(first.ok()) << first.status();
+  const RunLock first = MustTake();
   std::filesystem::remove(directory_.lock());
-  EXPECT_EQ(first->Check().code(), absl::StatusCode::kFailedPrecondition) << first->Check();
+  EXPECT_EQ(first.Check().code(), absl::StatusCode::kFailedPrecondition) << first.Check();
 }
 
 // As by mv, or by an automounter: nobody has taken anything.
 TEST_F(RunLockTest, WhileItsDirectoryIsMissingNobodyCanTellAndThenItIsHeldAgain) {
-  const auto lock = RunLock::Take(directory_);
-  ASSERT_TRUE(lock.ok()) << lock.status();
+  const RunLock lock = MustTake();
   for (int i = 0; i < 2; ++i) {
-    std::filesystem::rename(directory_.root(), elsewhere_);
-    EXPECT_EQ(lock->Check().code(), absl::StatusCode::kUnavailable) << lock->Check();
+    MoveAwayFrom(lock);
     EXPECT_EQ(RunLock::Take(RunDirectory(elsewhere_)).status().code(), absl::StatusCode::kAborted);
     EXPECT_FALSE(std::filesystem::exists(directory_.root()));
     std::filesystem::rename(elsewhere_, directory_.root());
-    EXPECT_TRUE(lock->Check().ok()) << lock->Check();
+    EXPECT_TRUE(lock.Check().ok()) << lock.Check();
   }
 }
 
 TEST_F(RunLockTest, WhoseDirectoryIsRemovedHasItNoLonger) {
-  const auto lock = RunLock::Take(directory_);
-  ASSERT_TRUE(lock.ok()) << lock.status();
+  const RunLock lock = MustTake();
   std::filesystem::remove_all(directory_.root());
-  EXPECT_EQ(lock->Check().code(), absl::StatusCode::kFailedPrecondition) << lock->Check();
+  EXPECT_EQ(lock.Check().code(), absl::StatusCode::kFailedPrecondition) << lock.Check();
 }
 
 TEST_F(RunLockTest, ADirectoryWithoutTheLockInThePlaceOfItsOwnEndsIt) {
-  const auto lock = RunLock::Take(directory_);
-  ASSERT_TRUE(lock.ok()) << lock.status();
-  std::filesystem::rename(directory_.root(), elsewhere_);
-  EXPECT_EQ(lock->Check().code(), absl::StatusCode::kUnavailable) << lock->Check();
+  const RunLock lock = MustTake();
+  MoveAwayFrom(lock);
   std::filesystem::create_directory(directory_.root());
-  EXPECT_EQ(lock->Check().code(), absl::StatusCode::kFailedPrecondition) << lock->Check();
+  EXPECT_EQ(lock.Check().code(), absl::StatusCode::kFailedPrecondition) << lock.Check();
 }
 
 TEST_F(RunLockTest, WhatIsTakenWhileItsDirectoryIsMissingIsAnothers) {
-  const auto lock = RunLock::Take(directory_);
-  ASSERT_TRUE(lock.ok()) << lock.status();
-  std::filesystem::rename(directory_.root(), elsewhere_);
-  EXPECT_EQ(lock->Check().code(), absl::StatusCode::kUnavailable) << lock->Check();
+  const RunLock lock = MustTake();
+  MoveAwayFrom(lock);
   const RunDirectory moved(elsewhere_);
   const auto other = RunLock::TakeFrom(moved, *RunLock::Read(moved));
   ASSERT_TRUE(other.ok()) << other.status();
   std::filesystem::rename(elsewhere_, directory_.root());
-  EXPECT_EQ(lock->Check().code(), absl::StatusCode::kFailedPrecondition) << lock->Check();
+  EXPECT_EQ(lock.Check().code(), absl::StatusCode::kFailedPrecondition) << lock.Check();
 }
 
 // What its owner still appends goes into files of the directory that was moved away, which nobody reads.
 TEST_F(RunLockTest, ACopyOfItsDirectoryIsNotTheOneThatWasMovedAway) {
-  const auto lock = RunLock::Take(directory_);
-  ASSERT_TRUE(lock.ok()) << lock.status();
-  std::filesystem::rename(directory_.root(), elsewhere_);
-  EXPECT_EQ(lock->Check().code(), absl::StatusCode::kUnavailable) << lock->Check();
+  const RunLock lock = MustTake();
+  MoveAwayFrom(lock);
   std::filesystem::copy(elsewhere_, directory_.root(), std::filesystem::copy_options::recursive);
-  EXPECT_EQ(lock->Check().code(), absl::StatusCode::kFailedPrecondition) << lock->Check();
+  EXPECT_EQ(lock.Check().code(), absl::StatusCode::kFailedPrecondition) << lock.Check();
 }
 
 TEST_F(RunLockTest, OthersReadWhatItsOwnerSaysLast) {
   EXPECT_EQ(RunLock::Read(directory_).status().code(), absl::StatusCode::kNotFound);
-  const auto lock = RunLock::Take(directory_);
-  ASSERT_TRUE(lock.ok()) << lock.status();
-  EXPECT_EQ(lock->previous(), LockText());
+  const RunLock lock = MustTake();
+  EXPECT_EQ(lock.previous(), LockText());
   const auto fresh = RunLock::Read(directory_);
   ASSERT_TRUE(fresh.ok()) << fresh.status();
   EXPECT_EQ(fresh->words, "");
-  ASSERT_TRUE(lock->Say("a long sentence\n").ok());
-  ASSERT_TRUE(lock->Say("short\n").ok());
+  ASSERT_TRUE(lock.Say("a long sentence\n").ok());
+  ASSERT_TRUE(lock.Say("short\n").ok());
   const auto text = RunLock::Read(directory_);
   ASSERT_TRUE(text.ok()) << text.status();
   EXPECT_EQ(text->owner, fresh->owner);
   EXPECT_EQ(text->words, "short\n");
   EXPECT_EQ(text->Name().find(absl::StrCat("process ", getpid(), " on ")), 0u) << text->Name();
-  EXPECT_TRUE(lock->Check().ok()) << lock->Check();
+  EXPECT_TRUE(lock.Check().ok()) << lock.Check();
 }
 
 TEST_F(RunLockTest, WhoComesNextReadsWhatTheLastOneSaid) {
   LockText said;
   {
-    const auto lock = RunLock::Take(directory_);
-    ASSERT_TRUE(lock.ok() && lock->Say("the end\n").ok());
+    const RunLock lock = MustTake();
+    ASSERT_TRUE(lock.Say("the end\n").ok());
     said = *RunLock::Read(directory_);
   }
-  const auto next = RunLock::Take(directory_);
-  ASSERT_TRUE(next.ok()) << next.status();
-  EXPECT_EQ(next->previous(), said);
+  const RunLock next = MustTake();
+  EXPECT_EQ(next.previous(), said);
   EXPECT_NE(RunLock::Read(directory_)->owner, said.owner) << "the same process, but not the same taking";
 }
 
 // As from a process that is frozen and still has the lock of the file.
 TEST_F(RunLockTest, ItIsTakenFromAnOwnerThatIsSilent) {
-  const auto silent = RunLock::Take(directory_);
-  ASSERT_TRUE(silent.ok() && silent->Say("1\n").ok());
+  const RunLock silent = MustTake();
+  ASSERT_TRUE(silent.Say("1\n").ok());
   const LockText seen = *RunLock::Read(directory_);
   const auto next = RunLock::TakeFrom(directory_, seen);
   ASSERT_TRUE(next.ok()) << next.status();
   EXPECT_TRUE(next->Check().ok()) << next->Check();
   EXPECT_EQ(next->previous(), seen);
-  EXPECT_EQ(silent->Check().code(), absl::StatusCode::kFailedPrecondition) << silent->Check();
+  EXPECT_EQ(silent.Check().code(), absl::StatusCode::kFailedPrecondition) << silent.Check();
   EXPECT_EQ(RunLock::Take(directory_).status().code(), absl::StatusCode::kAborted);
   // What it says when it goes on is not what the run's owner says.
-  ASSERT_TRUE(silent->Say("2\n").ok());
+  ASSERT_TRUE(silent.Say("2\n").ok());
   EXPECT_EQ(RunLock::Read(directory_)->words, "");
   EXPECT_TRUE(next->Check().ok()) << next->Check();
 }
 
 TEST_F(RunLockTest, ItIsNotTakenFromAnOwnerThatSpeaks) {
-  const auto first = RunLock::Take(directory_);
-  ASSERT_TRUE(first.ok() && first->Say("1\n").ok());
+  const RunLock first = MustTake();
+  ASSERT_TRUE(first.Say("1\n").ok());
   const LockText seen = *RunLock::Read(directory_);
-  ASSERT_TRUE(first->Say("2\n").ok());
+  ASSERT_TRUE(first.Say("2\n").ok());
   EXPECT_EQ(RunLock::TakeFrom(directory_, seen).status().code(), absl::StatusCode::kAborted);
-  EXPECT_TRUE(first->Check().ok()) << first->Check();
+  EXPECT_TRUE(first.Check().ok()) << first.Check();
 }
 
 TEST_F(RunLockTest, OfTwoThatTakeItFromASilentOwnerOneHasIt) {
-  const auto silent = RunLock::Take(directory_);
-  ASSERT_TRUE(silent.ok());
+  const RunLock silent = MustTake();
   const LockText seen = *RunLock::Read(directory_);
   const auto one = RunLock::TakeFrom(directory_, seen);
   ASSERT_TRUE(one.ok()) << one.status();
@@ -197,9 +192,8 @@ TEST_F(RunLockTest, OfTwoThatTakeItFromASilentOwnerOneHasIt) {
 
 // Nothing but the lock is left in the directory, whoever took it from whom.
 TEST_F(RunLockTest, LeavesNoOtherFiles) {
-  { ASSERT_TRUE(RunLock::Take(directory_).ok()); }
-  const auto lock = RunLock::Take(directory_);
-  ASSERT_TRUE(lock.ok());
+  { MustTake(); }
+  const RunLock lock = MustTake();
   ASSERT_TRUE(RunLock::TakeFrom(directory_, *RunLock::Read(directory_)).ok());
   std::vector<std::string> names;
   for (const auto& entry : std::filesystem::directory_iterator(directory_.root())) names.push_back(entry.path());

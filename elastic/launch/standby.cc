@@ -14,7 +14,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "elastic/lease/port_probe.h"
-#include "elastic/wire/address.h"
 #include "framework/base/file_descriptor.h"
 #include "framework/base/files.h"
 #include "framework/base/host.h"

@@ -31,11 +31,6 @@ absl::Status Expected(const std::string& where) {
       "--lease ", where, ": expected etcd://HOST[:PORT][,HOST...]/NAME, etcds://... (TLS) or s3://BUCKET/NAME"));
 }
 
-bool StaysHere(const std::string& host) {
-  const auto address = ResolveHost(host);
-  return address.ok() && IsLoopback(*address);
-}
-
 absl::StatusOr<std::unique_ptr<LeaseStore>> OpenEtcd(const std::string& where, absl::string_view rest, bool tls,
                                                      std::chrono::milliseconds timeout) {
   const size_t slash = rest.find('/');
@@ -55,7 +50,7 @@ absl::StatusOr<std::unique_ptr<LeaseStore>> OpenEtcd(const std::string& where, a
     if (!SplitHostAndPort(address).ok()) absl::StrAppend(&address, ":", kDefaultPort);
     const auto host = SplitHostAndPort(address);
     if (!host.ok()) return Expected(where);
-    if (!tls && !options.user.empty() && !StaysHere(host->first)) {
+    if (!tls && !options.user.empty() && !IsLoopbackHost(host->first)) {
       return absl::InvalidArgumentError(absl::StrCat(
           "--lease ", where, ": ETCDCTL_USER is set, and a password is not sent over an unprotected network: use ",
           "etcds://, or unset it"));

@@ -62,11 +62,6 @@ std::string ReachableAddress(const ListenAddress& address) {
   return HostAndPort(host.ok() ? *host : HostName(), address.port);
 }
 
-bool IsLoopbackHost(const std::string& host) {
-  const auto address = ResolveHost(host);
-  return address.ok() && IsLoopback(*address);
-}
-
 absl::StatusOr<Listener> ListenAt(const ListenAddress& address) {
   if (address.host == "0.0.0.0") {
     absl::StatusOr<Listener> both = ListenAt({"::", address.port, address.loopback});

@@ -28,8 +28,6 @@ absl::StatusOr<Listener> ListenAt(const ListenAddress& address);
 
 /// This machine's address, numeric, on the way to `address` ("host:port"): where others that reach that may reach us.
 absl::StatusOr<std::string> LocalAddressTowards(const std::string& address);
-/// Of a host, a name or a numeric address, that no other machine can reach.
-bool IsLoopbackHost(const std::string& host);
 
 /// Where others reach who listens at `address`: there, or, if that is all of this machine's addresses, at the one that
 /// its default route begins at; without one, under its name.

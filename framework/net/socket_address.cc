@@ -96,6 +96,11 @@ bool IsLoopback(const SocketAddress& address) {
   return address.family() == AF_INET6 && IN6_IS_ADDR_LOOPBACK(&v6->sin6_addr) != 0;
 }
 
+bool IsLoopbackHost(const std::string& host) {
+  const auto address = ResolveHost(host);
+  return address.ok() && IsLoopback(*address);
+}
+
 void TakeInterface(const SocketAddress& here, SocketAddress* address) {
   auto* v6 = reinterpret_cast<sockaddr_in6*>(&address->storage);
   const bool lacks_it =

@@ -45,6 +45,8 @@ int PortOf(const SocketAddress& address);
 
 /// Whether no other machine can reach it.
 bool IsLoopback(const SocketAddress& address);
+/// The same of a name or a numeric address; false if there is no such host.
+bool IsLoopbackHost(const std::string& host);
 
 /// Gives an address that is only one of a network interface's (fe80::/10) and does not say of which the interface of
 /// `here`: each machine has numbers of its own for them.

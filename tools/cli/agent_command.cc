@@ -26,6 +26,7 @@
 #include "framework/base/log.h"
 #include "framework/base/rare_log.h"
 #include "framework/base/status.h"
+#include "framework/net/socket_address.h"
 #include "models/runtime/run_device.h"
 #include "tools/cli/connection_arguments.h"
 #include "tools/cli/end_of_input.h"

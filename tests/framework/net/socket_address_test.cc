@@ -31,6 +31,8 @@ TEST(SocketAddress, Loopback) {
   for (const char* host : {"127.0.0.1", "127.9.9.9", "::1"}) EXPECT_TRUE(IsLoopback(*ResolveHost(host))) << host;
   for (const char* host : {"10.0.0.1", "0.0.0.0", "::", "fe80::1"})
     EXPECT_FALSE(IsLoopback(*ResolveHost(host))) << host;
+  EXPECT_TRUE(IsLoopbackHost("localhost"));
+  EXPECT_FALSE(IsLoopbackHost("no host has this name"));
 }
 
 TEST(SocketAddress, ALinkLocalAddressIsReachedByThisMachinesInterface) {

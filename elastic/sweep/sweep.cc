@@ -203,16 +203,7 @@ class Runner {
     return ReadTrial(RunDirectory(directory), *job.setup, job.trial->first_step, config_.metric);
   }
 
-  std::string DirectoryOf(const TrialSetup& setup) const {
-    return absl::StrCat(place_.runs(config_), "/", absl::StrFormat("%016x", setup.digest));
-  }
-
-  /// What of a trial is to be trained next: itself, or the curve that it leaves, if its run has not begun.
-  const TrialSetup* NextOf(const PlannedTrial& trial) const {
-    const TrialSetup* const trunk = trial.setup->trunk.get();
-    if (trunk == nullptr || RunDirectory(DirectoryOf(*trial.setup)).HoldsRun()) return &*trial.setup;
-    return LastStep(RunDirectory(DirectoryOf(*trunk))) <= trunk->steps() ? trunk : &*trial.setup;
-  }
+  std::string DirectoryOf(const TrialSetup& setup) const { return place_.run(config_, setup); }
 
   /// A job for each curve that some trial waits for.
   absl::Status FindJobs() {
@@ -223,7 +214,7 @@ class Runner {
       std::map<uint64_t, std::pair<const PlannedTrial*, const TrialSetup*>> wanted;
       for (const PlannedTrial& trial : plan_.trials()) {
         if (trial.result.has_value()) continue;
-        const TrialSetup* const next = NextOf(trial);
+        const TrialSetup* const next = &NextOf(config_, place_, *trial.setup);
         auto& [first, setup] = wanted[next->digest];
         if (first != nullptr && setup->steps() <= next->steps()) continue;
         first = &trial;
@@ -382,6 +373,16 @@ std::string StatusText(const SweepPlan& plan, const std::vector<SweepObserver::R
                     run.trial->setup->steps(), " on ", run.workers);
   }
   return text;
+}
+
+std::string SweepPlace::run(const SweepConfig& config, const TrialSetup& setup) const {
+  return absl::StrCat(runs(config), "/", absl::StrFormat("%016x", setup.digest));
+}
+
+const TrialSetup& NextOf(const SweepConfig& config, const SweepPlace& place, const TrialSetup& trial) {
+  const TrialSetup* const trunk = trial.trunk.get();
+  if (trunk == nullptr || RunDirectory(place.run(config, trial)).HoldsRun()) return trial;
+  return LastStep(RunDirectory(place.run(config, *trunk))) <= trunk->steps() ? *trunk : trial;
 }
 
 bool HoldsSweep(const SweepPlace& place) {

@@ -45,7 +45,12 @@ struct SweepPlace {
   std::string config() const { return directory + "/sweep.yaml"; }
   std::string results() const { return directory + "/results.jsonl"; }
   std::string runs(const SweepConfig& config) const { return config.runs.empty() ? directory + "/runs" : config.runs; }
+  /// Of the curve that a trial is the beginning of.
+  std::string run(const SweepConfig& config, const TrialSetup& setup) const;
 };
+
+/// What of a trial is to be trained next: itself, or the curve that it leaves, if its run has not begun.
+const TrialSetup& NextOf(const SweepConfig& config, const SweepPlace& place, const TrialSetup& trial);
 
 /// Whether a sweep has begun in the directory.
 bool HoldsSweep(const SweepPlace& place);

@@ -153,9 +153,9 @@ std::string WatchText(const SweepConfig& config, const SweepPlace& place, const 
       absl::StrFormat("%.0f %% of the budget", 100 * plan.share_of_budget()), TimeLeftWords(config, plan), "\n\n");
   for (const PlannedTrial& trial : plan.trials()) {
     if (trial.result.has_value()) continue;
-    const std::string directory = absl::StrCat(place.runs(config), "/", absl::StrFormat("%016x", trial.setup->digest));
+    const RunDirectory run(place.run(config, NextOf(config, place, *trial.setup)));
     absl::StrAppend(&text, "trial ", trial.number, " {", search::PointText(trial.suggestion.point), "}: step ",
-                    LastStep(RunDirectory(directory)), " of ", trial.setup->steps(), "; ", trial.suggestion.why, "\n");
+                    LastStep(run), " of ", trial.setup->steps(), "; ", trial.suggestion.why, "\n");
   }
   if (!plan.end().empty()) absl::StrAppend(&text, "no more trials: ", plan.end(), "\n");
   return absl::StrCat(text, "\n", ReportText(config, plan, kColumns, isatty(STDOUT_FILENO) != 0));

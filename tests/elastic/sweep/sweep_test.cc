@@ -13,6 +13,7 @@
 #include <variant>
 
 #include "elastic/sweep/sweep_record.h"
+#include "framework/metrics/run_directory.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/framework/base/temporary_directory.h"
@@ -83,6 +84,34 @@ TEST_F(GrowingRecord, AProgressLineNamesTrialsWhereSomeRun) {
   EXPECT_EQ(StatusText(**plan, {}), "0 trials done");
   const PlannedTrial &first = (*plan)->trials()[0], &second = (*plan)->trials()[1];
   EXPECT_EQ(StatusText(**plan, {{&first, 2, 3}, {&second, 1, 0}}), "0 trials done, trial 0: 3/10 on 2, 1: 0/10 on 1");
+}
+
+// Of which `sweep --watch` says how far the trial is, too.
+TEST_F(GrowingRecord, ATrialIsTrainedByTheCurveThatItLeavesUntilItsOwnRunBegins) {
+  TrialSetup trial, trunk;
+  trial.config.train.steps = 30;
+  trial.digest = 1;
+  trunk.config.train.steps = 20;
+  trunk.digest = 2;
+  EXPECT_EQ(&NextOf(config_, place_, trial), &trial);
+  trial.trunk = std::make_shared<TrialSetup>(trunk);
+  EXPECT_EQ(&NextOf(config_, place_, trial), trial.trunk.get());
+  const auto train = [&](const TrialSetup& setup, int64_t step) {
+    const RunDirectory run(place_.run(config_, setup));
+    ASSERT_TRUE(run.Create(/*overwrite=*/true).ok());
+    ASSERT_TRUE(run.WriteConfig("").ok());
+    StepMetrics line;
+    line.step = step;
+    std::ofstream(run.metrics()) << line.ToJson() << "\n";
+  };
+  train(trunk, 20);
+  EXPECT_EQ(&NextOf(config_, place_, trial), trial.trunk.get());
+  train(trunk, 21);
+  EXPECT_EQ(&NextOf(config_, place_, trial), &trial) << "it cannot be left at step 20 any more";
+  train(trunk, 20);
+  train(trial, 3);
+  EXPECT_EQ(&NextOf(config_, place_, trial), &trial);
+  EXPECT_EQ(place_.run(config_, trial), root_ / "runs/0000000000000001");
 }
 
 TEST_F(GrowingRecord, ThatIsOfAnotherSweepIsRefused) {

@@ -188,101 +188,138 @@ absl::Status CheckIdentity(const SweepConfig& config, const SweepPlace& place) {
   return absl::OkStatus();
 }
 
-}  // namespace
-
-absl::StatusOr<int> SweepCommand::Run() const {
-  const StopSignal stop_signal;  // before any other thread
-  absl::StatusOr<SweepConfig> loaded = LoadSweepConfig(path);
-  if (!loaded.ok()) return UsageError(loaded.status().message());
-  SweepConfig config = *std::move(loaded);
-  if (workers > 0) {
-    if (config.hosts.size() > 1 || !config.hosts[0].command.empty()) {
-      return UsageError("--workers: the hosts of " + path + " say how many workers they have");
-    }
-    config.workers = config.hosts[0].workers = workers;
+absl::StatusOr<SweepConfig> LoadWith(const std::string& path, int64_t workers) {
+  absl::StatusOr<SweepConfig> config = LoadSweepConfig(path);
+  if (!config.ok()) return UsageError(config.status().message());
+  if (workers == 0) return config;
+  if (config->hosts.size() > 1 || !config->hosts[0].command.empty()) {
+    return UsageError("--workers: the hosts of " + path + " say how many workers they have");
   }
-  const SweepPlace place{.directory = directory.empty() ? "sweeps/" + config.name : directory};
-  RETURN_IF_ERROR(CheckIdentity(config, place));
-  ASSIGN_OR_RETURN(const search::SearchSpace space, search::SearchSpace::Create(config.space));
-  ASSIGN_OR_RETURN(const std::unique_ptr<search::SearchStrategy> strategy,
-                   search::MakeStrategy(space, config.strategy));
-  const absl::StatusOr<std::string> base = ReadFile(config.config, kMaxConfigBytes);
-  if (!base.ok()) return UsageError(absl::StrCat(path, ": sweep.config: ", base.status().message()));
-  std::map<std::string, std::string> digests;  // of the weights in a train.init_from
-  const auto arguments_of = [&](const std::vector<std::string>& overrides) {
-    std::vector<std::string> all = config.overrides;
-    all.insert(all.end(), overrides.begin(), overrides.end());
-    return ConfigArguments{.path = config.config, .overrides = std::move(all), .text = *base};
-  };
-  const LoadTrialFn load = [&](const std::vector<std::string>& overrides) -> absl::StatusOr<Config> {
-    ASSIGN_OR_RETURN(Config trial, arguments_of(overrides).Load());
+  config->workers = config->hosts[0].workers = workers;
+  return config;
+}
+
+/// The configs of trials: the base config, whose file is read once, with the sweep's overrides and a trial's.
+class TrialConfigs {
+ public:
+  TrialConfigs(const SweepConfig& config, std::string base) : config_(config), base_(std::move(base)) {}
+
+  absl::StatusOr<Config> Load(const std::vector<std::string>& overrides) {
+    ASSIGN_OR_RETURN(Config trial, ArgumentsOf(overrides).Load());
     if (trial.train.init_from.empty() || !trial.train.init_digest.empty()) return trial;
     // Trials that begin with other weights are others, also where none of these stay.
-    std::string& digest = digests[trial.train.init_from];
+    std::string& digest = digests_[trial.train.init_from];
     if (digest.empty()) {
       ASSIGN_OR_RETURN(digest, InitialWeightsDigest(trial));
     }
     trial.train.init_digest = digest;
     return trial;
-  };
-  const auto load_quickly = [&](const auto& overrides) { return arguments_of(overrides).LoadUnresolved(); };
-  if (const absl::Status every = CheckEveryTrial(config, load_quickly, space); !watch && !every.ok()) {
-    return UsageError(
-        absl::StrCat(path, ": no trial can be trained (", config.config, " with sweep.set):\n", every.message()));
   }
-  const auto set_up = [&](const search::Point& point, int64_t rung) { return SetUpTrial(config, load, point, rung); };
-  if (watch) {
-    std::error_code error;
-    if (!fs::exists(place.config(), error)) {
-      return absl::NotFoundError(absl::StrCat("there is no sweep in ", place.directory,
-                                              "; --watch shows one that was started, --dry-run what would be"));
-    }
-    ASSIGN_OR_RETURN(const auto plan, TakeUpPlan(config, *strategy, place, set_up));
-    while (true) {
-      const bool terminal = isatty(STDOUT_FILENO) != 0;
-      if (terminal) std::printf("\033[H\033[2J");
-      std::printf("%s", WatchText(config, place, *plan).c_str());
-      std::fflush(stdout);
-      if (!terminal || plan->done() || stop_signal.received() != 0) return kExitDone;
-      std::this_thread::sleep_for(kWatchInterval);
-      RETURN_IF_ERROR(TellRecorded(place, *plan));
-    }
+  /// Reads no weights.
+  absl::StatusOr<Config> LoadUnresolved(const std::vector<std::string>& overrides) const {
+    return ArgumentsOf(overrides).LoadUnresolved();
   }
-  if (dry_run) {
-    ASSIGN_OR_RETURN(const auto plan, TakeUpPlan(config, *strategy, place, set_up));
-    std::printf("%s\n%s%s", IdentityText(config).c_str(), WatchText(config, place, *plan).c_str(),
-                ShortBudgetWords(config).c_str());
-    return kExitDone;
+
+ private:
+  ConfigArguments ArgumentsOf(const std::vector<std::string>& overrides) const {
+    std::vector<std::string> all = config_.overrides;
+    all.insert(all.end(), overrides.begin(), overrides.end());
+    return {.path = config_.config, .overrides = std::move(all), .text = base_};
   }
-  const absl::StatusOr<RunLock> lock = RunLock::Take(RunDirectory(place.directory));
-  if (!lock.ok()) {
-    return absl::Status(lock.status().code(),
-                        absl::StrReplaceAll(lock.status().message(), {{"--run-dir", "--sweep-dir"}}));
+
+  const SweepConfig& config_;
+  const std::string base_;
+  std::map<std::string, std::string> digests_;  // of the weights in a train.init_from
+};
+
+/// On a terminal until the sweep is done or a signal comes, else once.
+absl::StatusOr<int> Watch(const SweepConfig& config, const SweepPlace& place, SweepPlan& plan, const StopSignal& stop) {
+  while (true) {
+    const bool terminal = isatty(STDOUT_FILENO) != 0;
+    if (terminal) std::printf("\033[H\033[2J");
+    std::printf("%s", WatchText(config, place, plan).c_str());
+    std::fflush(stdout);
+    if (!terminal || plan.done() || stop.received() != 0) return kExitDone;
+    std::this_thread::sleep_for(kWatchInterval);
+    RETURN_IF_ERROR(TellRecorded(place, plan));
   }
-  RETURN_IF_ERROR(CheckIdentity(config, place));  // again: another sweep may have been there until now
-  ASSIGN_OR_RETURN(const auto plan, TakeUpPlan(config, *strategy, place, set_up));
-  ASSIGN_OR_RETURN(const std::string text, ReadFile(path, kMaxConfigBytes));
-  RETURN_IF_ERROR(WriteFileAtomically(place.config(), text));
+}
+
+absl::StatusOr<RunLock> Lock(const SweepPlace& place) {
+  absl::StatusOr<RunLock> lock = RunLock::Take(RunDirectory(place.directory));
+  if (lock.ok()) return lock;
+  return absl::Status(lock.status().code(),
+                      absl::StrReplaceAll(lock.status().message(), {{"--run-dir", "--sweep-dir"}}));
+}
+
+/// To its end, or until a signal comes. The caller has the lock.
+absl::StatusOr<int> RunAndReport(const SweepConfig& config, const SweepPlace& place, SweepPlan& plan,
+                                 const StopSignal& stop) {
   ResultFiles report(config, place);
   Console console(config, report);
-  const absl::StatusOr<int> ran = RunSweep(config, place, *plan, console, [&stop_signal] {
-    return stop_signal.received() == 0 ? 0 : 128 + stop_signal.received();
-  });
-  const bool has_runs = std::any_of(plan->trials().begin(), plan->trials().end(), [](const PlannedTrial& trial) {
+  const absl::StatusOr<int> ran =
+      RunSweep(config, place, plan, console, [&stop] { return stop.received() == 0 ? 0 : 128 + stop.received(); });
+  const bool has_runs = std::any_of(plan.trials().begin(), plan.trials().end(), [](const PlannedTrial& trial) {
     return trial.setup.has_value() && trial.result.has_value();
   });
-  const absl::Status written = has_runs ? report.Write(*plan, /*now=*/true) : absl::OkStatus();
+  const absl::Status written = has_runs ? report.Write(plan, /*now=*/true) : absl::OkStatus();
   ASSIGN_OR_RETURN(const int code, ran);
   RETURN_IF_ERROR(written);
   if (code != 0) {
     std::printf("stopped by signal %d; the same command resumes the sweep\n", code - 128);
     return code;
   }
-  std::printf("\n%s\n%s\nspent %s\nresults %s%s, %s%s\n", plan->end().c_str(),
-              ReportText(config, *plan, kColumns, isatty(STDOUT_FILENO) != 0).c_str(),
-              SpentWords(config, *plan).c_str(), place.directory.c_str(), kResultsCsv, place.directory.c_str(),
-              kReportHtml);
+  std::printf("\n%s\n%s\nspent %s\nresults %s%s, %s%s\n", plan.end().c_str(),
+              ReportText(config, plan, kColumns, isatty(STDOUT_FILENO) != 0).c_str(), SpentWords(config, plan).c_str(),
+              place.directory.c_str(), kResultsCsv, place.directory.c_str(), kReportHtml);
   return kExitDone;
+}
+
+}  // namespace
+
+absl::StatusOr<int> SweepCommand::Run() const {
+  const StopSignal stop_signal;  // before any other thread
+  ASSIGN_OR_RETURN(const SweepConfig config, LoadWith(path, workers));
+  const SweepPlace place{.directory = directory.empty() ? "sweeps/" + config.name : directory};
+  RETURN_IF_ERROR(CheckIdentity(config, place));
+  ASSIGN_OR_RETURN(const search::SearchSpace space, search::SearchSpace::Create(config.space));
+  ASSIGN_OR_RETURN(const std::unique_ptr<search::SearchStrategy> strategy,
+                   search::MakeStrategy(space, config.strategy));
+  absl::StatusOr<std::string> base = ReadFile(config.config, kMaxConfigBytes);
+  if (!base.ok()) return UsageError(absl::StrCat(path, ": sweep.config: ", base.status().message()));
+  TrialConfigs trials(config, *std::move(base));
+  const auto take_up = [&] {
+    const auto load = [&](const auto& overrides) { return trials.Load(overrides); };
+    return TakeUpPlan(config, *strategy, place, [&config, load](const search::Point& point, int64_t rung) {
+      return SetUpTrial(config, load, point, rung);
+    });
+  };
+  if (watch) {
+    std::error_code error;
+    if (!fs::exists(place.config(), error)) {
+      return absl::NotFoundError(absl::StrCat("there is no sweep in ", place.directory,
+                                              "; --watch shows one that was started, --dry-run what would be"));
+    }
+    ASSIGN_OR_RETURN(const auto plan, take_up());
+    return Watch(config, place, *plan, stop_signal);
+  }
+  const auto load_quickly = [&](const auto& overrides) { return trials.LoadUnresolved(overrides); };
+  if (const absl::Status every = CheckEveryTrial(config, load_quickly, space); !every.ok()) {
+    return UsageError(
+        absl::StrCat(path, ": no trial can be trained (", config.config, " with sweep.set):\n", every.message()));
+  }
+  if (dry_run) {
+    ASSIGN_OR_RETURN(const auto plan, take_up());
+    std::printf("%s\n%s%s", IdentityText(config).c_str(), WatchText(config, place, *plan).c_str(),
+                ShortBudgetWords(config).c_str());
+    return kExitDone;
+  }
+  ASSIGN_OR_RETURN(const RunLock lock, Lock(place));
+  RETURN_IF_ERROR(CheckIdentity(config, place));  // again: another sweep may have been there until now
+  ASSIGN_OR_RETURN(const auto plan, take_up());
+  ASSIGN_OR_RETURN(const std::string text, ReadFile(path, kMaxConfigBytes));
+  RETURN_IF_ERROR(WriteFileAtomically(place.config(), text));
+  return RunAndReport(config, place, *plan, stop_signal);
 }
 
 void SweepCommand::AddTo(CLI::App& command) {

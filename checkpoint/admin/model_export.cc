@@ -65,14 +65,8 @@ absl::Status CheckHasEma(const Manifest& manifest) {
   return absl::OkStatus();
 }
 
-}  // namespace
-
-absl::StatusOr<ModelExport> ExportModel(const CheckpointReader& checkpoint, const ModelExportOptions& options,
-                                        const ByteProgress& progress) {
-  ASSIGN_OR_RETURN(Config config, ConfigOf(checkpoint.manifest()));
-  config.data.tokenizer = TokenizerOf(config, options);
-  RETURN_IF_ERROR(CheckTokenizer(config.data.tokenizer));
-  if (!options.base.empty()) config.train.init_from = options.base;
+/// Of a config whose train.init_from is --base, if that is given.
+absl::Status CheckOptions(const Config& config, const ModelExportOptions& options) {
   if (!options.base.empty() && !config.trains_part()) {
     return absl::InvalidArgumentError("--base: the run trained all of its model, nothing is read of another");
   }
@@ -92,6 +86,18 @@ absl::StatusOr<ModelExport> ExportModel(const CheckpointReader& checkpoint, cons
     return absl::AlreadyExistsError(
         absl::StrCat("--overwrite: what is in ", options.output, " is no model; name a new directory"));
   }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<ModelExport> ExportModel(const CheckpointReader& checkpoint, const ModelExportOptions& options,
+                                        const ByteProgress& progress) {
+  ASSIGN_OR_RETURN(Config config, ConfigOf(checkpoint.manifest()));
+  config.data.tokenizer = TokenizerOf(config, options);
+  RETURN_IF_ERROR(CheckTokenizer(config.data.tokenizer));
+  if (!options.base.empty()) config.train.init_from = options.base;
+  RETURN_IF_ERROR(CheckOptions(config, options));
   ASSIGN_OR_RETURN(const auto device, MakeDevice(config.train));
   ASSIGN_OR_RETURN(const auto model, MakeModel(config, *device));
   const ParameterLayout& layout = model->layout();

@@ -44,16 +44,8 @@ Events ReadEvents(const RunDirectory& directory, int64_t step) {
   return found;
 }
 
-/// Of the last twentieth of the steps, at least ten.
-double LastTrainingLoss(const std::vector<StepMetrics>& steps) {
-  const size_t count = std::min(steps.size(), std::max<size_t>(10, steps.size() / 20));
-  double sum = 0;
-  for (size_t i = steps.size() - count; i < steps.size(); ++i) sum += static_cast<double>(steps[i].loss);
-  return sum / static_cast<double>(count);
-}
-
 absl::StatusOr<double> ValueOf(const std::string& metric, const std::vector<StepMetrics>& steps, const Events& events) {
-  if (metric == kTrainingLoss) return LastTrainingLoss(steps);
+  if (metric == kTrainingLoss) return LastTrainingLoss(steps).mean;
   if (metric == kValidationLoss && events.validation.has_value()) return *events.validation;
   std::vector<std::string> names{kTrainingLoss};
   if (events.validation.has_value()) names.emplace_back(kValidationLoss);
@@ -73,6 +65,13 @@ absl::StatusOr<double> ValueOf(const std::string& metric, const std::vector<Step
 int64_t LastStep(const RunDirectory& directory) {
   const absl::StatusOr<std::optional<StepMetrics>> last = directory.ReadLastMetrics();
   return last.ok() && last->has_value() ? (*last)->step : 0;
+}
+
+LastLoss LastTrainingLoss(const std::vector<StepMetrics>& steps) {
+  const size_t count = std::min(steps.size(), std::max<size_t>(10, steps.size() / 20));
+  double sum = 0;
+  for (size_t i = steps.size() - count; i < steps.size(); ++i) sum += static_cast<double>(steps[i].loss);
+  return {sum / static_cast<double>(count), steps[steps.size() - count].step};
 }
 
 bool IsOfTraining(const std::string& reason) { return absl::StrContains(reason, kDiverged); }

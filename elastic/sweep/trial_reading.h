@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "elastic/sweep/sweep_plan.h"
@@ -26,6 +27,13 @@ absl::StatusOr<RunReading> ReadTrial(const RunDirectory& directory, const TrialS
 
 /// The last step that is recorded, from the end of the file alone; 0 if none can be read.
 int64_t LastStep(const RunDirectory& directory);
+
+/// The mean loss of the last twentieth of the steps, at least ten, or of all; of one at least.
+struct LastLoss {
+  double mean = 0;
+  int64_t first_step = 0;  // of those that it is the mean of
+};
+LastLoss LastTrainingLoss(const std::vector<StepMetrics>& steps);
 
 /// Whether an error is one of the training itself, that comes again however often the trial is tried.
 bool IsOfTraining(const std::string& reason);

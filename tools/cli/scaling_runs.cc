@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "elastic/sweep/trial_reading.h"
 #include "framework/base/status.h"
 #include "framework/config/decides.h"
 #include "framework/metrics/run_directory.h"
@@ -16,15 +17,6 @@
 
 namespace holdfast {
 namespace {
-
-/// Of the last steps, where there was no validation.
-std::pair<double, std::string> LastTrainingLoss(const std::vector<StepMetrics>& steps) {
-  const size_t count = std::min(steps.size(), std::max<size_t>(10, steps.size() / 20));
-  double sum = 0;
-  for (size_t i = steps.size() - count; i < steps.size(); ++i) sum += static_cast<double>(steps[i].loss);
-  return {sum / static_cast<double>(count),
-          absl::StrCat("mean of training steps ", steps[steps.size() - count].step, " to ", steps.back().step)};
-}
 
 /// Else its loss is that of a rate that has not come down, which says nothing of its size.
 bool HasWholeSchedule(const Config& config) {
@@ -106,7 +98,9 @@ absl::StatusOr<FinishedRun> ReadFinishedRun(const std::string& run_dir) {
     loss = ending.validation->loss;
     run.loss_from = absl::StrCat("validation after step ", ending.validation->step);
   } else {
-    std::tie(loss, run.loss_from) = LastTrainingLoss(steps);
+    const LastLoss last = LastTrainingLoss(steps);
+    loss = last.mean;
+    run.loss_from = absl::StrCat("mean of training steps ", last.first_step, " to ", steps.back().step);
   }
   run.observation = ObservationOf(run.config, static_cast<double>(steps.back().tokens), loss, run_dir);
   RETURN_IF_ERROR(Annotate(CheckObservation(run.observation), run_dir));

@@ -1,3 +1,6 @@
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <cerrno>
 #include <csignal>
@@ -17,6 +20,15 @@
 #include "tools/cli/commands.h"
 
 namespace {
+
+/// A standard stream that is closed would be the number of the next file that is opened, and what is printed would go
+/// into that file. Reading from it and writing to it still fail.
+void OpenClosedStreams() {
+  for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
+    if (fcntl(stream, F_GETFD) >= 0) continue;
+    [[maybe_unused]] const int opened = open("/dev/null", stream == STDIN_FILENO ? O_WRONLY : O_RDONLY);
+  }
+}
 
 /// HOLDFAST_INSTRUCTION_SET limits kernels to one of the processor's: to show that it decides no bit.
 bool ChooseInstructionSet() {
@@ -113,6 +125,7 @@ int Main(int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  OpenClosedStreams();  // before anything else is opened
   std::set_terminate(EndWithCause);
   std::signal(SIGXFSZ, SIG_IGN);  // a limit on the size of files is a full disk
   try {

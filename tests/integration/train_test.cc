@@ -6,12 +6,15 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
+#include <thread>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -524,6 +527,26 @@ TEST_F(TrainTest, TheLogLevelIsThatOfItsWorkersToo) {
   unsetenv("HOLDFAST_LOG_LEVEL");
   EXPECT_EQ(variable.exit_code, 2);
   EXPECT_THAT(variable.output, HasSubstr("HOLDFAST_LOG_LEVEL: 'foo' is none of "));
+}
+
+// As of a daemon. Else what is printed would go into the files that are opened first.
+TEST_F(TrainTest, WithoutStandardStreamsNoFileHasTheirNumbers) {
+  WriteConfig("config.yaml", 1'000'000);
+  const std::string script =
+      "echo $$ > \"$1/pid\"; exec \"$0\" train \"$1/config.yaml\" --run-dir \"$1/a\" <&- >&- 2>&-";
+  Command run({"-c", script, TestedBinary(), directory_.string()}, "/bin/sh");
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::duration<double>(kTestTimeoutSeconds);
+  while (ReadAll(directory_ / "a/metrics.jsonl").empty() && std::chrono::steady_clock::now() < deadline) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  int64_t pid = 0;
+  ASSERT_TRUE(absl::SimpleAtoi(ReadAll(directory_ / "pid"), &pid));
+  for (const char* stream : {"0", "1", "2"}) {
+    std::error_code error;
+    EXPECT_EQ(fs::read_symlink(absl::StrCat("/proc/", pid, "/fd/", stream), error), "/dev/null") << stream;
+  }
+  run.Signal(SIGTERM);
+  EXPECT_EQ(run.Wait().exit_code, 143);
 }
 
 TEST_F(TrainTest, SigtermSavesTheModelAndExits143) {

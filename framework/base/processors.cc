@@ -3,6 +3,7 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cmath>
 #include <fstream>
 #include <vector>
@@ -38,6 +39,18 @@ double QuotaOfVersion2(const std::string& group) {
   return words.size() == 2 ? Quota(words[0], words[1]) : kNoCpuQuota;
 }
 
+/// 1 if it cannot be read. The kernel refuses memory that is shorter than its own mask, whose length it does not say.
+int ProcessorsInMask() {
+  constexpr size_t kMaxSets = 1024;  // of 1024 processors each
+  for (size_t sets = 1; sets <= kMaxSets; sets *= 2) {
+    std::vector<cpu_set_t> mask(sets);
+    const size_t bytes = sets * sizeof(cpu_set_t);
+    if (sched_getaffinity(0, bytes, mask.data()) == 0) return CPU_COUNT_S(bytes, mask.data());
+    if (errno != EINVAL) break;
+  }
+  return 1;
+}
+
 }  // namespace
 
 double CpuQuota(const std::string& membership, const std::string& root) {
@@ -61,10 +74,7 @@ double CpuQuota(const std::string& membership, const std::string& root) {
 }
 
 int AvailableProcessors() {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  const int in_mask = sched_getaffinity(0, sizeof(set), &set) == 0 ? CPU_COUNT(&set) : 1;
-  return std::max(static_cast<int>(std::min<double>(in_mask, std::ceil(CpuQuota()))), 1);
+  return std::max(static_cast<int>(std::min<double>(ProcessorsInMask(), std::ceil(CpuQuota()))), 1);
 }
 
 }  // namespace holdfast

@@ -1,17 +1,44 @@
-// A process takes the processors it may use: of its mask, and of the time that control groups let it have.
+// A process takes the processors it may use: of its mask, and of the time that control groups let it have. This
+// program's own sched_getaffinity is used in place of the C library's, for a kernel with a longer mask.
 
 #include "framework/base/processors.h"
 
 #include <gtest/gtest.h>
 #include <sched.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
+#include <cerrno>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 
 #include "tests/framework/base/temporary_directory.h"
 
+namespace {
+size_t kernels_mask_bytes = 0;
+}  // namespace
+
+extern "C" int sched_getaffinity(pid_t pid, size_t size, cpu_set_t* mask) noexcept {
+  if (size < kernels_mask_bytes) {
+    errno = EINVAL;
+    return -1;
+  }
+  const long bytes = syscall(SYS_sched_getaffinity, pid, size, mask);
+  if (bytes < 0) return -1;
+  std::memset(reinterpret_cast<char*>(mask) + bytes, 0, size - static_cast<size_t>(bytes));
+  return 0;
+}
+
 namespace holdfast {
 namespace {
+
+TEST(Processors, OfAMaskThatIsLongerThanCpuSet) {
+  const int here = AvailableProcessors();
+  kernels_mask_bytes = 3 * sizeof(cpu_set_t);
+  EXPECT_EQ(AvailableProcessors(), here);
+  kernels_mask_bytes = 0;
+}
 
 TEST(Processors, AtLeastOneAndNoMoreThanTheMaskHas) {
   cpu_set_t mask;

@@ -6,7 +6,7 @@
 // Protocol
 //   Workers join and wait. When enough are there, a World is published; its members connect to each other through the
 //   coordinator (Rendezvous, Peers), move state to where the new placement wants it, and step. A step is committed when
-//   every member has voted for it with equal bits; the commit is recorded (RecordAction) before anybody hears of it.
+//   every member has voted for it with equal bits; the commit is recorded (RecordAction) before anybody is told of it.
 //   A member that is lost, hung, or reported by its peers makes a new World, with a higher generation, that names the
 //   last committed step and the world in which its state lies (`source`: the last world that committed a step).
 //   Workers that join later are taken in after a commit. A member of the source world with the same incarnation in the
@@ -372,7 +372,7 @@ class Coordinator {
 
   // Membership.
   Roster roster_;
-  std::set<Connection> closed_;  // whose end has not been heard yet
+  std::set<Connection> closed_;  // whose end has not been reported yet
   WorkerHistory history_;
   struct Leaving {
     int signal = 0;

@@ -2,7 +2,7 @@
 // Carries out a coordinator's actions, in order, for as long as the run is its own. A coordinator may have been
 // replaced without knowing it: its host was cut off or frozen for so long that the run's lock lapsed, and somebody
 // started another one. The other one first takes the lock and then reads what is recorded; this one first records and
-// then looks whether the lock is still its own, before anybody hears of what was recorded. So whatever was told to
+// then looks whether the lock is still its own, before anybody is told of what was recorded. So whatever was told to
 // workers is known to the other one, and of one step two commits are never told.
 
 #include <deque>

@@ -42,7 +42,7 @@ class CoordinatorServer final : public ControlHandler, public CoordinatorPort {
   const RunDirectory& directory_;
   std::string noted_address_;  // in the run directory
   std::unique_ptr<CoordinatorRuntime> runtime_;
-  std::mutex starting_;                    // held until server_ is set: somebody may be heard before
+  std::mutex starting_;                    // held until server_ is set: messages may come before
   std::unique_ptr<ControlServer> server_;  // calls the runtime's shell
 };
 

@@ -26,7 +26,7 @@ absl::Status CheckAlerts(const AlertsConfig& files);
 class RunAlerts final : public RunObserver {
  public:
   /// Reads the secrets that the config names; none: OnEvent does nothing. `worker_seconds`: of earlier lives of the
-  /// run. `on_failure` hears of what could not be delivered, from a thread of its own, until Close has returned.
+  /// run. `on_failure` is told what could not be delivered, from a thread of its own, until Close has returned.
   static absl::StatusOr<std::unique_ptr<RunAlerts>> Create(const Config& config, const RunDirectory& directory,
                                                            double worker_seconds,
                                                            std::function<void(const RunEvent&)> on_failure);

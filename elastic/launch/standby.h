@@ -64,7 +64,7 @@ struct TurnOptions {
 
 /// Waits until nobody leads the run any more, or who does is silent for the lease, or the run has ended. Who finds that
 /// nobody leads is to begin the run, or resume it, unless it has led it before. The one that leads sees meanwhile that
-/// somebody stands by (SomebodyStandsBy). `report` hears who leads. Errors are returned if the first look meets them,
+/// somebody stands by (SomebodyStandsBy). `report` is told who leads. Errors are returned if the first look meets them,
 /// and waited out later. FailedPrecondition if there is nothing to wait for (Lease::Look), or if the run cannot be led
 /// from here (Lease::Take). While `may_lead` says no, nothing is taken from anybody; who begins the run ends with that.
 absl::StatusOr<Turn> WaitForTurn(std::unique_ptr<Lease> lease, const TurnOptions& options, const std::stop_token& stop,

@@ -51,7 +51,7 @@ class ControlHandler {
  public:
   virtual ~ControlHandler() = default;
   virtual void OnMessage(Connection from, WorkerMessage message) = 0;
-  /// The last call for a connection of which a message has been heard; exactly one.
+  /// The last call for a connection of which a message has come; exactly one.
   virtual void OnDisconnect(Connection connection, std::string cause) = 0;
   /// Comes beside other calls, and may take its time.
   virtual RunStatus StatusNow() = 0;
@@ -80,7 +80,7 @@ class ControlServer {
   void Send(Connection to, const CoordinatorMessage& message);
   /// The same to many, made into bytes once.
   void SendToAll(const std::vector<Connection>& to, const CoordinatorMessage& message);
-  /// Ends the connection once what was sent to it is on its way, or 2 s later. The handler hears OnDisconnect.
+  /// Ends the connection once what was sent to it is on its way, or 2 s later. The handler is told by OnDisconnect.
   void Close(Connection connection);
   /// Refuses new connections, closes all as Close does, cuts those that are left after `grace`, and returns when the
   /// handler has been called for the last time. Not from inside the handler, nor holding a lock that it takes.

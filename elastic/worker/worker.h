@@ -39,7 +39,7 @@ struct WorkerDependencies {
   Checkpointer* checkpointer = nullptr;  // null = no checkpoints
   ConnectFn connect;
   bool connects_alone = false;  // also in a world of one, without groups, which may be too few for the transport
-  /// Hears of failures that came from other workers or their absence, before the coordinator does; may be null. `stop`
+  /// Is told of failures that came from other workers or their absence, before the coordinator is; may be null. `stop`
   /// is requested when the reason is that the world is to change.
   std::function<void(const absl::Status& status, std::stop_token stop)> on_peer_failure = nullptr;
   /// Writes the model that `read` gives; called on rank 0.

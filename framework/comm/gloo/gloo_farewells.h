@@ -3,7 +3,7 @@
 // others, on connections of their own, where no large message is in the way. So an end without a reason is a crash, a
 // failure is reported with its first reason, and a survivor that closed because it noticed earlier is not blamed.
 //
-// All members of a world are connected; every communicator is a channel, heard by the members of its group only.
+// All members of a world are connected; every communicator is a channel, read by the members of its group only.
 // Thread-safe.
 
 #include <memory>

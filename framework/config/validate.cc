@@ -8,13 +8,9 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
-#include "absl/strings/str_join.h"
-#include "framework/config/config_table.h"
 #include "framework/config/enums.h"
-#include "framework/config/field_text.h"
-#include "framework/config/model_size.h"
 #include "framework/config/printable.h"
+#include "framework/config/validate_model.h"
 
 namespace holdfast {
 namespace {
@@ -24,159 +20,6 @@ using Violations = std::vector<Violation>;
 // Bounds the products inside one microbatch: with the ranges in config_table.cc, attention scores (tokens * length *
 // heads = 2^28 * 2^20 * 2^10) and bytes of logits (2^28 * 2^24 * 4) stay below 2^63.
 constexpr int64_t kMaxMicrobatchTokens = int64_t{1} << 28;
-constexpr int64_t kMaxExpertsInAll = int64_t{1} << 20;  // keeps the bytes of all parameters in int64_t
-
-void CheckHeads(const ModelConfig& model, Violations* violations) {
-  if (model.num_kv_heads != 0 && model.num_heads % model.num_kv_heads != 0) {
-    violations->push_back(
-        {{"model.num_kv_heads", "model.num_heads"},
-         absl::StrCat("num_heads ", model.num_heads, " is not a multiple of num_kv_heads ", model.num_kv_heads)});
-  }
-  if (model.head_dim == 0 && model.hidden_size % model.num_heads != 0) {
-    violations->push_back({{"model.num_heads", "model.hidden_size", "model.head_dim"},
-                           absl::StrCat("hidden_size ", model.hidden_size, " is not a multiple of num_heads ",
-                                        model.num_heads, "; change one of them or set head_dim")});
-    return;
-  }
-  const int64_t head_dim = model.head_dim != 0 ? model.head_dim : model.hidden_size / model.num_heads;
-  // Also gives RoPE the even head_dim it needs.
-  if (head_dim == 0 || head_dim % 8 != 0 || head_dim > 256) {
-    const std::string source =
-        model.head_dim != 0 ? ""
-                            : absl::StrCat(" (hidden_size ", model.hidden_size, " / num_heads ", model.num_heads, ")");
-    violations->push_back({{"model.head_dim", "model.num_heads", "model.hidden_size"},
-                           absl::StrCat("head_dim must be a multiple of 8 from 8 to 256, got ", head_dim, source)});
-  }
-}
-
-void CheckNorms(const ModelConfig& model, Violations* violations) {
-  if (!model.qk_norm_joint || model.qk_norm) return;
-  violations->push_back({{"model.qk_norm_joint", "model.qk_norm"},
-                         "there is no norm of query and key; leave it out or set model.qk_norm to true"});
-}
-
-void CheckSharedExpert(const ModelConfig& model, Violations* violations) {
-  if (model.shared_expert_intermediate_size > 0 && model.num_experts == 0) {
-    violations->push_back({{"model.shared_expert_intermediate_size", "model.num_experts"},
-                           "a shared expert stands beside others; leave it out or set model.num_experts"});
-  }
-  if (model.shared_expert_gate && model.shared_expert_intermediate_size == 0) {
-    violations->push_back(
-        {{"model.shared_expert_gate", "model.shared_expert_intermediate_size"},
-         "shared_expert_gate is true (as family qwen2_moe presets it), but there is no shared expert; set "
-         "model.shared_expert_intermediate_size, or model.shared_expert_gate to false"});
-  }
-}
-
-void CheckExperts(const ModelConfig& model, Violations* violations) {
-  CheckSharedExpert(model, violations);
-  if (model.num_experts == 0) return;
-  if (model.activation != ActivationKind::kSwiglu || model.bias) {
-    violations->push_back({{"model.num_experts", "model.activation", "model.bias"},
-                           "experts are SwiGLU layers without bias; set model.activation to swiglu and model.bias to "
-                           "false, or leave num_experts out"});
-  }
-  if (model.num_layers * model.num_experts > kMaxExpertsInAll) {
-    violations->push_back({{"model.num_layers", "model.num_experts"},
-                           absl::StrCat(model.num_layers, " layers of ", model.num_experts, " experts; at most ",
-                                        kMaxExpertsInAll, " experts in all")});
-  }
-  if (model.experts_per_token > model.num_experts) {
-    violations->push_back(
-        {{"model.experts_per_token", "model.num_experts"},
-         absl::StrCat("experts_per_token ", model.experts_per_token, " is more than num_experts ", model.num_experts)});
-  }
-  if (model.first_expert_layer > model.num_layers) {
-    violations->push_back({{"model.first_expert_layer", "model.num_layers"},
-                           absl::StrCat("first_expert_layer ", model.first_expert_layer,
-                                        " is beyond the last of num_layers ", model.num_layers)});
-  }
-  if (model.num_experts % model.router_groups != 0) {
-    violations->push_back(
-        {{"model.router_groups", "model.num_experts"},
-         absl::StrCat("num_experts ", model.num_experts, " is not a multiple of router_groups ", model.router_groups)});
-  } else if (model.router_groups_chosen > model.router_groups ||
-             (model.router_groups > 1 &&
-              model.num_experts / model.router_groups * model.router_groups_chosen < model.experts_per_token)) {
-    violations->push_back(
-        {{"model.router_groups_chosen", "model.router_groups", "model.experts_per_token"},
-         absl::StrCat(model.router_groups_chosen, " of ", model.router_groups, " groups of ",
-                      model.num_experts / model.router_groups,
-                      " experts cannot be chosen, or have fewer than experts_per_token ", model.experts_per_token)});
-  }
-}
-
-/// Attention multiplies by 1 / sqrt(head_dim), where 1 / head_dim is wanted: the rest is a factor of the norm's weight.
-void CheckBaseHeads(const ModelConfig& model, Violations* violations) {
-  const int64_t head_dim = model.head_dim != 0 ? model.head_dim : model.hidden_size / model.num_heads;
-  if (model.base_head_dim == 0 || model.base_head_dim == head_dim) return;
-  if (model.qk_norm && model.clip_qkv == 0) return;
-  violations->push_back(
-      {{"model.base_head_dim", "model.head_dim", "model.qk_norm", "model.clip_qkv"},
-       absl::StrCat("heads of ", head_dim, " where the base model has ", model.base_head_dim,
-                    " take a norm of query and key, and no limit behind it; set model.qk_norm to true and "
-                    "model.clip_qkv to 0, or keep head_dim and have more heads")});
-}
-
-void CheckParametrization(const ModelConfig& model, Violations* violations) {
-  const auto check = [&](const char* key, int64_t value, bool wanted, bool allowed) {
-    const std::string name = absl::StrCat("model.", key);
-    if (wanted && value == 0) {
-      violations->push_back({{name, "model.parametrization"},
-                             absl::StrCat("parametrization ", Name(model.parametrization), " needs the ", key,
-                                          " of the model that learning rate and init_std are for")});
-    } else if (!allowed && value != 0) {
-      violations->push_back({{name, "model.parametrization"},
-                             absl::StrCat("nothing follows from it with parametrization ", Name(model.parametrization),
-                                          "; leave it out or set model.parametrization")});
-    }
-  };
-  const bool width = model.parametrization != Parametrization::kStandard;
-  const bool depth = model.parametrization == Parametrization::kCompleteP;
-  check("base_hidden_size", model.base_hidden_size, width, width);
-  check("base_num_layers", model.base_num_layers, depth, depth);
-  check("base_head_dim", model.base_head_dim, false, width);
-  if (width) CheckBaseHeads(model, violations);
-  if (model.zero_init_head && model.tie_embeddings) {
-    violations->push_back(
-        {{"model.zero_init_head", "model.tie_embeddings"},
-         "the head is the table of embeddings, which cannot begin with zeros; set one of both to false"});
-  }
-}
-
-void CheckRope(const ModelConfig& model, Violations* violations) {
-  if (model.rope_scaling == RopeScaling::kNone) return;
-  if (model.position != PositionKind::kRope) {
-    violations->push_back({{"model.rope_scaling", "model.position"},
-                           "there are no rotary angles to scale; leave it out or set model.position to rope"});
-  }
-  if (model.rope_low_freq_factor >= model.rope_high_freq_factor) {
-    violations->push_back({{"model.rope_low_freq_factor", "model.rope_high_freq_factor"},
-                           absl::StrCat("rope_low_freq_factor ", model.rope_low_freq_factor,
-                                        " must be less than rope_high_freq_factor ", model.rope_high_freq_factor)});
-  }
-}
-
-/// Of a model that is otherwise right: what is wrong with a size is said by its own check.
-void CheckParameters(ModelConfig model, Violations* violations) {
-  if (!violations->empty()) return;
-  ResolveDerived(&model);
-  const int64_t parameters = MatrixElements(model);
-  if (parameters <= kMaxParameters) return;
-  const std::vector<MatrixKind> kinds = MatrixKindsOf(model);
-  const MatrixKind& most = *std::max_element(
-      kinds.begin(), kinds.end(), [](const MatrixKind& a, const MatrixKind& b) { return a.elements < b.elements; });
-  Violation violation;
-  std::vector<std::string> sizes;
-  for (const auto& [key, value] : most.sizes) {
-    violation.keys.push_back(absl::StrCat("model.", key));
-    sizes.push_back(absl::StrCat(key, " ", value));
-  }
-  violation.message = absl::StrFormat("a model of about %.3g parameters; at most %.3g (most of them are in %s: %s)",
-                                      static_cast<double>(parameters), static_cast<double>(kMaxParameters), most.name,
-                                      absl::StrJoin(sizes, ", "));
-  violations->push_back(std::move(violation));
-}
 
 void CheckBatch(const Config& config, Violations* violations) {
   const BatchConfig& batch = config.batch;
@@ -427,34 +270,7 @@ void CheckDataPlaces(const DataConfig& data, Violations* violations) {
   CheckEndpoint("data.s3_endpoint", data.s3.endpoint, violations);
 }
 
-std::vector<Field> ModelFields(Config* config) {
-  for (Section& section : ConfigTable(config)) {
-    if (section.name == "model") return std::move(section.fields);
-  }
-  return {};
-}
-
-/// "" or the range that the value of `field` is outside of.
-std::string RangeOf(const Field& field) {
-  if (const auto* number = std::get_if<IntValue>(&field.value)) {
-    if (*number->value >= number->min && *number->value <= number->max) return "";
-    return absl::StrCat("must be between ", number->min, " and ", number->max, ", got ", *number->value);
-  }
-  const auto* number = std::get_if<DoubleValue>(&field.value);
-  if (number == nullptr || (*number->value >= number->min && *number->value <= number->max)) return "";
-  return absl::StrCat("must be between ", number->min, " and ", number->max, ", got ", *number->value);
-}
-
 }  // namespace
-
-void ResolveDerived(ModelConfig* model) {
-  if (model->num_kv_heads == 0) model->num_kv_heads = model->num_heads;
-  if (model->head_dim == 0) model->head_dim = model->hidden_size / model->num_heads;
-  if (model->intermediate_size == 0) model->intermediate_size = 4 * model->hidden_size;
-  if (model->expert_intermediate_size == 0 && model->num_experts > 0) {
-    model->expert_intermediate_size = model->intermediate_size;
-  }
-}
 
 std::optional<LrFactor> ParseLrFactor(const std::string& text) {
   constexpr double kMaxFactor = 1000;
@@ -469,14 +285,9 @@ std::optional<LrFactor> ParseLrFactor(const std::string& text) {
 }
 
 std::vector<Violation> ValidateConfig(const Config& config) {
-  Violations violations;
-  CheckHeads(config.model, &violations);
-  CheckNorms(config.model, &violations);
+  Violations violations = ModelViolations(config.model);
+  for (Violation& violation : ParametrizationViolations(config.model)) violations.push_back(std::move(violation));
   CheckNormOnGpu(config, &violations);
-  CheckExperts(config.model, &violations);
-  CheckRope(config.model, &violations);
-  CheckParameters(config.model, &violations);
-  CheckParametrization(config.model, &violations);
   CheckBatch(config, &violations);
   CheckLrFactors(config.optimizer, &violations);
   CheckSchedule(config, &violations);
@@ -493,59 +304,11 @@ std::vector<Violation> ValidateConfig(const Config& config) {
   return violations;
 }
 
-std::vector<ModelDifference> ArithmeticDifferences(const ModelConfig& ours, const ModelConfig& theirs) {
-  const bool rope = theirs.position == PositionKind::kRope;
-  const bool scaled = ours.rope_scaling != RopeScaling::kNone && theirs.rope_scaling != RopeScaling::kNone;
-  const bool dense_layers = theirs.NumExpertLayers() < theirs.num_layers;
-  const auto decides = [rope, scaled, dense_layers](const std::string& key) {
-    if (key == "max_sequence_length") return !rope;
-    if (key == "intermediate_size") return dense_layers;
-    if (key == "rope_theta" || key == "rope_scaling") return rope;
-    if (key.starts_with("rope_")) return scaled;
-    return key != "family" && key != "dropout" && key != "init_std" && key != "zero_init_head" &&
-           key != "router_balance_loss" && key != "router_z_loss" && key != "router_bias_rate" &&
-           key != "expert_capacity" && key != "router_jitter" && key != "router_balance" && key != "parametrization" &&
-           !key.starts_with("base_");
-  };
-  Config a, b;
-  a.model = ours;
-  b.model = theirs;
-  const std::vector<Field> our_fields = ModelFields(&a), their_fields = ModelFields(&b);
-  std::vector<ModelDifference> differences;
-  for (size_t i = 0; i < our_fields.size(); ++i) {
-    ModelDifference difference{our_fields[i].key, PrintValue(our_fields[i]), PrintValue(their_fields[i])};
-    if (difference.ours != difference.theirs && decides(difference.key)) differences.push_back(std::move(difference));
-  }
-  return differences;
-}
-
 std::string IdleWorkersWarning(const Config& config) {
   const int64_t idle = config.elastic.workers - config.batch.microbatches;
   if (idle <= 0) return "";
   return absl::StrCat(idle, " of ", config.elastic.workers, " workers ", idle == 1 ? "has" : "have",
                       " nothing to compute: batch.microbatches is ", config.batch.microbatches);
-}
-
-absl::Status CheckModel(const ModelConfig& model) {
-  Config config;
-  config.model = model;
-  std::vector<std::string> problems;
-  for (const Field& field : ModelFields(&config)) {
-    const std::string range = RangeOf(field);
-    if (!range.empty()) problems.push_back(absl::StrCat("model.", field.key, ": ", range));
-  }
-  Violations violations;
-  if (problems.empty()) {
-    CheckHeads(model, &violations);
-    CheckNorms(model, &violations);
-    CheckExperts(model, &violations);
-    CheckRope(model, &violations);
-    CheckParameters(model, &violations);
-  }
-  for (const Violation& violation : violations) {
-    problems.push_back(absl::StrCat(violation.keys.front(), ": ", violation.message));
-  }
-  return problems.empty() ? absl::OkStatus() : absl::InvalidArgumentError(absl::StrJoin(problems, "; "));
 }
 
 }  // namespace holdfast

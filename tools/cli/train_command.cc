@@ -101,11 +101,19 @@ absl::StatusOr<int> Report(const Config& config, const RunDirectory& directory,
   return outcome.exit_code;
 }
 
-absl::StatusOr<std::unique_ptr<Launcher>> OpenLauncher(const Config& config, const RunDirectory& directory,
-                                                       MpiJob* job) {
+absl::StatusOr<std::unique_ptr<Launcher>> TryToOpenLauncher(const Config& config, const RunDirectory& directory,
+                                                            MpiJob* job) {
   if (job != nullptr) return MpiLauncher::Open(config, directory, *job);
   if (config.elastic.workers == 1) return InProcessLauncher::Open(config, directory);
   return LocalLauncher::Open(config, directory);
+}
+
+absl::StatusOr<std::unique_ptr<Launcher>> OpenLauncher(const Config& config, const RunDirectory& directory,
+                                                       MpiJob* job) {
+  auto launcher = TryToOpenLauncher(config, directory, job);
+  // Files that cannot be used are a mistake in the config, and all of them are said at once.
+  if (!launcher.ok()) RETURN_IF_ERROR(CheckDataOf(config));
+  return launcher;
 }
 
 absl::StatusOr<int> Follow(const Config& config, const RunDirectory& directory, MpiJob& job, const StopSignal& stop) {
@@ -129,7 +137,6 @@ absl::StatusOr<int> TrainCommand::Run() const {
     ResolveExpertPlacement(&config);
     if (job->rank() != 0) return Follow(config, directory, *job, stop_signal);
   }
-  RETURN_IF_ERROR(CheckDataOf(config));
   if (const std::string warning = IdleWorkersWarning(config); !warning.empty()) LogWarning(warning);
   ASSIGN_OR_RETURN(const auto launcher, OpenLauncher(config, directory, job.get()));
   ASSIGN_OR_RETURN(const PreparedRun prepared,

@@ -423,6 +423,7 @@ absl::StatusOr<int> RunSweep(const SweepConfig& config, const SweepPlace& place,
                              SweepObserver& observer, const std::function<int()>& stopped) {
   RETURN_IF_ERROR(Annotate(MakeDirectories(place.runs(config)), "cannot make the directory of the runs"));
   ASSIGN_OR_RETURN(JsonLinesWriter results, JsonLinesWriter::Open(place.results()));
+  RETURN_IF_ERROR(SyncDirectory(place.directory));
   return Runner(config, place, plan, observer, std::move(results)).Run(stopped);
 }
 

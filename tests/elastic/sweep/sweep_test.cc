@@ -11,12 +11,14 @@
 #include <optional>
 #include <string>
 #include <variant>
+#include <vector>
 
 #include "elastic/sweep/sweep_record.h"
 #include "framework/metrics/run_directory.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/framework/base/temporary_directory.h"
+#include "tests/framework/storage/syscalls.h"
 
 namespace holdfast {
 namespace {
@@ -112,6 +114,27 @@ TEST_F(GrowingRecord, ATrialIsTrainedByTheCurveThatItLeavesUntilItsOwnRunBegins)
   train(trial, 3);
   EXPECT_EQ(&NextOf(config_, place_, trial), &trial);
   EXPECT_EQ(place_.run(config_, trial), root_ / "runs/0000000000000001");
+}
+
+struct NoObserver final : SweepObserver {
+  void OnTrialBegins(const PlannedTrial&, int64_t, int64_t) override {}
+  void OnTrialEnds(const SweepPlan&, const PlannedTrial&, bool) override {}
+  void OnStatus(const SweepPlan&, const std::vector<Running>&) override {}
+};
+
+// Its lines are synced, but not its name.
+TEST_F(GrowingRecord, IsInTheDirectoryAlsoAfterALossOfPower) {
+  config_.budget.trials = 1;
+  const auto plan = TakeUp();
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  Record(ResultFor((*plan)->trials()[0]));
+  ASSERT_TRUE(TellRecorded(place_, **plan).ok());
+  std::filesystem::create_directory(place_.runs(config_));
+  NoObserver observer;
+  const SyscallWatch watch;
+  const auto ran = RunSweep(config_, place_, **plan, observer, [] { return 0; });
+  EXPECT_TRUE(ran.ok()) << ran.status();
+  EXPECT_THAT(watch.Calls(), ::testing::ElementsAre("fsync " + std::filesystem::canonical(root_.path()).string()));
 }
 
 TEST_F(GrowingRecord, ThatIsOfAnotherSweepIsRefused) {

@@ -29,7 +29,9 @@ absl::Status MakeDirectories(const std::string& path) {
   if (!std::filesystem::is_directory(path, error)) {
     return absl::InvalidArgumentError(absl::StrCat(path, ": not a directory"));
   }
-  return SyncDirectory(parent);
+  const absl::Status synced = SyncDirectory(parent);
+  // Where directories may be made that may not be listed, nobody can open the one around them.
+  return absl::IsPermissionDenied(synced) ? absl::OkStatus() : synced;
 }
 
 absl::StatusOr<std::string> ReadFile(const std::string& path, size_t max_bytes) {

@@ -15,6 +15,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "elastic/sweep/fork_run.h"
 #include "elastic/sweep/host_health.h"
 #include "elastic/sweep/sweep_record.h"
 #include "elastic/sweep/trial_reading.h"
@@ -25,7 +26,6 @@
 #include "framework/base/log.h"
 #include "framework/base/status.h"
 #include "framework/metrics/run_directory.h"
-#include "framework/storage/atomic_file.h"
 
 namespace holdfast {
 namespace {
@@ -63,32 +63,6 @@ bool IsNearlyDone(const Job& job) {
 }
 
 int64_t SumOf(const WorkersByHost& workers) { return std::accumulate(workers.begin(), workers.end(), int64_t{0}); }
-
-/// A run that has ended, under another name, to go on as another one. Files that are only ever replaced are shared.
-absl::Status ForkRun(const std::string& from, const std::string& to) {
-  const RunDirectory source(from), made(to + ".fork");
-  std::error_code error;
-  fs::remove_all(made.root(), error);
-  if (!error) fs::create_directories(made.root(), error);
-  if (!error) {
-    fs::copy(source.checkpoints(), made.checkpoints(),
-             fs::copy_options::recursive | fs::copy_options::create_hard_links, error);
-  }
-  if (error) return ErrnoToStatus(error.value(), absl::StrCat("cannot make ", made.root(), " of ", from));
-  for (fs::recursive_directory_iterator at(made.checkpoints(), error), end; !error && at != end; at.increment(error)) {
-    if (at->is_directory(error)) RETURN_IF_ERROR(SyncDirectory(at->path()));
-  }
-  RETURN_IF_ERROR(SyncDirectory(made.checkpoints()));
-  for (const auto& [file, copy] : {std::pair(source.config(), made.config()),
-                                   {source.metrics(), made.metrics()},
-                                   {source.events(), made.events()},
-                                   {source.coordinator_state(), made.coordinator_state()}}) {
-    RETURN_IF_ERROR(CopyFileAtomically(file, copy));
-  }
-  fs::rename(made.root(), to, error);
-  if (error) return ErrnoToStatus(error.value(), absl::StrCat("cannot make ", to, " of ", from));
-  return SyncDirectory(fs::path(to).parent_path());
-}
 
 std::vector<int64_t> WorkersOf(const std::vector<SweepHost>& hosts) {
   std::vector<int64_t> workers;

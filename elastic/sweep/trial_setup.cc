@@ -48,13 +48,12 @@ std::shared_ptr<const TrialSetup> TrunkOf(const TrialSetup& trial, uint64_t data
   return trunk;
 }
 
-/// What a run of the config measures.
+/// What a run of the config measures, whatever its data.
 std::vector<std::string> MetricsOf(const Config& config) {
   std::vector<std::string> names{kTrainingLoss};
   if (!config.data.validation.empty()) names.emplace_back(kValidationLoss);
   const std::vector<std::string> of_routers = RouterFigureNames(config.model);
   names.insert(names.end(), of_routers.begin(), of_routers.end());
-  names.emplace_back(kLearnedTokens);  // where some tokens are not learned
   return names;
 }
 
@@ -64,8 +63,18 @@ absl::Status CheckMetric(const std::string& metric, const Config& config) {
                                                    ", and data.validation is empty; name token files there, or take ",
                                                    kTrainingLoss));
   }
-  const std::vector<std::string> metrics = MetricsOf(config);
+  std::vector<std::string> metrics = MetricsOf(config);
   if (std::ranges::find(metrics, metric) != metrics.end()) return absl::OkStatus();
+  const bool learns_every_token = LearnsEveryToken(config);  // by the headers of token files
+  if (metric == kLearnedTokens && !learns_every_token) return absl::OkStatus();
+  if (metric == kLearnedTokens) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("sweep.metric is ", kLearnedTokens,
+                     ", and every token of data.train is learned: no file has marks (holdfast data pack --documents or "
+                     "--chat), and data.document_mask is false; a trial's run has ",
+                     absl::StrJoin(metrics, ", ")));
+  }
+  if (!learns_every_token) metrics.emplace_back(kLearnedTokens);
   return absl::InvalidArgumentError(absl::StrCat("sweep.metric: there is no metric '", metric, "'; a trial's run has ",
                                                  absl::StrJoin(metrics, ", ")));
 }

@@ -51,8 +51,8 @@ absl::StatusOr<TrialSetup> SetUpTrial(const SweepConfig& sweep, const LoadTrialF
                                       int64_t rung);
 
 /// InvalidArgument with what is wrong whatever the point is, a line each: with the base config, with its overrides,
-/// with the metric. Of a base config that only a point completes nothing is wrong. `load` may leave out what takes
-/// long.
+/// with the metric, for which the headers of token files may be read. Of a base config that only a point completes
+/// nothing is wrong. `load` may leave out what takes long.
 absl::Status CheckEveryTrial(const SweepConfig& sweep, const LoadTrialFn& load, const search::SearchSpace& space);
 
 }  // namespace holdfast

@@ -116,9 +116,10 @@ absl::StatusOr<Dataset> Dataset::Open(absl::Span<const std::string> paths, int64
 absl::StatusOr<DatasetSize> Dataset::Measure(absl::Span<const std::string> paths, int64_t sequence,
                                              const DatasetOptions& options) {
   LocalFileAccess local;
-  ASSIGN_OR_RETURN(const Dataset dataset,
-                   OpenFiles(paths, sequence, options.files != nullptr ? *options.files : local));
-  return DatasetSize{.tokens = dataset.num_tokens(), .samples = dataset.num_samples()};
+  ASSIGN_OR_RETURN(Dataset dataset, OpenFiles(paths, sequence, options.files != nullptr ? *options.files : local));
+  dataset.end_of_document_ = options.end_of_document;
+  return DatasetSize{
+      .tokens = dataset.num_tokens(), .samples = dataset.num_samples(), .has_documents = dataset.has_documents()};
 }
 
 int64_t Dataset::num_tokens() const {

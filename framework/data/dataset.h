@@ -43,6 +43,8 @@ struct DatasetOptions {
 
 struct DatasetSize {
   int64_t tokens = 0, samples = 0;
+  /// Whether samples consist of documents, so that some tokens may be none to learn (Dataset::Read).
+  bool has_documents = false;
 };
 
 class Dataset {

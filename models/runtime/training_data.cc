@@ -99,6 +99,12 @@ absl::StatusOr<DatasetSize> MeasureTrainingData(const Config& config) {
   return size;
 }
 
+bool LearnsEveryToken(const Config& config) {
+  if (config.data.document_mask) return false;
+  const absl::StatusOr<DatasetSize> size = MeasureTraining(config);
+  return size.ok() && !size->has_documents;
+}
+
 absl::Status CheckTrainingData(const Config& config) {
   std::vector<std::string> problems;
   for (const absl::Status& status :

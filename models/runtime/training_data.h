@@ -26,8 +26,12 @@ absl::StatusOr<TrainingData> OpenTrainingData(const Config& config);
 /// that starts a run and leaves reading to the workers.
 absl::StatusOr<DatasetSize> MeasureTrainingData(const Config& config);
 
-/// The same for who only looks at the config: InvalidArgument with all that is wrong, by key. Another code if it could
-/// not be looked at.
+/// Whether every token of the training files is learned in every step, by their headers and the config. False also
+/// where that cannot be told.
+bool LearnsEveryToken(const Config& config);
+
+/// The same as MeasureTrainingData for who only looks at the config: InvalidArgument with all that is wrong, by key.
+/// Another code if it could not be looked at.
 absl::Status CheckTrainingData(const Config& config);
 
 }  // namespace holdfast

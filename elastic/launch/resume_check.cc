@@ -1,5 +1,8 @@
 #include "elastic/launch/resume_check.h"
 
+#include <algorithm>
+#include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "absl/functional/function_ref.h"
@@ -41,6 +44,57 @@ std::string Changes(const std::string& printed, const Config& config,
   return absl::StrJoin(changes, "; ");
 }
 
+/// Steps after `begin`, up to `end`.
+struct Decay {
+  int64_t begin = 0, end = 0;
+  bool operator==(const Decay&) const = default;
+};
+
+/// Of a schedule in a run of so many steps; nothing if it does not follow from them.
+std::optional<Decay> DecayByLength(const ScheduleConfig& schedule, int64_t train_steps) {
+  const int64_t end = schedule.length(train_steps);
+  switch (schedule.name) {
+    case ScheduleKind::kConstant:
+      return std::nullopt;
+    case ScheduleKind::kCosine:
+    case ScheduleKind::kLinear:
+      if (schedule.decay_steps > 0) return std::nullopt;
+      return Decay{.begin = schedule.warmup_steps, .end = end};
+    case ScheduleKind::kWsd:
+      return Decay{.begin = end - (schedule.decay_steps > 0 ? schedule.decay_steps : end / 5), .end = end};
+  }
+  return std::nullopt;
+}
+
+/// What would leave the rates of the steps to come as they were.
+std::string KeepingOldCourse(const Config& config, const Decay& now, const Decay& was) {
+  const ScheduleConfig& schedule = config.schedule;
+  if (schedule.name == ScheduleKind::kWsd) {  // after whose end no rate is defined
+    return now.end < was.end ? absl::StrCat("; set schedule.total_steps to ", was.end, " to keep the old course") : "";
+  }
+  if (was.end <= schedule.warmup_steps) return "";  // there was no decay that decay_steps could say
+  std::string text =
+      absl::StrCat("; set schedule.decay_steps to ", was.end - schedule.warmup_steps, " to keep the old course");
+  if (now.end > was.end) {
+    absl::StrAppend(&text, ", with the lowest rate, ", config.optimizer.lr * schedule.min_lr_ratio, ", after step ",
+                    was.end);
+  }
+  return text;
+}
+
+/// Steps that the checkpoint has behind it with rates that they would not have had in a run of this length.
+std::string DoneWithOldRates(const Config& config, const Decay& now, const Decay& was, int64_t done) {
+  const int64_t before = std::max(config.schedule.warmup_steps, std::min(now.begin, was.begin));
+  if (before >= done) return "";
+  std::string text = before + 1 == done ? absl::StrCat("; step ", done, ", which is done,")
+                                        : absl::StrCat("; steps ", before + 1, " to ", done, ", which are done,");
+  absl::StrAppend(&text, " had another rate than in a run of ", config.train.steps, " steps that was never stopped");
+  if (config.schedule.name == ScheduleKind::kWsd && before > 0) {
+    absl::StrAppend(&text, "; --resume of step ", before, " or before goes back behind that");
+  }
+  return text;
+}
+
 /// The config that wrote the checkpoint. That of an import is as it was written: the arithmetic that it leaves open is
 /// the one of the run that begins with it.
 absl::StatusOr<Config> StoredConfig(const Config& config, const Manifest& manifest) {
@@ -69,21 +123,19 @@ std::string ScheduleChange(const Config& config, const Manifest& manifest) {
   if (manifest.sharding == kImported) return "";  // it was never trained by a schedule
   const auto stored = ParseStoredConfig(manifest.config, manifest.name.ToString(), FamilyPresets());
   const ScheduleConfig& now = config.schedule;
-  const bool ends_with_run =
-      (now.name == ScheduleKind::kCosine || now.name == ScheduleKind::kLinear) && now.decay_steps == 0;
   // Where a key of the schedule has changed, that is what was wanted.
-  if (!stored.ok() || !ends_with_run || now != stored->schedule) return "";
-  const int64_t end = now.length(config.train.steps), old_end = now.length(stored->train.steps);
-  if (end == old_end) return "";
-  std::string text = absl::StrCat("the learning rate of the steps to come moves: its ", Name(now.name),
-                                  " decay ends with the run, at step ", end, " instead of step ", old_end);
-  if (old_end <= now.warmup_steps) return text;  // there was no decay that decay_steps could say
-  absl::StrAppend(&text, "; set schedule.decay_steps to ", old_end - now.warmup_steps, " to keep the old course");
-  if (end > old_end) {
-    absl::StrAppend(&text, ", with the lowest rate, ", config.optimizer.lr * now.min_lr_ratio, ", after step ",
-                    old_end);
+  if (!stored.ok() || now != stored->schedule || now.min_lr_ratio == 1) return "";
+  const auto decay = DecayByLength(now, config.train.steps), old = DecayByLength(now, stored->train.steps);
+  if (!decay.has_value() || decay == old) return "";
+  std::string text = absl::StrCat("the learning rate of the steps to come moves: its ", Name(now.name), " decay ");
+  if (now.name == ScheduleKind::kWsd) {
+    absl::StrAppend(&text, "goes from step ", decay->begin, " to step ", decay->end, " instead of from step ",
+                    old->begin, " to step ", old->end);
+  } else {
+    absl::StrAppend(&text, "ends with the run, at step ", decay->end, " instead of step ", old->end);
   }
-  return text;
+  return absl::StrCat(text, KeepingOldCourse(config, *decay, *old),
+                      DoneWithOldRates(config, *decay, *old, manifest.name.step));
 }
 
 std::string ChangedKeys(const std::string& printed, const Config& config) {

@@ -16,7 +16,9 @@ namespace holdfast {
 std::string Differences(const Config& config, const Manifest& manifest);
 
 /// How the learning rates of steps to come move, without a key of the schedule having changed: a cosine or linear decay
-/// ends with the run where schedule.decay_steps is 0, so another train.steps is another decay. Empty if they do not.
+/// ends with the run where schedule.decay_steps is 0, and that of wsd always, so another train.steps is another decay.
+/// And which of the steps that are done had another rate than in a run of that length that was never stopped. Empty if
+/// none moves.
 std::string ScheduleChange(const Config& config, const Manifest& manifest);
 
 /// Keys that decide the bits of a run and are not as in the printed config: "run.seed was 1 and is 2; ...".

@@ -210,7 +210,8 @@ TEST_F(PreparedRunTest, AMovedDecayIsSaidWithWhatKeepsIt) {
   const std::string text = resumed({"train.steps=20"});
   constexpr char kMoved[] =
       "; the learning rate of the steps to come moves: its cosine decay ends with the run, at step 20 instead of step "
-      "12; set schedule.decay_steps to 10 to keep the old course, with the lowest rate, 0.05, after step 12\n";
+      "12; set schedule.decay_steps to 10 to keep the old course, with the lowest rate, 0.05, after step 12; "
+      "steps 3 to 12, which are done, had another rate than in a run of 20 steps that was never stopped\n";
   EXPECT_THAT(text, HasSubstr("train.steps was 12 and is 20"));
   EXPECT_THAT(text, HasSubstr(kMoved));
   EXPECT_EQ(text.find("to keep the old course"), text.rfind("to keep the old course")) << "once";
@@ -233,8 +234,38 @@ TEST_F(PreparedRunTest, ADecayThatDoesNotMoveIsNotTalkedAbout) {
   EXPECT_EQ(change({"schedule.total_steps=40"}, 20), "");
   EXPECT_EQ(change({"schedule.decay_steps=5"}, 20), "");
   EXPECT_EQ(change({"schedule.name=constant"}, 20), "");
-  EXPECT_EQ(change({"schedule.name=wsd"}, 20), "") << "which is made to be lengthened";
+  EXPECT_EQ(change({"schedule.min_lr_ratio=1"}, 20), "");
   EXPECT_THAT(change({"schedule.warmup_steps=12"}, 20), testing::Not(HasSubstr("decay_steps")));
+}
+
+// Of a run of 12 steps whose decay is that of its last 2, and of one of 20 the last 4. What is done with the constant
+// rate is so in either.
+TEST_F(PreparedRunTest, AMovedDecayNamesTheStepsThatAreDoneWithOtherRates) {
+  const auto change = [&](int64_t steps, int64_t done, std::vector<std::string> schedule = {"schedule.name=wsd"}) {
+    Config config = ConfigOf(std::move(schedule));
+    Manifest manifest;
+    manifest.config = PrintConfig(config);
+    manifest.name.step = done;
+    config.train.steps = steps;
+    return ScheduleChange(config, manifest);
+  };
+  const std::string longer =
+      "the learning rate of the steps to come moves: its wsd decay goes from step 16 to step 20 instead of from step "
+      "10 to step 12";
+  EXPECT_EQ(change(20, 10), longer);
+  EXPECT_EQ(change(20, 11), longer +
+                                "; step 11, which is done, had another rate than in a run of 20 steps that was never "
+                                "stopped; --resume of step 10 or before goes back behind that");
+  EXPECT_THAT(change(20, 12), HasSubstr("; steps 11 to 12, which are done, had another rate than in a run of 20"));
+  // Its decay would have begun after step 8.
+  const std::string shorter = change(10, 9);
+  EXPECT_THAT(shorter, HasSubstr("its wsd decay goes from step 8 to step 10 instead of"));
+  EXPECT_THAT(shorter, HasSubstr("; set schedule.total_steps to 12 to keep the old course; step 9, which is done"));
+  EXPECT_THAT(change(20, 12, {"schedule.name=wsd", "schedule.decay_steps=6", "schedule.warmup_steps=3"}),
+              HasSubstr("; steps 7 to 12, which are done"));
+  EXPECT_THAT(change(20, 4, {"schedule.name=linear", "schedule.warmup_steps=3"}), HasSubstr("; step 4, which is done"));
+  EXPECT_THAT(change(20, 3, {"schedule.name=linear", "schedule.warmup_steps=3"}),
+              testing::Not(HasSubstr("which are done")));
 }
 
 TEST_F(PreparedRunTest, AStepToResumeFromCutsTheRecord) {

@@ -13,8 +13,7 @@ namespace {
 
 /// What a value follows from, as indices into a law's numbers.
 struct Sources {
-  int coefficient = kNoFactor;
-  std::vector<int> exponents;
+  std::vector<int> coefficients, exponents;
 };
 
 void AddExponent(int index, Sources& sources) {
@@ -27,7 +26,7 @@ std::vector<Sources> SourcesOfValues(const LawShape& shape) {
   std::vector<Sources> all;
   for (const LawTerm& term : shape.terms) {
     Sources& sources = all.emplace_back();
-    sources.coefficient = static_cast<int>(all.size()) - 1;
+    sources.coefficients.push_back(static_cast<int>(all.size()) - 1);
     for (const int index : {term.active, term.ratio, term.tokens}) AddExponent(index, sources);
   }
   for (int index = 0; index < shape.exponents; ++index) {
@@ -47,11 +46,22 @@ Sources SourcesOfAllocation(const LawShape& shape) {
   return sources;
 }
 
+Sources SourcesOfPart(const LawShape& shape, LawPart part) {
+  Sources sources;
+  for (int index = 0; index < shape.coefficients(); ++index) {
+    const LawTerm& term = shape.terms[static_cast<size_t>(index)];
+    const bool falls = term.active != kNoFactor || term.tokens != kNoFactor;
+    if (falls || part == LawPart::kWhole) sources.coefficients.push_back(index);
+  }
+  for (int index = 0; index < shape.exponents; ++index) sources.exponents.push_back(index);
+  return sources;
+}
+
 /// `law` is of centred runs.
 bool IsLimited(const Law& law, const Sources& sources) {
-  if (sources.coefficient >= 0 && IsNothing(law.log_coefficients[static_cast<size_t>(sources.coefficient)]))
-    return true;
-  return std::any_of(sources.exponents.begin(), sources.exponents.end(),
+  return std::any_of(sources.coefficients.begin(), sources.coefficients.end(),
+                     [&](int index) { return IsNothing(law.log_coefficients[static_cast<size_t>(index)]); }) ||
+         std::any_of(sources.exponents.begin(), sources.exponents.end(),
                      [&](int index) { return IsAtLimit(law.exponents[static_cast<size_t>(index)]); });
 }
 
@@ -66,6 +76,34 @@ bool IsLimitedAt(const std::vector<Resampled>& sorted, double share) {
   return sorted[below].second || (at > static_cast<double>(below) && sorted[above].second);
 }
 
+/// The resampled laws of a fit, to ask which ends are limits.
+class Resamples {
+ public:
+  explicit Resamples(const Fit& fit)
+      : fit_(fit),
+        tail_(ExpandedTail(fit.options.level, static_cast<int64_t>(fit.runs.size()),
+                           ShapeOf(fit.options.form).values())) {
+    const CentredRuns runs(fit.runs);
+    for (const Law& law : fit.resampled) centred_.push_back(runs.Centred(law));
+  }
+
+  LimitedInterval Of(const Sources& sources, const std::function<double(const Law&)>& value) const {
+    std::vector<Resampled> sorted;
+    for (size_t i = 0; i < centred_.size(); ++i) {
+      sorted.emplace_back(value(fit_.resampled[i]), IsLimited(centred_[i], sources));
+    }
+    std::sort(sorted.begin(), sorted.end());
+    return {.interval = fit_.IntervalOf(value),
+            .low_is_limit = IsLimitedAt(sorted, tail_),
+            .high_is_limit = IsLimitedAt(sorted, 1 - tail_)};
+  }
+
+ private:
+  const Fit& fit_;
+  const double tail_;
+  std::vector<Law> centred_;
+};
+
 }  // namespace
 
 std::string ValueInterval::Note() const {
@@ -76,22 +114,13 @@ std::string ValueInterval::Note() const {
 
 std::vector<ValueInterval> ValueIntervals(const Fit& fit) {
   const LawShape& shape = ShapeOf(fit.options.form);
-  const CentredRuns runs(fit.runs);
-  std::vector<Law> centred;
-  for (const Law& law : fit.resampled) centred.push_back(runs.Centred(law));
-  const double tail = ExpandedTail(fit.options.level, static_cast<int64_t>(fit.runs.size()), shape.values());
+  const Resamples resamples(fit);
   std::vector<ValueInterval> intervals;
   const auto add = [&](const char* name, const Sources& sources, const std::function<double(const Law&)>& value) {
-    std::vector<Resampled> sorted;
-    for (size_t i = 0; i < centred.size(); ++i) {
-      sorted.emplace_back(value(fit.resampled[i]), IsLimited(centred[i], sources));
-    }
-    std::sort(sorted.begin(), sorted.end());
-    intervals.push_back({.name = name,
-                         .fitted = value(fit.law),
-                         .interval = fit.IntervalOf(value),
-                         .low_is_limit = IsLimitedAt(sorted, tail),
-                         .high_is_limit = IsLimitedAt(sorted, 1 - tail)});
+    ValueInterval& added = intervals.emplace_back();
+    static_cast<LimitedInterval&>(added) = resamples.Of(sources, value);
+    added.name = name;
+    added.fitted = value(fit.law);
   };
   const std::vector<NamedValue> values = ValuesOf(fit.law);
   const std::vector<Sources> sources = SourcesOfValues(shape);
@@ -100,6 +129,10 @@ std::vector<ValueInterval> ValueIntervals(const Fit& fit) {
   }
   add("p", SourcesOfAllocation(shape), AllocationExponent);
   return intervals;
+}
+
+LimitedInterval LimitedIntervalOf(const Fit& fit, LawPart part, const std::function<double(const Law&)>& value) {
+  return Resamples(fit).Of(SourcesOfPart(ShapeOf(fit.options.form), part), value);
 }
 
 }  // namespace holdfast

@@ -1,7 +1,10 @@
 #pragma once
-// The intervals of a law's values, and which of their ends are limits of the search (minimise.h) and not what the runs
-// say: on that side the runs do not bound the value.
+// The intervals of a law's values, and of what follows from all of them, and which of their ends are limits of the
+// search (minimise.h) and not what the runs say: on that side the runs do not bound the value. An end is a limit if it
+// comes from resampled laws in which an exponent that the value depends on lies at an end of what is searched, or its
+// coefficient is as good as 0, below which the search ends anywhere.
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -10,19 +13,25 @@
 
 namespace holdfast {
 
-struct ValueInterval {
-  std::string name;
-  double fitted = 0;
+struct LimitedInterval {
   Interval interval;
   bool low_is_limit = false, high_is_limit = false;
+};
+
+struct ValueInterval : LimitedInterval {
+  std::string name;
+  double fitted = 0;
 
   /// "low end: limit of the search"; empty if neither end is one.
   std::string Note() const;
 };
 
-/// Those of ValuesOf, in their order, then that of AllocationExponent, "p". An end is a limit if it comes from
-/// resampled laws in which an exponent that the value depends on lies at an end of what is searched, or its coefficient
-/// is as good as 0, below which the search ends anywhere.
+/// Those of ValuesOf, in their order, then that of AllocationExponent, "p".
 std::vector<ValueInterval> ValueIntervals(const Fit& fit);
+
+/// Which terms something follows from: those in N and D, or all.
+enum class LawPart { kFalling, kWhole };
+/// Of something that follows from the coefficients and exponents of these terms.
+LimitedInterval LimitedIntervalOf(const Fit& fit, LawPart part, const std::function<double(const Law&)>& value);
 
 }  // namespace holdfast

@@ -62,9 +62,11 @@ absl::StatusOr<Optimum> OptimumFor(const Fit& fit, double flops, double ratio) {
   }
   Optimum optimum{
       .flops = flops, .size = size, .loss = fit.law.Loss(size), .active = {}, .tokens = {}, .loss_interval = {}};
-  optimum.active = fit.IntervalOf([&](const Law& law) { return OptimalSize(law, flops, ratio).active; });
-  optimum.tokens = fit.IntervalOf([&](const Law& law) { return OptimalSize(law, flops, ratio).tokens; });
-  optimum.loss_interval = fit.IntervalOf([&](const Law& law) { return law.Loss(OptimalSize(law, flops, ratio)); });
+  const auto size_of = [&](const Law& law) { return OptimalSize(law, flops, ratio); };
+  optimum.active = LimitedIntervalOf(fit, LawPart::kFalling, [&](const Law& law) { return size_of(law).active; });
+  optimum.tokens = LimitedIntervalOf(fit, LawPart::kFalling, [&](const Law& law) { return size_of(law).tokens; });
+  optimum.loss_interval =
+      LimitedIntervalOf(fit, LawPart::kWhole, [&](const Law& law) { return law.Loss(size_of(law)); });
   return optimum;
 }
 

@@ -3,6 +3,7 @@
 
 #include "absl/status/statusor.h"
 #include "framework/scaling/fit.h"
+#include "framework/scaling/interval_ends.h"
 
 namespace holdfast {
 
@@ -10,7 +11,7 @@ struct Optimum {
   double flops = 0;
   RunSize size;
   double loss = 0;
-  Interval active, tokens, loss_interval;
+  LimitedInterval active, tokens, loss_interval;
 };
 
 /// With C = 6 N D, N the active parameters, of which a model has `ratio` >= 1 times as many in all: where the law's

@@ -1,12 +1,31 @@
 #include "framework/scaling/report.h"
 
 #include <cmath>
+#include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "framework/scaling/interval_ends.h"
 
 namespace holdfast {
+namespace {
+
+/// By the names of columns.
+std::string LimitsNote(const Optimum& optimum) {
+  std::vector<std::string> limits;
+  const auto add = [&](const LimitedInterval& interval, const char* low, const char* high) {
+    if (interval.low_is_limit) limits.emplace_back(low);
+    if (interval.high_is_limit) limits.emplace_back(high);
+  };
+  add(optimum.active, "low", "high");
+  add(optimum.tokens, "tokens_low", "tokens_high");
+  add(optimum.loss_interval, "loss_low", "loss_high");
+  return limits.empty() ? "" : absl::StrCat("limit of the search: ", absl::StrJoin(limits, ", "));
+}
+
+}  // namespace
 
 Table ValuesTable(const Fit& fit) {
   Table table{.name = "values", .columns = {"value", "fitted", "low", "high", "note"}, .rows = {}};
@@ -34,11 +53,12 @@ Table RunsTable(const Fit& fit) {
 Table OptimumTable(absl::Span<const Optimum> optima) {
   Table table{.name = "optimum",
               .columns = {"flops", "active_parameters", "low", "high", "tokens", "tokens_low", "tokens_high", "loss",
-                          "loss_low", "loss_high"},
+                          "loss_low", "loss_high", "note"},
               .rows = {}};
   for (const Optimum& o : optima) {
-    table.rows.push_back({o.flops, o.size.active, o.active.low, o.active.high, o.size.tokens, o.tokens.low,
-                          o.tokens.high, o.loss, o.loss_interval.low, o.loss_interval.high});
+    const Interval &active = o.active.interval, &tokens = o.tokens.interval, &loss = o.loss_interval.interval;
+    table.rows.push_back({o.flops, o.size.active, active.low, active.high, o.size.tokens, tokens.low, tokens.high,
+                          o.loss, loss.low, loss.high, LimitsNote(o)});
   }
   return table;
 }

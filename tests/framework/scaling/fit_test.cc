@@ -171,13 +171,9 @@ TEST(Fit, SaysWhichTermTheRunsDoNotShow) {
   EXPECT_THAT(Warnings(fit), ::testing::ElementsAre(HasSubstr("E is fitted as 0"), HasSubstr("low of E")));
 }
 
-// Resampled laws as they are where runs are few: an interval of 0.005 to 4 was printed as if runs had said so.
-TEST(Fit, SaysWhereAnIntervalEndsAtTheLimitOfTheSearch) {
-  Fit fit = MustFit(RunsOf(ReplicatedChinchilla(), GridOfSizes(6), 0, 1), LawForm::kChinchilla, 100);
-  for (const ValueInterval& value : ValueIntervals(fit)) EXPECT_EQ(value.Note(), "") << value.name;
-  EXPECT_EQ(ToJson(fit).find("_is_limit"), std::string::npos);
-
-  // Centred, so that the term of N about the runs stays what it is.
+/// Some resampled laws become what they are where runs are few: the exponent of N at an end of what is searched, 15 at
+/// either one, and those at the lower one without the constant term. The term of N about the runs stays what it is.
+void LimitSome(Fit& fit) {
   const CentredRuns runs(fit.runs);
   for (size_t i = 0; i < 30; ++i) {
     Law law = runs.Centred(fit.resampled[i]);
@@ -185,6 +181,15 @@ TEST(Fit, SaysWhereAnIntervalEndsAtTheLimitOfTheSearch) {
     if (i < 15) law.log_coefficients[0] = kLogCoefficientMin;
     fit.resampled[i] = runs.Uncentred(law);
   }
+}
+
+// An interval of 0.005 to 4 was printed as if runs had said so.
+TEST(Fit, SaysWhereAnIntervalEndsAtTheLimitOfTheSearch) {
+  Fit fit = MustFit(RunsOf(ReplicatedChinchilla(), GridOfSizes(6), 0, 1), LawForm::kChinchilla, 100);
+  for (const ValueInterval& value : ValueIntervals(fit)) EXPECT_EQ(value.Note(), "") << value.name;
+  EXPECT_EQ(ToJson(fit).find("_is_limit"), std::string::npos);
+
+  LimitSome(fit);
   std::map<std::string, std::string> notes;
   for (const ValueInterval& value : ValueIntervals(fit)) notes[value.name] = value.Note();
   EXPECT_EQ(notes["E"], "low end: limit of the search");
@@ -211,6 +216,24 @@ TEST(Optimum, OfTheReplicatedLawIsChinchilla) {
   EXPECT_NEAR(AllocationExponent(fit.law), 0.513, 0.001);  // theirs: 0.513
 }
 
+// So was a size that follows from such an exponent.
+TEST(Optimum, SaysWhereAnIntervalEndsAtTheLimitOfTheSearch) {
+  Fit fit = MustFit(RunsOf(ReplicatedChinchilla(), GridOfSizes(6), 0, 1), LawForm::kChinchilla, 100);
+  const auto table = [&] {
+    const auto optimum = OptimumFor(fit, 1e22);
+    EXPECT_TRUE(optimum.ok()) << optimum.status();
+    return optimum.ok() ? OptimumTable({*optimum}).ToCsv() : "";
+  };
+  EXPECT_THAT(table(), HasSubstr(",loss_high,note\n"));
+  EXPECT_THAT(table(), ::testing::EndsWith(",\n")) << "no note";
+  LimitSome(fit);  // either makes fewer parameters best than the runs do
+  EXPECT_THAT(table(), HasSubstr(",\"limit of the search: low, tokens_high, loss_low\"\n"));
+  // Sizes do not follow from the constant term.
+  fit = MustFit(RunsOf(ReplicatedChinchilla(), GridOfSizes(6), 0, 1), LawForm::kChinchilla);
+  for (Law& law : fit.resampled) law.log_coefficients[0] = kLogCoefficientMin;
+  EXPECT_THAT(table(), HasSubstr(",\"limit of the search: loss_low, loss_high\"\n"));
+}
+
 TEST(Optimum, IsTheLowestPointOfEveryForm) {
   for (const FormCase& form : Forms()) {
     const double ratio = form.mixtures ? 4 : 1;
@@ -226,8 +249,8 @@ TEST(Optimum, IsTheLowestPointOfEveryForm) {
       other.tokens /= factor;
       EXPECT_GT(fit.law.Loss(other), optimum->loss) << NameOf(form.form) << " " << factor;
     }
-    EXPECT_LT(optimum->active.low, optimum->size.active);
-    EXPECT_GT(optimum->active.high, optimum->size.active);
+    EXPECT_LT(optimum->active.interval.low, optimum->size.active);
+    EXPECT_GT(optimum->active.interval.high, optimum->size.active);
   }
 }
 

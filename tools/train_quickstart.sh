@@ -8,7 +8,8 @@ shift 3
 run_dir=runs/quickstart
 
 mkdir -p corpus
-"$holdfast" data pack "$text" --out corpus/kjv_train.bin --validation-fraction 0.05 --validation-out corpus/kjv_validation.bin
+"$holdfast" data pack "$text" --out corpus/kjv_train.bin --validation-fraction 0.05 --validation-out corpus/kjv_validation.bin \
+  --overwrite
 "$holdfast" train "$config" --run-dir "$run_dir" --overwrite "$@"
 
 cat <<END

@@ -33,14 +33,18 @@ std::vector<NamedFile> FilesOf(const std::string& output, const std::string& nam
   return {{output, name}, {TokenIndexPath(output), "index of " + name}};
 }
 
+/// More than a name that was taken, as by mktemp.
+bool HoldsSomething(const std::string& path) {
+  std::error_code error;
+  const uintmax_t bytes = std::filesystem::file_size(path, error);
+  return !error && bytes > 0;
+}
+
 /// A token file whose content cannot be read is one, if its header and length are right. Objects of a storage are never
 /// replaced.
 bool HoldsSomethingElse(const std::string& path) {
-  std::error_code error;
-  const uintmax_t bytes = std::filesystem::file_size(path, error);
-  if (error || bytes == 0) return false;
   LocalFileAccess files;
-  return absl::IsInvalidArgument(TokenFile::Open(files, path).status());
+  return HoldsSomething(path) && absl::IsInvalidArgument(TokenFile::Open(files, path).status());
 }
 
 }  // namespace
@@ -87,6 +91,10 @@ absl::Status CheckPackPaths(const PackPaths& paths) {
           absl::StrCat(output, ": there is something already that is no token file; give another name"));
     }
     RETURN_IF_ERROR(CheckIndexPlace(output));
+    if (!paths.overwrite && HoldsSomething(output)) {
+      return absl::AlreadyExistsError(absl::StrCat(
+          output, ": there is a token file already; give another name, or pass --overwrite to replace it"));
+    }
   }
   return absl::OkStatus();
 }

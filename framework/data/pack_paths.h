@@ -17,13 +17,15 @@ struct PackPaths {
   double validation_fraction = 0;  // of what is packed goes to validation_output instead; 0 = all to `output`
   std::string validation_output = {};
   std::vector<std::string> tokenizer = {};  // files that were read before
+  bool overwrite = false;                   // outputs may be token files, which are replaced
 };
 
 /// However the two are spelled; of files that need not exist.
 bool IsSameFile(const std::string& a, const std::string& b);
 
 /// InvalidArgument if a place is missing or used twice, however it is spelled; each output's index is one too.
-/// AlreadyExists if an output would take the place of what is no token file, or no index of one.
+/// AlreadyExists if an output would take the place of a token file without `overwrite`, or of what is no token file, or
+/// no index of one.
 absl::Status CheckPackPaths(const PackPaths& paths);
 
 /// Opens every input once, so that a missing one is found at once: the sum of their sizes, 0 if one of them is unknown.

@@ -40,7 +40,8 @@ class PackedChat : public ::testing::Test {
     EXPECT_TRUE(chat.ok()) << chat.status();
     LocalFileAccess files;
     const PackConversationsOptions options{
-        .paths = {.inputs = {directory_ / "talks.jsonl"}, .output = directory_ / "talks.bin"}, .row_tokens = kRow};
+        .paths = {.inputs = {directory_ / "talks.jsonl"}, .output = directory_ / "talks.bin", .overwrite = true},
+        .row_tokens = kRow};
     const auto report = PackConversations(*chat, options, files);
     EXPECT_TRUE(report.ok()) << report.status();
     EXPECT_EQ(report->training.conversations, lines.size());

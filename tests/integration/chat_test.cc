@@ -70,10 +70,16 @@ TEST_F(ChatTest, WhatIsForTextsIsRefusedForConversations) {
 TEST_F(ChatTest, AFailureKeepsTheFileOfBefore) {
   ASSERT_EQ(Pack(kGood).exit_code, 0);
   const std::string before = ReadAll(directory_ / "out.bin"), index = ReadAll(directory_ / "out.bin.index");
-  EXPECT_EQ(Pack(kGood + std::string(kQuestion)).exit_code, 1);
+  const CommandResult bad = Pack(kGood + std::string(kQuestion), {"--sequence-length", "64", "--overwrite"});
+  EXPECT_EQ(bad.exit_code, 1);
+  EXPECT_THAT(bad.output, HasSubstr("talks.jsonl:2"));
+  const CommandResult unasked = Pack(kGood + std::string(kGood));
+  EXPECT_EQ(unasked.exit_code, 1);
+  EXPECT_THAT(unasked.output, HasSubstr("out.bin: there is a token file already"));
   EXPECT_EQ(ReadAll(directory_ / "out.bin"), before);
   EXPECT_EQ(ReadAll(directory_ / "out.bin.index"), index);
   EXPECT_EQ(directory_.List().size(), 3);
+  EXPECT_EQ(Pack(kGood + std::string(kGood), {"--sequence-length", "64", "--overwrite"}).exit_code, 0);
 }
 
 }  // namespace

@@ -83,7 +83,7 @@ TEST_F(TrainTest, ConversationsTrainWithEqualBitsInAnyWorld) {
   const CommandResult packed =
       RunHoldfast({"data", "pack", "--chat", Path("talks.jsonl"), "--tokenizer", Path("tokenizer"), "--out",
                    Path("train.bin"), "--sequence-length", "64", "--validation-fraction", "0.1", "--validation-out",
-                   Path("valid.bin"), "--date", "2026-01-01"});
+                   Path("valid.bin"), "--date", "2026-01-01", "--overwrite"});
   ASSERT_EQ(packed.exit_code, 0) << packed.output;
   EXPECT_THAT(packed.output, HasSubstr("54 conversations"));
   const std::vector<std::string> settings{

@@ -329,6 +329,8 @@ void DataPackCommand::AddTo(CLI::App& command) {
                   "standard input")
       ->required();
   AddPathOption(command, "--out", options.paths.output, "token file to write; its index goes beside it")->required();
+  command.add_flag("--overwrite", options.paths.overwrite,
+                   "replace token files that are there, at --out and at --validation-out");
   AddPlaceOptions(command, places);
   command
       .add_option("--tokenizer", tokenizer, "bytes, or the path of a Hugging Face tokenizer.json, or of its directory")

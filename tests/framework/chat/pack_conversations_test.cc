@@ -48,6 +48,7 @@ class PackConversationsTest : public ::testing::Test {
   absl::StatusOr<PackConversationsReport> Run(const std::string& lines, PackConversationsOptions options) {
     options.paths.inputs = {Talks(lines)};
     options.paths.output = directory_ / "out.bin";
+    options.paths.overwrite = true;
     const auto chat = ChatTemplate::Open(directory_ / "tokenizer", {});
     if (!chat.ok()) return chat.status();
     LocalFileAccess files;

@@ -29,6 +29,7 @@ class PackTest : public ::testing::Test {
   }
   absl::StatusOr<PackReport> Run(PackOptions options, bool bytes = false) {
     options.paths.output = out_;
+    options.paths.overwrite = overwrite_;
     LocalFileAccess files;
     return Pack(bytes ? *bytes_ : *bpe_, options, files);
   }
@@ -44,6 +45,7 @@ class PackTest : public ::testing::Test {
 
   TemporaryDirectory directory_;
   std::string out_ = directory_ / "out.bin";
+  bool overwrite_ = true;
   std::unique_ptr<const Tokenizer> bytes_ = *OpenTokenizer("bytes");
   std::unique_ptr<const Tokenizer> bpe_ =
       *OpenTokenizer(SourceDir() + "/tests/framework/data/golden/tokenizer_llama3_style.json");
@@ -159,7 +161,8 @@ TEST_F(PackTest, WhatFailsForOneOfTwoFilesReplacesNeither) {
   const PackOptions options{.paths = {.inputs = {Write("a.txt", "0123456789")},
                                       .output = out_,
                                       .validation_fraction = 0.5,
-                                      .validation_output = validation}};
+                                      .validation_output = validation,
+                                      .overwrite = true}};
   LocalFileAccess files;
   ASSERT_TRUE(Pack(*bytes_, options, files).ok());
   Write("a.txt", "abcdefghij");
@@ -246,6 +249,40 @@ TEST_F(PackTest, OnlyATokenFileIsReplaced) {
   EXPECT_EQ(ReadText(index), "mine");
   out_ = Write("empty.bin", "");
   EXPECT_TRUE(Run({.paths = {.inputs = {good}}}).ok()) << "over a name that was only taken";
+}
+
+// It replaced them without a word, also with another tokenizer's.
+TEST_F(PackTest, ATokenFileIsReplacedByWordOnly) {
+  const std::string good = Write("good.txt", "good text"), other = Write("other.txt", "something else");
+  const std::string validation = directory_ / "validation.bin";
+  const auto pack = [&](const std::string& input, bool with_validation) {
+    PackOptions options{.paths = {.inputs = {input}}};
+    if (with_validation) {
+      options.paths.validation_fraction = 0.5;
+      options.paths.validation_output = validation;
+    }
+    return Run(options, /*bytes=*/true).status();
+  };
+  overwrite_ = false;
+  ASSERT_TRUE(pack(good, true).ok());
+  const std::string before = ReadText(out_), index = ReadText(TokenIndexPath(out_));
+  const absl::Status refused = pack(other, false);
+  EXPECT_TRUE(absl::IsAlreadyExists(refused)) << refused;
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("out.bin: there is a token file already"));
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("or pass --overwrite"));
+  EXPECT_EQ(ReadText(out_), before);
+  EXPECT_EQ(ReadText(TokenIndexPath(out_)), index);
+  out_ = directory_ / "new.bin";
+  EXPECT_THAT(std::string(pack(other, true).message()), HasSubstr("validation.bin: there is a token file already"));
+  EXPECT_FALSE(std::filesystem::exists(out_));
+  EXPECT_EQ(bytes_->Decode(ReadTokens(validation)), " text");  // of "good text"
+  overwrite_ = true;
+  EXPECT_TRUE(pack(other, true).ok());
+  EXPECT_EQ(bytes_->Decode(ReadTokens(validation)), "ng else");
+  // What is left of a file that was removed.
+  overwrite_ = false;
+  std::filesystem::remove(out_);
+  EXPECT_TRUE(pack(other, false).ok()) << "over an index alone";
 }
 
 // Of which a library has taken the number, as gRPC does before main.

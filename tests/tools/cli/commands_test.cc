@@ -541,6 +541,11 @@ TEST(DataPackCommand, AFractionAndItsFileBelongTogether) {
   EXPECT_FALSE(Parse<DataPackCommand>({"a.txt", "--out", "a.bin", "--append-eot", "--no-eot"}).has_value());
 }
 
+TEST(DataPackCommand, ReplacesByWordOnly) {
+  EXPECT_FALSE(Parse<DataPackCommand>({"a.txt", "--out", "a.bin"})->options.paths.overwrite);
+  EXPECT_TRUE(Parse<DataPackCommand>({"a.txt", "--out", "a.bin", "--overwrite"})->options.paths.overwrite);
+}
+
 TEST(DataFilesCommands, TakeFilesAndWhereTheServiceIs) {
   const auto verify = Parse<DataVerifyCommand>({"a.bin", "s3://b/c.bin", "--endpoint", "http://h:1", "--region", "r"});
   ASSERT_TRUE(verify.has_value());

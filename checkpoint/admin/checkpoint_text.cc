@@ -9,6 +9,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/time.h"
+#include "framework/base/format_bytes.h"
 #include "framework/config/printable.h"
 #include "framework/metrics/progress.h"
 #include "nlohmann/json.hpp"

@@ -2,6 +2,7 @@
 
 #include "absl/strings/str_format.h"
 #include "elastic/control/coordinator.h"
+#include "framework/base/format_bytes.h"
 
 namespace holdfast {
 
@@ -35,8 +36,8 @@ RunStatus Coordinator::Status(Instant now) const {
     status.state = RunState::kRecovering;
     status.detail = open_->reason;
     if (const auto& loading = status.loading) {
-      absl::StrAppendFormat(&status.detail, ": %.0f%% of %.2f GiB loaded",
-                            100 * loading->done_bytes / loading->total_bytes, loading->total_bytes / (1 << 30));
+      absl::StrAppendFormat(&status.detail, ": %.0f%% of %s loaded", 100 * loading->done_bytes / loading->total_bytes,
+                            FormatBytes(loading->total_bytes));
     }
   } else {
     status.state = Ending() ? RunState::kFinishing : RunState::kTraining;

@@ -6,12 +6,13 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "elastic/control/straggler.h"
+#include "framework/base/format_bytes.h"
 #include "framework/metrics/progress.h"
 
 namespace holdfast {
 namespace {
 
-double MiB(int64_t bytes) { return static_cast<double>(bytes) / (1 << 20); }
+std::string Bytes(int64_t bytes) { return FormatBytes(static_cast<double>(bytes)); }
 
 std::string Short(double number) { return absl::StrFormat("%.3g", number); }
 
@@ -78,18 +79,18 @@ std::string Words(const event::WorldPublished& e) {
 }
 std::string Words(const event::Recovered& e) {
   return absl::StrFormat(
-      "generation %d: ready in %.3f s (detect %.3f, abort %.3f, rendezvous %.3f, transfer %.3f; %.1f MiB moved), first "
+      "generation %d: ready in %.3f s (detect %.3f, abort %.3f, rendezvous %.3f, transfer %.3f; %s moved), first "
       "step %.3f s",
       e.generation, e.detect_seconds + e.abort_seconds + e.rendezvous_seconds + e.transfer_seconds, e.detect_seconds,
-      e.abort_seconds, e.rendezvous_seconds, e.transfer_seconds, MiB(e.bytes), e.first_step_seconds);
+      e.abort_seconds, e.rendezvous_seconds, e.transfer_seconds, Bytes(e.bytes), e.first_step_seconds);
 }
 std::string Words(const event::MirrorsMissing& e) {
   return absl::StrFormat(
-      "mirrors incomplete (%.1f MiB to copy): another loss may mean going back to a checkpoint; training continues",
-      MiB(e.bytes));
+      "mirrors incomplete (%s to copy): another loss may mean going back to a checkpoint; training continues",
+      Bytes(e.bytes));
 }
 std::string Words(const event::MirrorsComplete& e) {
-  return absl::StrFormat("mirrors complete: %.1f MiB in %.3f s", MiB(e.bytes), e.seconds);
+  return absl::StrFormat("mirrors complete: %s in %.3f s", Bytes(e.bytes), e.seconds);
 }
 std::string Words(const event::TooFewWorkers& e) {
   return absl::StrCat("training is suspended after step ", e.step, ": ", e.detail);
@@ -108,8 +109,8 @@ std::string Words(const event::CheckpointSaved& e) {
   const std::string skipped = e.skipped == 0 ? ""
                                              : absl::StrFormat(" (skipped at %s: another one was still being written)",
                                                                Counted(e.skipped, "step"));
-  return absl::StrFormat("checkpoint of step %d: %.1f MiB in %.2f s, training held up for %.3f s%s", e.step,
-                         MiB(e.bytes), e.seconds, e.stall_seconds, skipped);
+  return absl::StrFormat("checkpoint of step %d: %s in %.2f s, training held up for %.3f s%s", e.step, Bytes(e.bytes),
+                         e.seconds, e.stall_seconds, skipped);
 }
 std::string Words(const event::CheckpointFailed& e) {
   return absl::StrCat("no checkpoint of step ", e.step, ": ", e.cause);

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "elastic/coordinator/event_text.h"
+#include "framework/base/format_bytes.h"
 
 namespace holdfast {
 

@@ -10,11 +10,11 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "framework/base/format_bytes.h"
 
 namespace holdfast {
 namespace {
@@ -62,10 +62,7 @@ std::string Bar(double fraction, int width) {
 }
 
 std::string Amount(double count, const std::string& unit) {
-  if (unit != "B") return absl::StrFormat("%.0f", count);
-  std::string text = FormatCount(count);
-  if (text.back() == 'B') text.back() = 'G';  // a billion of other things
-  return absl::StrCat(text, absl::ascii_isdigit(static_cast<unsigned char>(text.back())) ? " B" : "B");
+  return unit == "B" ? FormatBytes(count) : absl::StrFormat("%.0f", count);
 }
 
 std::string Rate(double per_second, const std::string& unit) {

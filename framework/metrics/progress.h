@@ -15,7 +15,7 @@ namespace holdfast {
 /// Thread-safety: none.
 class Progress {
  public:
-  /// `unit` is printed after counts ("B" scales to KB, MB, GB; anything else is printed as is); without one only the
+  /// `unit` is printed after counts ("B" scales to KiB, MiB, GiB; anything else is printed as is); without one only the
   /// percentage is shown, and no counts. total 0 = unknown.
   Progress(std::string label, int64_t total, std::string unit, std::FILE* out = stderr);
   ~Progress();  // ends the line
@@ -49,7 +49,5 @@ std::string FormatDuration(double seconds);
 std::string Counted(int64_t count, absl::string_view what);
 /// 1234567 -> "1.23 M".
 std::string FormatCount(double count);
-/// 1536 -> "1.5 KiB".
-std::string FormatBytes(double bytes);
 
 }  // namespace holdfast

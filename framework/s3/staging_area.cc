@@ -17,6 +17,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_format.h"
 #include "framework/base/files.h"
+#include "framework/base/format_bytes.h"
 #include "framework/base/process_id.h"
 #include "framework/base/status.h"
 
@@ -128,8 +129,9 @@ absl::Status CheckRoom(const std::string& directory, uint64_t bytes) {
   if (statvfs(directory.c_str(), &info) != 0) return ErrnoToStatus(errno, directory);
   const uint64_t room = uint64_t{info.f_bavail} * info.f_frsize;
   if (bytes <= room) return absl::OkStatus();
-  return absl::ResourceExhaustedError(
-      absl::StrCat(directory, ": ", bytes, " bytes are needed, ", room, " are free on this file system"));
+  return absl::ResourceExhaustedError(absl::StrCat(directory, ": ", FormatBytes(static_cast<double>(bytes)),
+                                                   " are needed, ", FormatBytes(static_cast<double>(room)),
+                                                   " are free on this file system"));
 }
 
 }  // namespace holdfast

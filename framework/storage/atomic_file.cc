@@ -9,6 +9,7 @@
 #include <limits>
 
 #include "framework/base/files.h"
+#include "framework/base/format_bytes.h"
 #include "framework/base/status.h"
 #include "framework/storage/abandoned_file.h"
 #include "framework/storage/crash_point.h"
@@ -120,8 +121,9 @@ uint64_t AtomicFile::FreeBytes() const {
 }
 
 absl::Status AtomicFile::NoSpace(uint64_t wanted) const {
-  return absl::ResourceExhaustedError(
-      absl::StrCat(path_, ": no space left: ", wanted, " bytes wanted, ", FreeBytes(), " free"));
+  return absl::ResourceExhaustedError(absl::StrCat(path_, ": no space left: ", FormatBytes(static_cast<double>(wanted)),
+                                                   " wanted, ", FormatBytes(static_cast<double>(FreeBytes())),
+                                                   " free"));
 }
 
 absl::Status AtomicFile::Reserve(uint64_t bytes) {
@@ -137,8 +139,9 @@ absl::Status AtomicFile::TryReserve(uint64_t bytes) {
   if (bytes - taken > FreeBytes()) return NoSpace(bytes);  // first: fallocate would fill the disk before it fails
   rlimit limit = {};
   if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && bytes > limit.rlim_cur) {
-    return absl::ResourceExhaustedError(absl::StrCat(path_, ": ", bytes, " bytes wanted, but this process may write ",
-                                                     limit.rlim_cur, " to a file (ulimit -f)"));
+    return absl::ResourceExhaustedError(
+        absl::StrCat(path_, ": ", FormatBytes(static_cast<double>(bytes)), " wanted, but this process may write ",
+                     FormatBytes(static_cast<double>(limit.rlim_cur)), " to a file (ulimit -f)"));
   }
   CrashPoint("local.reserve.before");
   const int result =

@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "framework/base/aligned_memory.h"
+#include "framework/base/format_bytes.h"
 #include "framework/base/processors.h"
 #include "framework/base/status.h"
 #include "framework/base/thread_pool.h"
@@ -43,7 +44,8 @@ class CpuDevice final : public Device {
   absl::StatusOr<void*> Allocate(size_t bytes) override {
     void* data = AllocateAligned(bytes);
     if (data == nullptr) {
-      return absl::ResourceExhaustedError(absl::StrCat("out of CPU memory: could not allocate ", bytes >> 20, " MiB"));
+      return absl::ResourceExhaustedError(
+          absl::StrCat("out of CPU memory: could not allocate ", FormatBytes(static_cast<double>(bytes))));
     }
     return data;
   }

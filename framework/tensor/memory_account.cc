@@ -4,8 +4,9 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/str_format.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "framework/base/format_bytes.h"
 
 namespace holdfast {
 
@@ -34,7 +35,7 @@ std::string MemoryAccount::LargestHolders() const {
   std::sort(holders.rbegin(), holders.rend());
   holders.resize(std::min(holders.size(), kMax));
   return absl::StrJoin(holders, ", ", [](std::string* out, const auto& holder) {
-    absl::StrAppendFormat(out, "%s %.2f GiB", holder.second, static_cast<double>(holder.first) / (1 << 30));
+    absl::StrAppend(out, holder.second, " ", FormatBytes(static_cast<double>(holder.first)));
   });
 }
 

@@ -6,6 +6,7 @@
 #include <mutex>
 #include <string>
 
+#include "framework/base/format_bytes.h"
 #include "framework/base/log.h"
 #include "framework/metrics/progress.h"
 

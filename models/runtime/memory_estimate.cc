@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "framework/base/format_bytes.h"
 #include "framework/base/status.h"
 #include "framework/metrics/progress.h"
 #include "framework/nn/trained_part.h"

@@ -4,6 +4,7 @@
 
 #include "checkpoint/admin/checkpoint_text.h"
 #include "checkpoint/model_directory.h"
+#include "framework/base/format_bytes.h"
 #include "framework/base/status.h"
 #include "tools/cli/ckpt_actions.h"
 #include "tools/cli/command.h"

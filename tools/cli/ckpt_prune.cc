@@ -14,6 +14,7 @@
 #include "checkpoint/sharded/fence.h"
 #include "checkpoint/sharded/manifest.h"
 #include "checkpoint/sharded/stored_files.h"
+#include "framework/base/format_bytes.h"
 #include "framework/base/processors.h"
 #include "framework/base/status.h"
 #include "framework/metrics/progress.h"

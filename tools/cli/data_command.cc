@@ -14,6 +14,7 @@
 #include "absl/strings/str_format.h"
 #include "checkpoint/model_directory.h"
 #include "framework/base/files.h"
+#include "framework/base/format_bytes.h"
 #include "framework/base/status.h"
 #include "framework/data/byte_level.h"
 #include "framework/data/pack.h"

@@ -11,6 +11,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_format.h"
+#include "framework/base/format_bytes.h"
 #include "framework/base/seconds.h"
 #include "framework/base/status.h"
 #include "framework/config/enums.h"

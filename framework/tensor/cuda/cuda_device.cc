@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_format.h"
+#include "framework/base/format_bytes.h"
 #include "framework/base/log.h"
 #include "framework/base/out_of_memory.h"
 #include "framework/base/status.h"
@@ -57,10 +58,11 @@ class CudaDevice final : public Device {
     size_t free = 0, total = 0;
     cudaMemGetInfo(&free, &total);
     return absl::ResourceExhaustedError(absl::StrFormat(
-        "out of GPU memory: %.2f GiB wanted, %.2f of %.2f GiB free on %s; use a smaller batch.microbatch_size, "
+        "out of GPU memory: %s wanted, %s of %s free on %s; use a smaller batch.microbatch_size, "
         "train.recompute: block, or more workers (parallel.sharding: full_shard), and see `holdfast validate` for what "
         "takes how much",
-        static_cast<double>(bytes) / kGiB, static_cast<double>(free) / kGiB, static_cast<double>(total) / kGiB, name_));
+        FormatBytes(static_cast<double>(bytes)), FormatBytes(static_cast<double>(free)),
+        FormatBytes(static_cast<double>(total)), name_));
   }
   void Free(void* data, size_t) override {
     cudaSetDevice(index_);
@@ -98,7 +100,7 @@ class CudaDevice final : public Device {
     cudaGetLastError();  // is reported here
     if (error != cudaErrorMemoryAllocation) return CudaStatus(error, "cannot allocate pinned CPU memory");
     return OutOfMemoryError(
-        absl::StrFormat("out of pinned CPU memory: %.2f GiB wanted", static_cast<double>(bytes) / kGiB));
+        absl::StrFormat("out of pinned CPU memory: %s wanted", FormatBytes(static_cast<double>(bytes))));
   }
   void FreeCpu(void* data) override {
     cudaSetDevice(index_);

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/strings/str_format.h"
+#include "framework/base/format_bytes.h"
 #include "framework/base/out_of_memory.h"
 #include "framework/base/status.h"
 #include "framework/tensor/cuda/cuda_status.h"
@@ -116,8 +117,8 @@ void* CudaStream::Scratch(size_t bytes) {
     cudaGetLastError();  // is reported here
     scratch_ = nullptr;
     if (failure_.empty()) lacks_memory_ = error == cudaErrorMemoryAllocation;
-    Fail(kScratch, absl::StrFormat("%s, %.2f GiB wanted; the largest holders are: %s", cudaGetErrorString(error),
-                                   static_cast<double>(bytes) / (1 << 30), memory_.LargestHolders())
+    Fail(kScratch, absl::StrFormat("%s, %s wanted; the largest holders are: %s", cudaGetErrorString(error),
+                                   FormatBytes(static_cast<double>(bytes)), memory_.LargestHolders())
                        .c_str());
     return nullptr;
   }

@@ -630,7 +630,7 @@ TEST_F(CheckpointTest, SaysHowFarLoadingIs) {
   }
   ASSERT_TRUE(coordinator_->Status(now_).loading.has_value());
   EXPECT_EQ(coordinator_->Status(now_).loading->total_bytes, 0x1p31);
-  EXPECT_THAT(coordinator_->Status(now_).detail, HasSubstr("38% of 2.00 GiB loaded"));
+  EXPECT_THAT(coordinator_->Status(now_).detail, HasSubstr("38% of 2.0 GiB loaded"));
   for (const int w : {0, 1, 2}) Say(w, RecoveredMessage{.generation = Generation()});
   EXPECT_FALSE(coordinator_->Status(now_).loading.has_value());
 }

@@ -58,13 +58,6 @@ TEST(Format, Count) {
   EXPECT_EQ(FormatCount(5e18), "5000000 T");
 }
 
-TEST(Format, Bytes) {
-  EXPECT_EQ(FormatBytes(512), "512 B");
-  EXPECT_EQ(FormatBytes(1536), "1.5 KiB");
-  EXPECT_EQ(FormatBytes(1024.0 * 1024 - 1), "1.0 MiB");
-  EXPECT_EQ(FormatBytes(3.5 * 1024 * 1024 * 1024), "3.5 GiB");
-}
-
 class TemporaryFile {
  public:
   TemporaryFile() : file_(std::tmpfile()) {}
@@ -118,16 +111,16 @@ TEST(ProgressInALog, BytesAndUnknownTotal) {
   Progress progress("packing", 0, "B", log.get());
   progress.Update(12'345'678);
   progress.Finish();
-  EXPECT_THAT(log.text(), StartsWith("packing: 12.3 MB, "));
+  EXPECT_THAT(log.text(), StartsWith("packing: 11.8 MiB, "));
   EXPECT_THAT(log.text(), Not(HasSubstr("%")));
 }
 
-TEST(ProgressInALog, BillionsOfBytesAreGigabytes) {
+TEST(ProgressInALog, BillionsOfBytesAreGibibytes) {
   TemporaryFile log;
   Progress progress("verifying", 24'691'356'000, "B", log.get());
   progress.Update(12'345'678'000);
   progress.Finish();
-  EXPECT_THAT(log.text(), HasSubstr(", 12.3 GB/24.7 GB, "));
+  EXPECT_THAT(log.text(), HasSubstr(", 11.5 GiB/23.0 GiB, "));
 }
 
 /// What a program that writes to a terminal of `columns` columns puts on it.

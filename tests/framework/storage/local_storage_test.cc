@@ -21,6 +21,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "framework/base/format_bytes.h"
 #include "tests/framework/storage/child_process.h"
 #include "tests/framework/storage/test_directory.h"
 
@@ -287,7 +288,8 @@ TEST_F(LocalStorageTest, MoreThanThereCanBeIsRefused) {
   for (const uint64_t bytes : {uint64_t{1} << 50, ~uint64_t{0}}) {
     const absl::Status status = storage_->Stage("a/b", bytes).status();
     EXPECT_EQ(status.code(), Code::kResourceExhausted) << status;
-    for (const std::string& part : {root() + "/a/b", absl::StrCat(bytes, " bytes wanted, "), std::string(" free")}) {
+    for (const std::string& part :
+         {root() + "/a/b", absl::StrCat(FormatBytes(static_cast<double>(bytes)), " wanted, "), std::string(" free")}) {
       EXPECT_TRUE(absl::StrContains(status.message(), part)) << status;
     }
     EXPECT_THAT(EverythingIn(root()), ElementsAre());
@@ -302,11 +304,11 @@ std::string FillSmallDisk(const std::string& place) {
   std::string problem = Expected(Code::kOk, "", (*storage)->Create("d/fits", fits));
   problem +=
       Expected(Code::kResourceExhausted, "d/large: write: No space left", (*storage)->Create("d/large", too_large));
-  problem += Expected(Code::kResourceExhausted, "d/large: no space left: 2000000 bytes wanted, ",
+  problem += Expected(Code::kResourceExhausted, "d/large: no space left: 1.9 MiB wanted, ",
                       (*storage)->Stage("d/large", too_large.size()).status());
   auto first = (*storage)->Stage("d/first", 500'000);
   problem += Expected(Code::kOk, "", first.status());
-  problem += Expected(Code::kResourceExhausted, "500000 bytes wanted", (*storage)->Stage("d/second", 500'000).status());
+  problem += Expected(Code::kResourceExhausted, "488.3 KiB wanted", (*storage)->Stage("d/second", 500'000).status());
   if (!first.ok()) return problem;
   std::ofstream((*first)->path(), std::ios::in | std::ios::out) << std::string(500'000, 'y');
   problem += Expected(Code::kOk, "", (*first)->Commit());

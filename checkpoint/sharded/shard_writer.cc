@@ -12,6 +12,8 @@
 #include "checkpoint/sharded/shard_pipeline.h"
 #include "checkpoint/sharded/shard_ranges.h"
 #include "checkpoint/sharded/shard_read_back.h"
+#include "framework/base/format_bytes.h"
+#include "framework/base/out_of_memory.h"
 #include "framework/base/seconds.h"
 #include "framework/base/status.h"
 
@@ -63,7 +65,11 @@ class PipelinedShardWriter final : public ShardWriter {
   absl::Status ReadBackData();
   absl::Status CommitData();
   absl::Status CommitIndex(const std::vector<StoredChunk>& written);
-  uint64_t MaxFileBytes(const std::vector<StoredChunk>& planned) const;
+  struct FileBytes {
+    uint64_t values = 0, structures = 0;  // padding is of the values
+  };
+  FileBytes MaxFileBytes(const std::vector<StoredChunk>& planned) const;
+  absl::Status Stage(const FileBytes& bytes);
   std::string FileName(absl::string_view extension) const {
     return ShardFileName(options_.shard, options_.num_shards, extension);
   }
@@ -88,16 +94,35 @@ class PipelinedShardWriter final : public ShardWriter {
   std::unique_ptr<ShardPipeline> pipeline_;
 };
 
-// An upper bound: what does not shrink is stored plain.
-uint64_t PipelinedShardWriter::MaxFileBytes(const std::vector<StoredChunk>& planned) const {
+// Upper bounds: what does not shrink is stored plain.
+PipelinedShardWriter::FileBytes PipelinedShardWriter::MaxFileBytes(const std::vector<StoredChunk>& planned) const {
   constexpr uint64_t kPerFile = 2 << 20, kPerDataset = 4096, kPerPiece = 64;
-  uint64_t bytes = kPerFile;
-  for (const ShardRange& range : PlanRanges(planned)) bytes += planned[range.first_chunk].pieces.size() * kPerDataset;
+  FileBytes bytes{.structures = kPerFile};
+  for (const ShardRange& range : PlanRanges(planned)) {
+    bytes.structures += planned[range.first_chunk].pieces.size() * kPerDataset;
+  }
   for (size_t i = 0; i < planned.size(); ++i) {
     const auto rows = static_cast<uint64_t>(planned[i].rows + planned[i].padding_rows);
-    bytes += planned[i].pieces.size() * (rows * row_bytes_[i] + kPerPiece);
+    bytes.values += planned[i].pieces.size() * rows * row_bytes_[i];
+    bytes.structures += planned[i].pieces.size() * kPerPiece;
   }
   return bytes;
+}
+
+// Of a small model most of what is wanted is not the model's.
+absl::Status PipelinedShardWriter::Stage(const FileBytes& bytes) {
+  auto staged = storage_.Stage(ObjectName(FileName(".h5")), bytes.values + bytes.structures);
+  if (IsOutOfRoom(staged.status())) {
+    return absl::Status(
+        staged.status().code(),
+        absl::StrCat(staged.status().message(), "; this shard is ", FormatBytes(static_cast<double>(bytes.values)),
+                     " of weights and optimizer state, "
+                     "and structures of the file, for which ",
+                     FormatBytes(static_cast<double>(bytes.structures)), " are set aside"));
+  }
+  RETURN_IF_ERROR(staged.status());
+  staged_ = *std::move(staged);
+  return absl::OkStatus();
 }
 
 absl::Status PipelinedShardWriter::Open(const StateLayout& layout) {
@@ -110,7 +135,7 @@ absl::Status PipelinedShardWriter::Open(const StateLayout& layout) {
     row_bytes_.push_back(static_cast<size_t>(chunk.elements / chunk.num_rows) * sizeof(float));
   }
   digests_.resize(chunks_.size());
-  ASSIGN_OR_RETURN(staged_, storage_.Stage(ObjectName(FileName(".h5")), MaxFileBytes(planned)));
+  RETURN_IF_ERROR(Stage(MaxFileBytes(planned)));
   const ShardFileHeader header{.checkpoint = options_.checkpoint,
                                .shard = options_.shard,
                                .num_shards = options_.num_shards,

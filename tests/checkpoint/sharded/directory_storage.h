@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <fstream>
 #include <functional>
+#include <limits>
 #include <map>
 #include <memory>
 #include <string>
@@ -47,6 +48,7 @@ class DirectoryStorage final : public Storage {
     return absl::OkStatus();
   };
   std::atomic<uint64_t> reserved_bytes = 0;  // by the last Stage
+  uint64_t free_bytes = std::numeric_limits<uint64_t>::max();
 
   std::string PathOf(const std::string& name) const { return directory_ + "/" + name; }
 
@@ -84,6 +86,7 @@ class DirectoryStorage final : public Storage {
   }
   absl::StatusOr<std::unique_ptr<StagedFile>> Stage(const std::string& name, uint64_t bytes) override {
     reserved_bytes = bytes;
+    if (bytes > free_bytes) return absl::ResourceExhaustedError(name + ": no space left");
     std::filesystem::create_directories(std::filesystem::path(PathOf(name)).parent_path());
     return std::make_unique<Staged>(*this, name, staging_path);
   }

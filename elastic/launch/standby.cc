@@ -60,22 +60,32 @@ void RemoveLeftOver(const std::string& notices) {
 /// The file of one that waits. That it cannot be written is no reason not to wait.
 class Notice {
  public:
-  explicit Notice(const RunDirectory& directory)
-      : path_(absl::StrCat(directory.standbys(), "/", HostName(), ".", absl::Hex(std::random_device()()))) {
+  /// `makes_run`: else the run directory is not made. One that is missing comes back, and could not where another is.
+  Notice(const RunDirectory& directory, bool makes_run)
+      : directory_(directory),
+        path_(absl::StrCat(directory.standbys(), "/", HostName(), ".", absl::Hex(std::random_device()()))) {
     std::error_code error;
-    std::filesystem::create_directories(directory.standbys(), error);
-    RemoveLeftOver(directory.standbys());
-    file_ = OpenFile(path_, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW, 0644);
+    if (makes_run) std::filesystem::create_directories(directory.root(), error);
+    Open();
   }
   ~Notice() { unlink(path_.c_str()); }
   Notice(const Notice&) = delete;
   Notice& operator=(const Notice&) = delete;
 
   void Say() {
+    if (!file_.ok()) Open();
     if (file_.ok()) WriteAllAt(file_.get(), 0, absl::StrFormat("%012d\n", ++count_), path_).IgnoreError();
   }
 
  private:
+  void Open() {
+    std::error_code error;
+    std::filesystem::create_directory(directory_.standbys(), error);
+    RemoveLeftOver(directory_.standbys());
+    file_ = OpenFile(path_, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW, 0644);
+  }
+
+  const RunDirectory directory_;
   const std::string path_;
   FileDescriptor file_;
   int64_t count_ = 0;
@@ -150,7 +160,7 @@ class StandingBy {
       : lease_(std::move(lease)),
         options_(options),
         report_(report),
-        notice_(options.directory),
+        notice_(options.directory, /*makes_run=*/!options.has_led),
         watch_(options.lease, lease_->owner(), options.has_led) {}
 
   /// Nothing: not yet.

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "elastic/lease/lease.h"
+#include "framework/base/file_descriptor.h"
 #include "framework/metrics/run_directory.h"
 #include "framework/metrics/run_lock.h"
 
@@ -27,9 +28,12 @@ class DirectoryLease final : public Lease {
 
  private:
   absl::Status Removed() const;
+  /// The lock, which was there.
+  absl::Status NotThere() const;
 
   const RunDirectory directory_;
   bool must_exist_ = false;
+  FileDescriptor seen_;  // the lock of the last look, to know it by when it has no name
   std::optional<RunLock> lock_;
 };
 

@@ -56,6 +56,7 @@ absl::StatusOr<LeaseSight> StoreLease::Look() {
   ASSIGN_OR_RETURN(const LeaseStore::Entry entry, store_->Read());
   ASSIGN_OR_RETURN(LeaseSight sight, ReadLease(*store_, entry));
   if (!sight.text.owner.empty()) seen_ = sight;
+  knows_directory_ = knows_directory_ || RunLock::Read(directory_).ok();
   return sight;
 }
 
@@ -64,6 +65,10 @@ absl::StatusOr<LeaseSight> StoreLease::Look() {
 absl::Status StoreLease::CheckDirectory(const LeaseSight& sight) {
   const absl::StatusOr<LockText> lock = RunLock::Read(directory_);
   if (!lock.ok() && !absl::IsNotFound(lock.status())) return lock.status();
+  if (!lock.ok() && knows_directory_) {  // else it may be the wrong one
+    const absl::Status why = RunLock::WhyNotThere(directory_, /*seen=*/{});
+    if (absl::IsUnavailable(why)) return why;  // while the directory is missing
+  }
   const std::string owner = lock.ok() ? lock->owner : "";
   const bool is_named = owner == seen_.text.owner || owner == seen_.lock_before || owner == owner_;
   if (!owner.empty() && (is_named || seen_.text.owner.empty())) return absl::OkStatus();

@@ -55,7 +55,8 @@ class StoreLease final : public Lease {
   const std::unique_ptr<LeaseStore> store_;
   const RunDirectory directory_;
   const std::string owner_;
-  LeaseSight seen_;  // the last that was not empty
+  LeaseSight seen_;               // the last that was not empty
+  bool knows_directory_ = false;  // it has had a lock
   std::string lock_before_;
   std::optional<RunLock> lock_;
   bool has_ended_ = false;

@@ -32,6 +32,16 @@ absl::StatusOr<LockText> ReadText(int fd, const std::string& path) {
   return LockText{text.substr(0, mark + 1), text.substr(mark + 1)};
 }
 
+/// By whom, and who has taken and lost it since, nobody knows.
+absl::Status Removed(const std::string& path) {
+  return absl::FailedPreconditionError(absl::StrCat(path, " has been removed: another process may own the run"));
+}
+
+bool IsRemoved(const FileDescriptor& file) {
+  struct stat info;
+  return file.ok() && fstat(file.get(), &info) == 0 && info.st_nlink == 0;
+}
+
 absl::Status CannotWrite(const std::string& path) { return ErrnoToStatus(errno, absl::StrCat("cannot write ", path)); }
 
 }  // namespace
@@ -116,23 +126,31 @@ absl::StatusOr<bool> RunLock::IsHeld(const RunDirectory& directory) {
   return absl::UnavailableError(ErrnoToStatus(errno, absl::StrCat("cannot try the lock of ", path)).message());
 }
 
-absl::Status RunLock::Removed() const {  // by whom, and who has taken and lost it since, nobody knows
-  return absl::FailedPreconditionError(absl::StrCat(path_, " has been removed: another process may own the run"));
+absl::Status RunLock::WhyNotThere(const RunDirectory& directory, const FileDescriptor& seen) {
+  const FileDescriptor root = OpenFile(directory.root(), O_PATH | O_DIRECTORY);
+  const int error = errno;
+  if (IsRemoved(seen)) return Removed(directory.lock());  // rm -r, too
+  if (!root.ok()) {
+    return absl::UnavailableError(
+        absl::StrCat(ErrnoToStatus(error, absl::StrCat("cannot open the run directory ", directory.root())).message(),
+                     ": put it back or mount it, or stop this process"));
+  }
+  if (!seen.ok()) return Removed(directory.lock());
+  return absl::UnavailableError(
+      absl::StrCat(directory.root(),
+                   " is another directory than the run's, which was moved away: remove that one and "
+                   "put the run's back, or stop this process"));
 }
 
 // The directory may have come back since the lock was not found, so the lock is looked for in one that is open. If
 // there is none, our own file says whether it was removed with it (rm -r) or the directory was only moved.
 absl::StatusOr<FileDescriptor> RunLock::FindInDirectory() const {
-  const std::string root = path_.substr(0, path_.rfind('/') + 1);
-  const FileDescriptor directory = OpenFile(root, O_PATH | O_DIRECTORY);
-  if (!directory.ok()) {
-    const int error = errno;
-    struct stat ours;
-    if (error == ENOENT && fstat(file_.get(), &ours) == 0 && ours.st_nlink == 0) return Removed();
-    return absl::UnavailableError(ErrnoToStatus(error, absl::StrCat("cannot open the run directory ", root)).message());
-  }
-  FileDescriptor file(openat(directory.get(), path_.c_str() + root.size(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC));
-  if (!file.ok() && errno == ENOENT) return Removed();
+  const RunDirectory root(path_.substr(0, path_.rfind('/')));
+  const FileDescriptor directory = OpenFile(root.root(), O_PATH | O_DIRECTORY);
+  if (!directory.ok()) return WhyNotThere(root, file_);
+  FileDescriptor file(
+      openat(directory.get(), path_.c_str() + root.root().size() + 1, O_RDONLY | O_NOFOLLOW | O_CLOEXEC));
+  if (!file.ok() && errno == ENOENT) return WhyNotThere(root, file_);
   if (!file.ok()) return absl::UnavailableError(ErrnoToStatus(errno, absl::StrCat("cannot open ", path_)).message());
   return file;
 }
@@ -145,7 +163,9 @@ absl::Status RunLock::CheckIsNoCopy(int fd) const {
   }
   if (ours.st_dev == there.st_dev && ours.st_ino == there.st_ino) return absl::OkStatus();
   return absl::FailedPreconditionError(absl::StrCat(
-      path_, " is a copy: another directory has taken the place of the one that this process writes into"));
+      path_,
+      " is a copy: another directory has taken the place of the one that this process writes into; the same command "
+      "resumes from what is there"));
 }
 
 // By its name: after the lock has lapsed, or the file was removed, another one may be there.

@@ -42,12 +42,17 @@ class RunLock {
   static absl::StatusOr<LockText> Read(const RunDirectory& directory);
   /// Whether a process holds the lock that is there, as its kernel says.
   static absl::StatusOr<bool> IsHeld(const RunDirectory& directory);
+  /// Why there is none to Read, where there was one: FailedPrecondition if it has been removed, Unavailable, with what
+  /// to do, while the directory is missing or another one is in its place. `seen` is the file that was read the last
+  /// time: if it has a name, it was moved with its directory. Without it a directory that has no lock has lost it.
+  static absl::Status WhyNotThere(const RunDirectory& directory, const FileDescriptor& seen);
   /// As LockText has it: this process, and a mark that nobody else has.
   static std::string NewOwner();
 
   /// FailedPrecondition, naming the other process, once the lock has been taken by another one, or its file has been
-  /// removed; Unavailable if that cannot be told now, as while the directory is not there (moved, not mounted). Of one
-  /// that comes back it must be the same file, and no copy (FailedPrecondition).
+  /// removed; Unavailable if that cannot be told now, as while the directory is not there (moved, not mounted), or
+  /// another one without a lock is in its place. Of one that comes back it must be the same file, and no copy
+  /// (FailedPrecondition).
   absl::Status Check() const;
   /// For those who Read, in the place of what was said before. Needs no room on the disk after the first time, if it
   /// does not grow by much.
@@ -59,7 +64,6 @@ class RunLock {
   RunLock(std::string path, FileDescriptor file) : path_(std::move(path)), file_(std::move(file)) {}
   static absl::StatusOr<RunLock> Place(const std::string& path, LockText previous, const std::string& owner);
   bool IsInPlace() const;
-  absl::Status Removed() const;
   absl::StatusOr<FileDescriptor> FindInDirectory() const;
   absl::Status CheckIsNoCopy(int fd) const;
 

@@ -201,9 +201,45 @@ TEST_F(StandbyTest, NobodyLeadsARunWhoseLockIsRemoved) {
   auto waiting = Wait();
   std::filesystem::remove_all(directory_.root());
   EXPECT_TRUE(absl::IsFailedPrecondition(waiting.get().status()));
-  std::filesystem::remove_all(directory_.root());
+  std::filesystem::create_directories(directory_.root());
   const auto again = LookAround(/*has_led=*/true);
   EXPECT_TRUE(absl::IsFailedPrecondition(again.status()));
+}
+
+// As by mv, or by an automounter, and by something that has made the directory anew meanwhile. The leader pauses.
+TEST_F(StandbyTest, WhoWaitsWaitsForADirectoryThatIsMissing) {
+  directory_ = RunDirectory(root_ / "run");
+  const std::string moved = root_ / "moved";
+  auto leader = Begin();
+  auto waiting = Wait();
+  std::filesystem::rename(directory_.root(), moved);
+  EXPECT_EQ(waiting.wait_for(milliseconds(700)), std::future_status::timeout);
+  EXPECT_FALSE(std::filesystem::exists(directory_.root()));
+  std::filesystem::create_directory(directory_.root());
+  EXPECT_EQ(waiting.wait_for(milliseconds(700)), std::future_status::timeout);
+  EXPECT_TRUE(absl::IsUnavailable(leader->Check())) << leader->Check();
+  std::filesystem::remove(directory_.root());
+  std::filesystem::rename(moved, directory_.root());
+  EXPECT_TRUE(leader->Check().ok()) << leader->Check();
+  leader.reset();
+  const absl::StatusOr<Turn> turn = waiting.get();
+  ASSERT_TRUE(turn.ok() && turn->lead != nullptr) << turn.status();
+  EXPECT_TRUE(turn->lead->Check().ok());
+}
+
+// One that is started again finds nothing there, and makes nothing.
+TEST_F(StandbyTest, WhoHasLedWaitsForADirectoryThatIsMissing) {
+  directory_ = RunDirectory(root_ / "run");
+  const std::string moved = root_ / "moved";
+  Begin().reset();
+  std::filesystem::rename(directory_.root(), moved);
+  auto waiting = std::async(std::launch::async, [this] { return LookAround(/*has_led=*/true); });
+  EXPECT_EQ(waiting.wait_for(milliseconds(700)), std::future_status::timeout);
+  EXPECT_FALSE(std::filesystem::exists(directory_.root()));
+  std::filesystem::rename(moved, directory_.root());
+  const absl::StatusOr<Turn> turn = waiting.get();
+  ASSERT_TRUE(turn.ok() && turn->lead != nullptr) << turn.status();
+  EXPECT_NE(turn->from, "");
 }
 
 TEST_F(StandbyTest, OfSeveralThatWaitOneLeads) {

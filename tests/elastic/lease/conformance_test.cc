@@ -182,6 +182,24 @@ TEST_P(LeaseConformance, OfManyThatTakeItOneHasIt) {
   EXPECT_EQ(have_it, 1);
 }
 
+// As by mv, or by an automounter. What is made in its place would be in the way when it comes back.
+TEST_P(LeaseConformance, AMissingDirectoryIsWaitedFor) {
+  auto owner = Held();
+  const auto next = Make();
+  ASSERT_TRUE(next->Look().ok());
+  owner.reset();
+  std::filesystem::rename(directory_.root(), root_ / "moved");
+  const auto sight = next->Look();
+  const absl::Status status = sight.ok() ? next->Take(*sight, /*begins=*/false) : sight.status();
+  EXPECT_TRUE(absl::IsUnavailable(status)) << status;
+  EXPECT_NE(status.message().find("cannot open the run directory"), absl::string_view::npos) << status;
+  EXPECT_FALSE(std::filesystem::exists(directory_.root()));
+  std::filesystem::rename(root_ / "moved", directory_.root());
+  const absl::Status taken = next->Take(*next->Look(), /*begins=*/false);
+  EXPECT_TRUE(taken.ok()) << taken;
+  EXPECT_TRUE(next->Check().ok()) << next->Check();
+}
+
 // What is written under a lease lies in one directory, which a lease elsewhere does not see.
 TEST_P(StoredLease, ARunIsNotTakenOverInAnotherDirectory) {
   const auto owner = Held();

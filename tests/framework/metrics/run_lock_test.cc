@@ -4,6 +4,7 @@
 
 #include "framework/metrics/run_lock.h"
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -101,11 +102,30 @@ TEST_F(RunLockTest, WhoseDirectoryIsRemovedHasItNoLonger) {
   EXPECT_EQ(lock.Check().code(), absl::StatusCode::kFailedPrecondition) << lock.Check();
 }
 
-TEST_F(RunLockTest, ADirectoryWithoutTheLockInThePlaceOfItsOwnEndsIt) {
+// Made by a worker that starts, say: nobody has taken anything.
+TEST_F(RunLockTest, ADirectoryWithoutTheLockInThePlaceOfItsOwnIsSaidWithWhatToDo) {
   const RunLock lock = MustTake();
   MoveAwayFrom(lock);
   std::filesystem::create_directory(directory_.root());
-  EXPECT_EQ(lock.Check().code(), absl::StatusCode::kFailedPrecondition) << lock.Check();
+  const absl::Status status = lock.Check();
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable) << status;
+  EXPECT_NE(status.message().find("remove that one and put the run's back"), absl::string_view::npos) << status;
+  std::filesystem::remove(directory_.root());
+  std::filesystem::rename(elsewhere_, directory_.root());
+  EXPECT_TRUE(lock.Check().ok()) << lock.Check();
+}
+
+TEST_F(RunLockTest, WhoHasSeenItIsToldWhetherItIsMissingOrRemoved) {
+  ASSERT_TRUE(RunLock::Take(directory_).ok());
+  const FileDescriptor seen = OpenFile(directory_.lock(), O_RDONLY);
+  std::filesystem::rename(directory_.root(), elsewhere_);
+  EXPECT_TRUE(absl::IsUnavailable(RunLock::WhyNotThere(directory_, seen)));
+  EXPECT_TRUE(absl::IsUnavailable(RunLock::WhyNotThere(directory_, FileDescriptor())));
+  std::filesystem::create_directory(directory_.root());
+  EXPECT_TRUE(absl::IsUnavailable(RunLock::WhyNotThere(directory_, seen)));
+  EXPECT_TRUE(absl::IsFailedPrecondition(RunLock::WhyNotThere(directory_, FileDescriptor())));
+  std::filesystem::remove_all(elsewhere_);
+  EXPECT_TRUE(absl::IsFailedPrecondition(RunLock::WhyNotThere(directory_, seen)));
 }
 
 TEST_F(RunLockTest, WhatIsTakenWhileItsDirectoryIsMissingIsAnothers) {

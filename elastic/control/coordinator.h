@@ -325,6 +325,7 @@ class Coordinator {
   bool AwaitsValidation(int64_t step) const;
   bool MustSaveAtEnd() const;
   void MakeRoom(int64_t step, uint64_t generation);
+  void MakeRoomNow();
   void SaveFailed(int64_t step, CheckpointControl::Failure failure);
   void AbandonSavesOf(const WorkerId& id);
   void ReportSlowSaves();
@@ -417,7 +418,8 @@ class Coordinator {
     std::string cause;
   };
   static constexpr std::chrono::seconds kRoomInterval{10};
-  std::optional<RoomWait> room_wait_;  // all steps are done, but what is to be written last cannot be now
+  std::optional<RoomWait> room_wait_;           // all steps are done, but what is to be written last cannot be now
+  std::optional<MakeRoomAction> room_to_make_;  // for the next checkpoint, after one that found none
 
   RunEnd end_;
   std::optional<Instant> farewell_;  // options_.finished: since when

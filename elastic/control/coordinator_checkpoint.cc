@@ -33,8 +33,8 @@ void Coordinator::Handle(Connection from, const SavedMessage& saved) {
     const std::string cause =
         absl::StrCat(worker->member.id.name, " on ", worker->member.host, ": ", ClipText(saved.cause, kMaxTextBytes));
     checkpoints_.pending().Remove(saved.step, saved.generation);
-    if (saved.no_room) MakeRoom(saved.step + 1, saved.generation);
     SaveFailed(saved.step, {cause, saved.no_room});
+    if (saved.no_room) MakeRoom(saved.step + 1, saved.generation);
     return;
   }
 }
@@ -84,13 +84,13 @@ void Coordinator::On(const CheckpointDoneEvent& done) {
   checkpoints_.SetUsable(done.usable, committed_, branch_);
   if (end_.over()) return;
   if (!done.cause.empty()) {
-    // Not of this one, which may exist in spite of the error.
-    if (done.no_room) MakeRoom(done.step, done.generation);
     SaveFailed(done.step, {done.cause, done.no_room});
     if (done.fenced) {
       Fail(done.cause);
       return;
     }
+    // Not of this one, which may exist in spite of the error.
+    if (done.no_room) MakeRoom(done.step, done.generation);
   } else if (branch_.Includes(done.generation, done.step)) {
     const CheckpointControl::Done saved =
         checkpoints_.OnDone(now_, save.has_value() ? save->begun : now_, done.step, done.stall_seconds);
@@ -115,7 +115,16 @@ void Coordinator::On(const CheckpointsTidiedEvent& tidied) {
 // What writers that were lost have left of earlier checkpoints may be what fills the storage, and only a checkpoint
 // that begins to exist would clear it away. Not while another one is being written: it may be older.
 void Coordinator::MakeRoom(int64_t step, uint64_t generation) {
-  if (checkpoints_.pending().empty()) actions_.emplace_back(MakeRoomAction{step, generation});
+  if (!checkpoints_.pending().empty()) return;
+  room_to_make_ = {step, generation};
+  if (!Ending()) MakeRoomNow();
+}
+
+// At the end of a run only for another attempt. A run that ends waits for it: with a storage that does not answer, for
+// as long again as it has waited for the checkpoint.
+void Coordinator::MakeRoomNow() {
+  if (room_to_make_.has_value()) actions_.emplace_back(*room_to_make_);
+  room_to_make_.reset();
 }
 
 void Coordinator::SaveFailed(int64_t step, CheckpointControl::Failure failure) {

@@ -354,9 +354,11 @@ void Coordinator::EndUnsaved(const std::string& what) {
   const std::string why = failure != nullptr ? failure->cause : "it was abandoned";
   const std::string retry = absl::StrCat("the last checkpoint could not be written: ", why);
   if (failure != nullptr && failure->no_room && AwaitRoom(retry)) {
+    MakeRoomNow();
     if (!open_->unsaved_since.has_value()) open_->unsaved_since = now_;
     if (now_ - *open_->unsaved_since >= kRoomInterval) CloseWorld(retry, 0);
   } else if (++attempts_.unsaved_endings < kMaxEndings) {
+    MakeRoomNow();
     CloseWorld(retry, 0);
   } else {
     const CheckpointChoice* previous = checkpoints_.newest();

@@ -81,7 +81,7 @@ absl::Status ObjectWriter::PutInParts(const std::string& key, int fd, uint64_t b
   absl::Status status = SendParts(upload, fd, bytes, &completion);
   if (status.ok()) status = Complete(upload, completion);
   if (!status.ok()) {
-    const absl::Status aborted = AbortUpload(client_, key, upload.id);
+    const absl::Status aborted = AbortUpload(client_, key, upload.id, /*after_outage=*/absl::IsUnavailable(status));
     if (aborted.ok()) return status;
     return absl::Status(status.code(),
                         absl::StrCat(status.message(), "; its parts stay until they are swept: ", aborted.message()));

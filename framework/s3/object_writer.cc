@@ -11,14 +11,14 @@ std::string ObjectWriter::NewMark() const {
   return absl::StrFormat("%016x%016x", high, low);
 }
 
-absl::Status ObjectWriter::FindOwn(const std::string& key, const std::string& mark) {
-  ASSIGN_OR_RETURN(const HttpAnswer answer, client_.Send({.method = "HEAD", .key = key}));
+absl::Status ObjectWriter::FindOwn(const std::string& key, const std::string& mark, bool after_outage) {
+  ASSIGN_OR_RETURN(const HttpAnswer answer, client_.Send({.method = "HEAD", .key = key, .after_outage = after_outage}));
   if (answer.Header(kMarkHeader) == mark) return absl::OkStatus();
   return absl::AlreadyExistsError(absl::StrCat("s3://", client_.options().bucket, "/", key, ": exists already"));
 }
 
 absl::Status ObjectWriter::Settle(const std::string& key, const std::string& mark, const absl::Status& refusal) {
-  absl::Status found = FindOwn(key, mark);
+  absl::Status found = FindOwn(key, mark, /*after_outage=*/absl::IsUnavailable(refusal));
   if (found.ok() || absl::IsAlreadyExists(found)) return found;
   return absl::UnavailableError(absl::StrCat(refusal.message(), "; and whether it is our own: ", found.message()));
 }

@@ -31,7 +31,7 @@ class ObjectWriter {
 
   std::string NewMark() const;
   /// OK if the object with `key` has this mark; AlreadyExists if it has another, NotFound if there is none.
-  absl::Status FindOwn(const std::string& key, const std::string& mark);
+  absl::Status FindOwn(const std::string& key, const std::string& mark, bool after_outage = false);
   /// Of a write that was refused, or whose outcome is unclear: OK if it has happened after all, AlreadyExists if
   /// another has, else Unavailable.
   absl::Status Settle(const std::string& key, const std::string& mark, const absl::Status& refusal);

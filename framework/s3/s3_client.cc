@@ -1,5 +1,6 @@
 #include "framework/s3/s3_client.h"
 
+#include <algorithm>
 #include <random>
 #include <thread>
 #include <utility>
@@ -49,6 +50,8 @@ absl::StatusOr<HttpAnswer> S3Client::Send(const S3Call& call, int* attempts) {
   absl::StatusOr<std::string> payload_sha256 = Sha256Hex("");
   if (call.body != nullptr) payload_sha256 = Sha256Hex(*call.body);
   if (!payload_sha256.ok()) return Annotate(payload_sha256.status(), what);
+  const std::chrono::milliseconds retry_for =
+      call.after_outage ? std::min<std::chrono::milliseconds>(options_.retry_for, kAfterOutage) : options_.retry_for;
   const std::chrono::milliseconds begin = shell_.elapsed();
   int renewals = 0;
   for (int attempt = 1;; ++attempt) {
@@ -72,12 +75,12 @@ absl::StatusOr<HttpAnswer> S3Client::Send(const S3Call& call, int* attempts) {
     const bool asked = answer.ok() && answer->retry_after.has_value();
     const auto wait = Backoff(attempt, shell_.random(), asked ? *answer->retry_after : std::chrono::seconds(0));
     const std::chrono::milliseconds tried = shell_.elapsed() - begin;
-    if (tried + wait >= options_.retry_for) {
+    if (tried + wait >= retry_for) {
       return absl::UnavailableError(absl::StrCat(what, ": failed in ", attempt, attempt == 1 ? " attempt" : " attempts",
-                                                 " within ", (options_.retry_for.count() + 999) / 1000,
+                                                 " within ", (retry_for.count() + 999) / 1000,
                                                  " s: ", status.message()));
     }
-    if (tried > kLong) SayThatItTakesLong(what, status, options_.retry_for - tried);
+    if (tried > kLong) SayThatItTakesLong(what, status, retry_for - tried);
     shell_.sleep(wait);
   }
 }

@@ -25,6 +25,8 @@ struct S3Shell {
 };
 S3Shell RealS3Shell();
 
+inline constexpr std::chrono::seconds kAfterOutage{10};
+
 struct S3Call {
   std::string method;
   std::string key{};  // whole, with the prefix; empty = the bucket itself
@@ -32,6 +34,7 @@ struct S3Call {
   const BodySource* body = nullptr;
   std::optional<absl::Span<std::byte>> into = std::nullopt;  // see HttpRequest
   bool retry_conflict = false;                               // 409: somebody else is at the same key just now
+  bool after_outage = false;  // which was waited out already: what this cannot do within kAfterOutage is left undone
   /// What is wrong with an answer that says 2xx, may be empty. Unavailable: another attempt may bring a better one.
   std::function<absl::Status(const HttpAnswer&)> check = nullptr;
 };

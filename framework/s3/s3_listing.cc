@@ -62,8 +62,9 @@ absl::StatusOr<std::vector<ListedUpload>> ListUploads(S3Client& client, const st
   return MalformedListing("has too many pages");
 }
 
-absl::Status AbortUpload(S3Client& client, const std::string& key, const std::string& id) {
-  const absl::Status status = client.Send({.method = "DELETE", .key = key, .query = {{"uploadId", id}}}).status();
+absl::Status AbortUpload(S3Client& client, const std::string& key, const std::string& id, bool after_outage) {
+  const absl::Status status =
+      client.Send({.method = "DELETE", .key = key, .query = {{"uploadId", id}}, .after_outage = after_outage}).status();
   return absl::IsNotFound(status) ? absl::OkStatus() : status;
 }
 

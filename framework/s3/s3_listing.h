@@ -14,6 +14,7 @@ namespace holdfast {
 absl::StatusOr<std::vector<ListedKey>> ListKeys(S3Client& client, const std::string& prefix, int max_keys = 0);
 absl::StatusOr<std::vector<ListedUpload>> ListUploads(S3Client& client, const std::string& prefix);
 
-absl::Status AbortUpload(S3Client& client, const std::string& key, const std::string& id);
+/// `after_outage`: as S3Call has it.
+absl::Status AbortUpload(S3Client& client, const std::string& key, const std::string& id, bool after_outage = false);
 
 }  // namespace holdfast

@@ -4,7 +4,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <variant>
 
 #include "framework/base/limits.h"
 #include "tests/elastic/control/coordinator_harness.h"
@@ -435,6 +437,29 @@ TEST_F(CheckpointTest, StopLeavesACheckpointOrSaysThatItCouldNot) {
     EXPECT_EQ(ended_->exit_code, cause.empty() ? 143 : 1);
     EXPECT_THAT(ended_->reason, HasSubstr(cause));
   }
+}
+
+// The run's end waited for it, with a storage that did not answer for as long again as for the checkpoint.
+TEST_F(CheckpointTest, RoomIsMadeForAnotherAttemptOnly) {
+  const auto makes_room = [this] {
+    return std::any_of(actions_.begin(), actions_.end(),
+                       [](const CoordinatorAction& action) { return std::holds_alternative<MakeRoomAction>(action); });
+  };
+  StartThree(EverySteps(100));
+  Commit({0, 1, 2});
+  Event(StopEvent{15});
+  for (int attempt = 1; attempt <= 3; ++attempt) {
+    ASSERT_FALSE(ended_.has_value()) << attempt;
+    Saved(0, 1);
+    Saved(1, 1, "no answer", /*no_room=*/true);
+    EXPECT_FALSE(makes_room()) << attempt;
+    Saved(2, 1);
+    for (const int w : {0, 1, 2}) Say(w, FinishedMessage{Generation()});
+    EXPECT_EQ(makes_room(), attempt < 3) << attempt;
+    Pass(milliseconds(100), {0, 1, 2});
+  }
+  ASSERT_TRUE(ended_.has_value());
+  EXPECT_EQ(ended_->exit_code, 1);
 }
 
 TEST_F(CheckpointTest, AWriterThatHangsIsNamed) {

@@ -6,6 +6,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <numeric>
 
 #include "framework/base/process_id.h"
 #include "framework/s3/object_writer.h"
@@ -69,6 +70,32 @@ TEST_F(Multipart, APartThatNeverArrivesAbortsTheUpload) {
   EXPECT_EQ(ExpectRefused().code(), absl::StatusCode::kUnavailable);
   proxy_->SetRule([](const ProxiedRequest&) { return Fault{}; });
   ExpectUploaded();  // and the next attempt starts afresh
+}
+
+// The upload was given up, and then its end was waited for as long again, as was what had become of it.
+TEST_F(Multipart, AnOutageIsWaitedForOnce) {
+  for (const bool completes : {false, true}) {
+    SCOPED_TRACE(completes ? "when it is to be completed" : "in its third part");
+    proxy_->SetRule([completes, gone = false](const ProxiedRequest& request) mutable {
+      const bool is_part = request.target.find("partNumber=3&") != std::string::npos;
+      const bool is_completion = request.method == "POST" && request.target.find("uploadId=") != std::string::npos;
+      gone = gone || (completes ? is_completion : is_part);
+      return gone ? Fault{Kind::kAnswer, ErrorAnswer(503, "ServiceUnavailable")} : Fault{};
+    });
+    const auto waited = [this] {
+      const std::lock_guard lock(mutex_);
+      return std::accumulate(sleeps_.begin(), sleeps_.end(), std::chrono::milliseconds(0));
+    };
+    const std::chrono::milliseconds before = waited();
+    const absl::Status status = Put("big", contents_);
+    EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable) << status;
+    EXPECT_THAT(std::string(status.message()), HasSubstr("its parts stay until they are swept"));
+    // Each of the connections may be in its last wait.
+    EXPECT_LT(waited() - before, options_.retry_for * 3 / 2);
+  }
+  proxy_->SetRule([](const ProxiedRequest&) { return Fault{}; });
+  ASSERT_TRUE(storage_->Sweep().ok());
+  ExpectNothing("big");
 }
 
 TEST_F(Multipart, ARefusalMidwayAbortsTheUpload) {

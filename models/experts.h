@@ -52,7 +52,8 @@ int64_t ExpertCapacity(const ModelConfig& config, int64_t rows);
 /// "expert_load" (L, E), the tokens that chose each expert, and with a capacity "dropped_choices" (L). None of a dense
 /// model.
 StatisticsLayout RouterStatistics(const ModelConfig& config);
-/// Of a step's: "balance_loss" and "z_loss" as they were added to the loss; and, one for each layer with experts,
+/// Of a step's: "balance_loss" and "z_loss" with their factors, as plain means over microbatches (in the gradient each
+/// counts by its share of what is learned); and, one for each layer with experts,
 /// "expert_load" (the most tokens of an expert over the mean), "dead_experts" (that had none), "router_entropy" (in
 /// nats) and with a capacity "dropped_choices" (their share). Empty for a dense model.
 std::vector<Figure> RouterFigures(const ModelConfig& config, const Statistics& step);

@@ -1,4 +1,4 @@
-// Proves what a step's line says of routers: losses as they were added, and for each layer the largest load over the
+// Proves what a step's line says of routers: losses with their factors, and for each layer the largest load over the
 // mean, experts without a token, and the entropy.
 
 #include "gtest/gtest.h"

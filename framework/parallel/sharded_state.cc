@@ -36,6 +36,8 @@ absl::StatusOr<ShardedState> ShardedState::Create(const ShardMap& map, const Sta
   state.digest_memory_ = CpuBlocks::Create(device, DigestMemoryBytes(layout));
   // Not as part of the former, which would pin 33 MiB of CPU memory for what is often some KiB.
   state.digests_ = CpuBlocks::Create(device, map.layout().chunks().size() * sizeof(uint64_t));
+  // Now, also where log.digest_every_steps is 0: the last step of a run has a digest, too, and memory that is lacking
+  // then would be found lacking after all the others.
   if (!device.is_cpu()) {
     ASSIGN_OR_RETURN(state.planes_after_, Buffer::Allocate(device, DigestMemoryBytes(layout), "digests"));
   }

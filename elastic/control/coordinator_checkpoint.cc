@@ -115,7 +115,7 @@ void Coordinator::On(const CheckpointsTidiedEvent& tidied) {
 // What writers that were lost have left of earlier checkpoints may be what fills the storage, and only a checkpoint
 // that begins to exist would clear it away. Not while another one is being written: it may be older.
 void Coordinator::MakeRoom(int64_t step, uint64_t generation) {
-  if (!checkpoints_.pending().empty()) return;
+  if (!checkpoints_.pending().empty() || end_.over()) return;
   room_to_make_ = {step, generation};
   if (!Ending()) MakeRoomNow();
 }

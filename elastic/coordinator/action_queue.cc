@@ -1,5 +1,6 @@
 #include "elastic/coordinator/action_queue.h"
 
+#include <algorithm>
 #include <variant>
 
 #include "framework/base/status.h"
@@ -17,6 +18,11 @@ bool IsDurable(const CoordinatorAction& action) {
 void ActionQueue::Add(std::vector<CoordinatorAction> actions) {
   must_look_ = must_look_ || !actions.empty();
   for (CoordinatorAction& action : actions) actions_.push_back(std::move(action));
+}
+
+bool ActionQueue::ends_run() const {
+  return std::any_of(actions_.begin(), actions_.end(),
+                     [](const CoordinatorAction& action) { return std::holds_alternative<EndAction>(action); });
 }
 
 absl::Status ActionQueue::Look() {

@@ -31,6 +31,9 @@ class ActionQueue {
   /// What has not been carried out, which is not going to be.
   std::deque<CoordinatorAction> Take() { return std::exchange(actions_, {}); }
   bool empty() const { return actions_.empty(); }
+  /// Whether the end of the run is among what has not been carried out. It need not be the last: in the tick in which a
+  /// worker that stands still has ended the run, a checkpoint may be reported as slow after that.
+  bool ends_run() const;
   /// As CarryOut asks.
   absl::Status Look();
 

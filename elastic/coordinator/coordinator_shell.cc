@@ -275,10 +275,10 @@ void CoordinatorShell::ForgetWhoCameAndWent() {
 }
 
 void CoordinatorShell::GiveUp(const std::string& reason) {
+  const bool is_decided = actions_.ends_run();
   const std::deque<CoordinatorAction> rest = actions_.Take();
   paused_since_.reset();
   if (const absl::Status ours = actions_.Look(); actions_.replaced()) return Leave(1, std::string(ours.message()));
-  const bool is_decided = !rest.empty() && std::holds_alternative<EndAction>(rest.back());
   if (is_decided) {  // how the run ends, and it was only to be told
     for (const CoordinatorAction& action : rest) Do(action).IgnoreError();
     return;

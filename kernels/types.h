@@ -36,7 +36,8 @@ struct Matrix {
 /// Salmon et al. 2011), so it depends on no thread, rank or order of evaluation.
 struct RandomKey {
   uint64_t seed = 0;
-  uint32_t step = 0;  ///< from 1; 0: what is before the first, initial values
+  uint32_t step = 0;  ///< from 1; 0: what is before the first, initial values. Of 2^32 steps, which at a thousand a
+                      ///< second take seven weeks, the next have the numbers of the first again: bits stay determined
   uint32_t microbatch = 0;
   uint32_t site = 0;  ///< which use inside the model: layer * 8 + position in the layer
 };

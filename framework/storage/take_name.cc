@@ -49,7 +49,10 @@ absl::StatusOr<FileDescriptor> Claim(const DirectoryChain& chain, FileSystemKind
     if (!absl::IsAlreadyExists(claim.status()) && !absl::IsAborted(claim.status())) return claim;
     std::this_thread::sleep_for(std::chrono::milliseconds(kClaimWaitMs));
   }
-  return absl::UnavailableError(absl::StrCat(chain.directory(), "/", name, ": another writer holds this name"));
+  return absl::UnavailableError(
+      absl::StrCat(chain.directory(), "/", name,
+                   ": another writer holds this name, or was killed while it did: if none is at work "
+                   "there, remove that file (after a day it goes by itself)"));
 }
 
 absl::Status RenameIfFree(const DirectoryChain& chain, const std::string& temporary) {

@@ -235,6 +235,7 @@ TEST_F(LocalStorageSyscalls, AClaimOfAWriterThatIsGone) {
   const absl::Status status = storage_->Create("a", "");
   EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable) << status;
   EXPECT_TRUE(absl::StrContains(status.message(), ".a.tmp-000000000000: another writer")) << status;
+  EXPECT_TRUE(absl::StrContains(status.message(), "remove that file")) << status;
   Reopen(FileSystemKind::kDetect);  // locks tell that nobody holds it
   ASSERT_TRUE(storage_->Sweep().ok());
   Reopen(FileSystemKind::kPlain);

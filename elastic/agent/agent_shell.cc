@@ -127,7 +127,7 @@ EndMessage AgentShell::Wait() {
     const bool was_connected = was_connected_;
     lock.unlock();
     if (was_connected) {
-      Depart();
+      Depart(stop_signal);
     } else {  // there is no run to leave
       agent_->Stop(SIGKILL, milliseconds(0));
     }
@@ -190,7 +190,7 @@ bool AgentShell::AwaitEnd(int64_t connections) {
 // A second SIGINT ends this process, and with it the workers, at once. A scheduler's signal comes to thousands of
 // agents in one moment, and each look holds up the coordinator that is to stop: so none comes before it could decide
 // anything.
-void AgentShell::Depart() {
+void AgentShell::Depart(int signal) {
   for (auto start = Clock::now();;) {
     {
       std::unique_lock lock(mutex_);
@@ -201,8 +201,8 @@ void AgentShell::Depart() {
     const auto since = std::chrono::duration_cast<milliseconds>(Clock::now() - start);
     const Departure decision = DecideDeparture(run, settings_.node, run_saves_, since);
     if (decision == Departure::kLeave) return Leave();
-    // On SIGTERM workers ask the coordinator for a stop, and end when the run has.
-    if (decision == Departure::kStopRun) return agent_->Stop(SIGTERM, kNoTimeout);
+    // On a signal workers ask the coordinator for a stop by it, and end when the run has.
+    if (decision == Departure::kStopRun) return agent_->Stop(signal, kNoTimeout);
     if (decision == Departure::kWait) continue;
     if (AwaitEnd(connections)) return;
     start = Clock::now();  // a coordinator that was started again may not know that the run is to end

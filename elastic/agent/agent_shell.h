@@ -68,7 +68,7 @@ class AgentShell final : public ControlLinkHandler {
 
  private:
   void OnExit(const WorkerExit& exit);
-  void Depart();
+  void Depart(int signal);
   void Leave();
   bool LostCoordinator() const;
   bool Ended(std::unique_lock<std::mutex>& lock, std::chrono::milliseconds timeout);

@@ -127,10 +127,12 @@ class AgentShellTest : public testing::Test {
   AgentShell Start(AgentShell::LookFn look = nullptr) {
     return {config_, directory_, {.node = "n0", .binary = folder_ / "worker"}, link_, std::move(look)};
   }
-  /// With a worker that says in files that it runs, and that it got SIGTERM; it ends when there is a file `end`.
+  /// With a worker that says in files that it runs, and that it got SIGTERM (`told`) or SIGUSR1 (`told_usr1`); it ends
+  /// when there is a file `end`.
   AgentShell StartWithWorkerThatTells(AgentShell::LookFn look = nullptr) {
-    WriteWorker(absl::StrCat("trap 'touch ", folder_ / "told", "' TERM\ntouch ", folder_ / "started", "\nwhile [ ! -e ",
-                             folder_ / "end", " ]; do sleep 0.05; done\n"));
+    WriteWorker(absl::StrCat("trap 'touch ", folder_ / "told", "' TERM\ntrap 'touch ", folder_ / "told_usr1",
+                             "' USR1\ntouch ", folder_ / "started", "\nwhile [ ! -e ", folder_ / "end",
+                             " ]; do sleep 0.05; done\n"));
     return Start(std::move(look));
   }
   void AwaitWorker() {
@@ -192,6 +194,21 @@ TEST_F(AgentShellTest, ThatLeavesDoesNotTellItsWorkersToStop) {
   EXPECT_EQ(agent.Wait().reason, "node n0 has left the run");
   coordinator.join();
   EXPECT_FALSE(Exists("told"));
+}
+
+// A scheduler tells by the signal whether the run is to be started again, and finds it in the exit code.
+TEST_F(AgentShellTest, ThatIsTheOnlyOneHasTheRunStoppedByTheSignalItGot) {
+  AgentShell agent = StartWithWorkerThatTells([] { return RunOf(RunState::kTraining, {"n0"}); });
+  AwaitWorker();
+  agent.Stop(SIGUSR1);
+  std::thread coordinator([&] {
+    Await([&] { return Exists("told") || Exists("told_usr1"); });
+    EXPECT_TRUE(Exists("told_usr1"));
+    link_.Tell(EndMessage{138, "stopped by signal 10 at step 7; the model of that step is saved"});
+    EndWorker();
+  });
+  EXPECT_EQ(agent.Wait().exit_code, 138);
+  coordinator.join();
 }
 
 // The coordinator died, and with it the wish that the run end.

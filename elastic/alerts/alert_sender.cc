@@ -21,14 +21,17 @@ using Clock = std::chrono::steady_clock;
 
 constexpr size_t kMaxSecretBytes = 4096;
 constexpr int kTooManyRequests = 429;
+constexpr char kSlackKey[] = "alerts.slack_webhook_file", kPagerDutyKey[] = "alerts.pagerduty_key_file";
 
-absl::StatusOr<std::string> ReadSecret(const std::string& path) {
+/// Of the file that `key` of the config names; errors name both.
+absl::StatusOr<std::string> ReadSecret(const char* key, const std::string& path) {
   if (path.empty()) return std::string();
-  ASSIGN_OR_RETURN(const std::string contents, ReadFile(path, kMaxSecretBytes));
-  std::string secret(absl::StripAsciiWhitespace(contents));
+  const absl::StatusOr<std::string> contents = ReadFile(path, kMaxSecretBytes);
+  if (!contents.ok()) return Annotate(contents.status(), key);
+  std::string secret(absl::StripAsciiWhitespace(*contents));
   const auto is_printable = [](char c) { return c > ' ' && c < 127; };
   if (secret.empty() || !std::all_of(secret.begin(), secret.end(), is_printable)) {
-    return absl::InvalidArgumentError(absl::StrCat(path, ": must hold one line, the secret"));
+    return absl::InvalidArgumentError(absl::StrCat(key, ": ", path, ": must hold one line, the secret"));
   }
   return secret;
 }
@@ -48,10 +51,11 @@ absl::Status Post(const HttpRequest& request) {
 absl::StatusOr<AlertOptions> ReadAlertOptions(const std::string& slack_webhook_file,
                                               const std::string& pagerduty_key_file) {
   AlertOptions options;
-  ASSIGN_OR_RETURN(options.slack_webhook, ReadSecret(slack_webhook_file));
-  ASSIGN_OR_RETURN(options.pagerduty_key, ReadSecret(pagerduty_key_file));
+  ASSIGN_OR_RETURN(options.slack_webhook, ReadSecret(kSlackKey, slack_webhook_file));
+  ASSIGN_OR_RETURN(options.pagerduty_key, ReadSecret(kPagerDutyKey, pagerduty_key_file));
   if (!options.slack_webhook.empty() && options.slack_webhook.rfind("https://", 0) != 0) {
-    return absl::InvalidArgumentError(absl::StrCat(slack_webhook_file, ": must hold a URL that begins with https://"));
+    return absl::InvalidArgumentError(
+        absl::StrCat(kSlackKey, ": ", slack_webhook_file, ": must hold a URL that begins with https://"));
   }
   return options;
 }

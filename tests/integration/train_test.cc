@@ -735,6 +735,14 @@ INSTANTIATE_TEST_SUITE_P(
                  {"train.device=cuda", "train.gemm_table=%D/text.txt", "train.gemm_table_digest=0123456789abcdef"},
                  1,
                  {"text.txt", "0123456789abcdef"}},
+        BadInput{"MissingSlackWebhook",
+                 {"alerts.slack_webhook_file=%D/none"},
+                 2,
+                 {"error: alerts.slack_webhook_file: ", "none", "No such file"}},
+        BadInput{"TooLargePagerDutyKey",
+                 {"alerts.pagerduty_key_file=%D/text.txt"},
+                 2,
+                 {"error: alerts.pagerduty_key_file: ", "text.txt", "at most 4096"}},
         BadInput{"MissingInitialModel", {"train.init_from=%D/none"}, 1, {"train.init_from: ", "none does not exist"}},
         BadInput{"AdaptersAsInitialModel",
                  {"train.init_from=%D/adapters"},
@@ -835,6 +843,19 @@ TEST_F(TrainTest, ValidateSaysWhatDataCannotBeUsed) {
                            "not a token file", "; data.tokenizer: the tokenizer bytes has 256 tokens"}) {
     EXPECT_THAT(result.output, HasSubstr(text));
   }
+}
+
+// One that stands by, too, before it waits: it would find out when it has taken the run from the one that led it.
+TEST_F(TrainTest, SecretsOfAlertsThatCannotBeReadAreAnErrorAtOnce) {
+  const std::string setting = "alerts.slack_webhook_file=" + Path("none");
+  const CommandResult validated = RunHoldfast({"validate", Path("config.yaml"), "--set", setting});
+  const CommandResult coordinated = RunHoldfast({"coordinator", Path("config.yaml"), "--run-dir", Path("a"),
+                                                 "--standby", "--listen", "127.0.0.1:0", "--set", setting});
+  for (const CommandResult& result : {validated, coordinated}) {
+    EXPECT_EQ(result.exit_code, 2) << result.output;
+    EXPECT_THAT(result.output, HasSubstr("error: alerts.slack_webhook_file: " + Path("none") + ": No such file"));
+  }
+  EXPECT_FALSE(fs::exists(directory_ / "a"));
 }
 
 // What multipliers would do is in the weights: the saved model computes what the run has validated.

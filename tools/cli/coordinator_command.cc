@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "elastic/coordinator/run_alerts.h"
 #include "elastic/launch/prepared_run.h"
 #include "elastic/launch/server_launcher.h"
 #include "elastic/lease/directory_lease.h"
@@ -55,9 +56,11 @@ absl::StatusOr<Turn> CoordinatorCommand::TakeTurn(const Config& config, const Ru
   const std::chrono::milliseconds duration(config.elastic.coordinator_lease_ms);
   ASSIGN_OR_RETURN(std::unique_ptr<Lease> made, MakeLease(config, directory, has_led));
   if (StandsBy()) {
-    const TurnOptions options{.directory = directory, .lease = duration, .has_led = has_led, .may_lead = [this] {
-                                return ServerLauncher::CanListen(Listening());
-                              }};
+    const TurnOptions options{
+        .directory = directory, .lease = duration, .has_led = has_led, .may_lead = [this, &config] {
+          RETURN_IF_ERROR(CheckAlerts(config.alerts));
+          return ServerLauncher::CanListen(Listening());
+        }};
     return WaitForTurn(std::move(made), options, stop.token(), Say);
   }
   RETURN_IF_ERROR(made->Take({}, /*begins=*/true));
@@ -91,6 +94,7 @@ absl::StatusOr<CoordinatorShell::Outcome> CoordinatorCommand::LeadRun(const Conf
 absl::StatusOr<int> CoordinatorCommand::Run() const {
   StopSignal stop_signal;  // before any other thread
   ASSIGN_OR_RETURN(const Config config, run.Load());
+  RETURN_IF_ERROR(CheckAlertsOf(config));  // now, and not when it is to take a run over
   if (!start.overwrite) RETURN_IF_ERROR(run.CheckIsSameRun(config));
   if (const std::string warning = IdleWorkersWarning(config); !warning.empty()) LogWarning(warning);
   const RunDirectory directory = run.Directory(config);

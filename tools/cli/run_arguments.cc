@@ -9,6 +9,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "elastic/coordinator/run_alerts.h"
 #include "elastic/launch/resume_check.h"
 #include "elastic/sweep/sweep.h"
 #include "framework/base/files.h"
@@ -91,6 +92,11 @@ absl::StatusOr<Config> ConfigArguments::Load() const {
 absl::Status CheckDataOf(const Config& config) {
   const absl::Status checked = CheckTrainingData(config);
   return absl::IsInvalidArgument(checked) ? UsageError(absl::StrCat("error: ", checked.message())) : checked;
+}
+
+absl::Status CheckAlertsOf(const Config& config) {
+  const absl::Status checked = CheckAlerts(config.alerts);
+  return checked.ok() ? checked : UsageError(absl::StrCat("error: ", checked.message()));
 }
 
 void RunArguments::AddTo(CLI::App& command) {

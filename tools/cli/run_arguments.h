@@ -32,6 +32,9 @@ struct ConfigArguments {
 /// A UsageError that names the keys if token files or tokenizer of the config cannot be used.
 absl::Status CheckDataOf(const Config& config);
 
+/// A UsageError that names the key if a file with a secret of the config's alerts cannot be used.
+absl::Status CheckAlertsOf(const Config& config);
+
 struct RunArguments {
   ConfigArguments config;
   std::string run_dir;

@@ -137,6 +137,7 @@ absl::StatusOr<int> TrainCommand::Run() const {
     ResolveExpertPlacement(&config);
     if (job->rank() != 0) return Follow(config, directory, *job, stop_signal);
   }
+  RETURN_IF_ERROR(CheckAlertsOf(config));
   if (const std::string warning = IdleWorkersWarning(config); !warning.empty()) LogWarning(warning);
   ASSIGN_OR_RETURN(const auto launcher, OpenLauncher(config, directory, job.get()));
   ASSIGN_OR_RETURN(const PreparedRun prepared,

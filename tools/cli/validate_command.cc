@@ -247,6 +247,7 @@ absl::StatusOr<int> ValidateCommand::Run() const {
   }
   RETURN_IF_ERROR(CheckHeads(checked));
   RETURN_IF_ERROR(CheckDataOf(checked));  // at the end: sizes are of use before there is data
+  RETURN_IF_ERROR(CheckAlertsOf(checked));
   return kExitDone;
 }
 

@@ -165,8 +165,9 @@ void Coordinator::RetryFailed() {
   const auto is_culprit = [&](const Member& member) { return member.id == *verdict.culprit; };
   if (verdict.culprit.has_value() && roster_.Find(verdict.culprit->name) != nullptr && CanSpare(is_culprit)) {
     attempts_.failed_endings = 0;
-    Remove(verdict.culprit->name, absl::StrCat("its peers failed to communicate with it: ", verdict.cause),
-           Leave::kRefused);
+    const char* what =
+        verdict.at_home ? "only it failed, again and again: " : "its peers failed to communicate with it: ";
+    Remove(verdict.culprit->name, absl::StrCat(what, verdict.cause), Leave::kRefused);
   } else if (attempts_.starved_worlds >= kMaxStarvedWorlds) {
     Fail(absl::StrCat("there is too little memory, in ", kMaxStarvedWorlds, " attempts: ", verdict.cause));
   } else if (Ending() && verdict.at_home && !awaits_room && ++attempts_.failed_endings >= kMaxFailedEndings) {

@@ -257,6 +257,7 @@ class Coordinator {
   bool MayJoin(Connection from, const JoinMessage& join);
   bool MakeRoom(Connection from, const JoinMessage& join);
   bool SendSpareAway();
+  void ReportRefused(const JoinMessage& join, const std::string& cause);
   void RefuseSettings(Connection from, const std::string& reason);
   void RefuseData(Connection from, const Member& member);
   bool ChooseWhatIsAlike();
@@ -375,6 +376,7 @@ class Coordinator {
   Roster roster_;
   std::set<Connection> closed_;  // whose end has not been reported yet
   WorkerHistory history_;
+  std::set<std::string> refusals_;  // causes that were reported
   struct Leaving {
     int signal = 0;
     uint64_t agent = 0;  // AgentHelloMessage::instance of the one that asked for it

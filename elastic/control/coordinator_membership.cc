@@ -62,6 +62,7 @@ void Coordinator::Handle(Connection from, const JoinMessage& join) {
     Advance();
     return;
   }
+  refusals_.clear();
   JoinedWorker worker;
   worker.connection = from;
   worker.member = join.member;
@@ -134,10 +135,12 @@ bool Coordinator::MayJoin(Connection from, const JoinMessage& join) {
     return false;
   }
   if (const std::string other = OtherThanRun(join.digests); !other.empty()) {
+    ReportRefused(join, other);
     RefuseSettings(from, absl::StrCat("worker ", name, " on ", join.member.host, " ", other));
     return false;
   }
   if (data_digest_ != 0 && join.digests.data != data_digest_) {
+    ReportRefused(join, "has other token files than this run");
     RefuseData(from, join.member);
     return false;
   }
@@ -158,6 +161,14 @@ bool Coordinator::MayJoin(Connection from, const JoinMessage& join) {
     return false;
   }
   return true;
+}
+
+// Of others the agents report the end. Of each cause once, until somebody is taken in: all of them ask again for ever.
+void Coordinator::ReportRefused(const JoinMessage& join, const std::string& cause) {
+  constexpr size_t kMaxCauses = 16;
+  if (IsEmpty(join.claim) || refusals_.size() >= kMaxCauses || !refusals_.insert(cause).second) return;
+  Report(event::WorkerRefused{
+      .worker = join.member.id.name, .node = join.member.node, .host = join.member.host, .cause = cause});
 }
 
 void Coordinator::RefuseSettings(Connection from, const std::string& reason) {

@@ -58,6 +58,15 @@ struct WorkerJoined {
   }
 };
 
+/// It holds state of the run, and its settings or data are others than the coordinator's: it asks again.
+struct WorkerRefused {
+  static constexpr const char* kName = "worker_refused";
+  std::string worker, node, host, cause;
+  static void Fields(auto& e, auto& field) {
+    field("worker", e.worker)("node", e.node)("host", e.host)("cause", e.cause);
+  }
+};
+
 struct WorkerLost {
   static constexpr const char* kName = "worker_lost";
   std::string worker;
@@ -477,9 +486,9 @@ struct RunFailed : EndFields {
 }  // namespace event
 
 using RunEvent =
-    std::variant<event::AgentJoined, event::AgentLost, event::AgentRefused, event::WorkerJoined, event::WorkerLost,
-                 event::WorkerHung, event::WorkerExited, event::Quarantined, event::NodeLeaving, event::NodeLeft,
-                 event::NodeReturned, event::WorldPublished, event::Recovered, event::MirrorsMissing,
+    std::variant<event::AgentJoined, event::AgentLost, event::AgentRefused, event::WorkerJoined, event::WorkerRefused,
+                 event::WorkerLost, event::WorkerHung, event::WorkerExited, event::Quarantined, event::NodeLeaving,
+                 event::NodeLeft, event::NodeReturned, event::WorldPublished, event::Recovered, event::MirrorsMissing,
                  event::MirrorsComplete, event::StepFailed, event::BitsDiffer, event::CopiesDiffer, event::NoProgress,
                  event::TooFewWorkers, event::Straggler, event::StragglerResolved, event::Rebalanced, event::StepSlow,
                  event::StepSlowResolved, event::LinkCut, event::LinkBack, event::LinkSlow, event::StateMissing,

@@ -614,6 +614,29 @@ TEST_F(CoordinatorTest, OtherConfigurationIsRefusedForGood) {
   EXPECT_TRUE(coordinator_->Status(now_).workers.empty());
 }
 
+// Such a worker keeps its state and asks again, and nothing else would say why the run stands still.
+TEST_F(CoordinatorTest, WhoHoldsStateAndIsRefusedIsReportedOnce) {
+  CoordinatorOptions options = DefaultOptions();
+  options.recorded_step = 5;
+  options.last_generation = 3;
+  options.digests.keys = {{"optimizer.lr", 1}};
+  Start(options);
+  const StateClaim claim{{3, {MemberOf(0), MemberOf(1)}}, 5, 0, {}};
+  RunDigests others = options.digests;
+  others.config = 43;
+  others.keys = {{"optimizer.lr", 2}};
+  Say(2, JoinMessage{MemberOf(2), {}, others});
+  EXPECT_EQ(Count<event::WorkerRefused>(), 0) << "it ends, which its agent reports";
+  for (const int w : {0, 1, 0}) Say(w, JoinMessage{MemberOf(w), claim, others});
+  EXPECT_EQ(Count<event::WorkerRefused>(), 1);
+  EXPECT_EQ(Last<event::WorkerRefused>().worker, "n0/0");
+  EXPECT_THAT(Last<event::WorkerRefused>().cause,
+              testing::HasSubstr("another configuration than this run (optimizer.lr)"));
+  Join(3);
+  Say(0, JoinMessage{MemberOf(0), claim, others});
+  EXPECT_EQ(Count<event::WorkerRefused>(), 2);
+}
+
 TEST_F(CoordinatorTest, OtherArithmeticKernelsAndBuildsAreRefusedByName) {
   const RunDigests run{.config = 42,
                        .data = 0,

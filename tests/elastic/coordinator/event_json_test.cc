@@ -37,6 +37,7 @@ std::vector<Expected> EachKind() {
       {event::AgentLost{"n", "h", "c"}, R"("node":"n","host":"h","cause":"c")"},
       {event::AgentRefused{"n", "h", 9, "g", 7}, R"("node":"n","host":"h","pid":9,"other_host":"g","other_pid":7)"},
       {event::WorkerJoined{"a", -1, "n", "h", 99}, R"("worker":"a","rank":-1,"node":"n","host":"h","pid":99)"},
+      {event::WorkerRefused{"a", "n", "h", "c"}, R"("worker":"a","node":"n","host":"h","cause":"c")"},
       {event::WorkerLost{"a", 1, "n", "h", "c", 3, 7},
        R"("worker":"a","rank":1,"node":"n","host":"h","cause":"c","generation":3,"step":7)"},
       {event::WorkerHung{"a", 1, "n", "h", Phase::kReduce, 7, 0.5, "r"},
@@ -148,6 +149,9 @@ TEST(EventText, InWordsOrListed) {
             "hung: a (rank 1 on h) in phase reduce of step 7 for 3.25 s: no heartbeat");
   EXPECT_EQ(EventText(event::Rewind{9, 0, "", "r"}), "rewinding from step 9 to step 0: r");
   EXPECT_EQ(EventText(event::RunStopped{{143, 7, "stopped by signal 15 at step 7"}}), "stopped by signal 15 at step 7");
+  EXPECT_EQ(EventText(event::WorkerRefused{"a", "n", "h", "has another configuration"}),
+            "refused a on h, which holds state of the run and asks again: it has another configuration; if it is this "
+            "coordinator that has the wrong settings, start it again with the right ones");
   EXPECT_EQ(EventText(event::Quarantined{"a", 3, 60}), "quarantined: worker a, failures 3, seconds 60");
   event::StragglerFields slow{.worker = "a", .rank = 1, .host = "h", .factor = 1.26, .own_factor = 1.58, .reason = ""};
   EXPECT_EQ(EventText(event::Straggler{slow}),

@@ -138,6 +138,15 @@ TEST_F(TrainTest, AnAgentWhoseCoordinatorDoesNotComeEndsWithTheCodeForLater) {
   EXPECT_THAT(agent.output, HasSubstr("is a coordinator running?"));
 }
 
+// Its workers would join, and no world with them could be made.
+TEST_F(TrainTest, AnAgentWhoseWorkersCouldNotBeReachedIsRefused) {
+  const CommandResult agent =
+      RunHoldfast({"agent", Path("config.yaml"), "--run-dir", Path("run"), "--coordinator", "127.0.0.1:1", "--host",
+                   "no such host", "--set", "elastic.coordinator_timeout_ms=300"});
+  EXPECT_EQ(agent.exit_code, 2);
+  EXPECT_THAT(agent.output, HasSubstr("error: --host: no address found for host 'no such host'"));
+}
+
 TEST_F(TrainTest, ARunKeepsItsArithmetic) {
   ASSERT_EQ(Train("a", {"--set", "train.arithmetic=portable"}).exit_code, 0);
   const CommandResult more = Train("a", {"--set", "train.steps=14"});

@@ -92,6 +92,9 @@ absl::StatusOr<std::string> HostFor(const std::string& host, const std::string& 
   if (host.empty()) {
     return towards.ok() ? towards : UsageError(absl::StrCat(std::string(towards.status().message()), "; pass --host"));
   }
+  if (const auto here = ResolveHost(host); !here.ok()) {  // workers listen at it
+    return UsageError(absl::StrCat("error: --host: ", here.status().message()));
+  }
   if (towards.ok() && !IsLoopbackHost(*towards) && IsLoopbackHost(host)) {
     return UsageError(absl::StrCat("--host ", host, " is reached from this machine only, but the coordinator ",
                                    coordinator,
@@ -216,9 +219,11 @@ void AgentCommand::AddTo(CLI::App& command) {
         const bool is_one = !name.empty() && name.find('/') == std::string::npos;
         return is_one ? std::string() : absl::StrCat("a name without / is expected, not '", name, "'");
       });
-  command.add_option("--host", host,
-                     "address where workers of other machines reach those of this one; default: the one "
-                     "that the way to the coordinator begins at");
+  command
+      .add_option("--host", host,
+                  "address where workers of other machines reach those of this one, without port; default: the one "
+                  "that the way to the coordinator begins at")
+      ->check(HostProblem);
 }
 
 }  // namespace holdfast

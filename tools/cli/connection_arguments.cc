@@ -1,5 +1,6 @@
 #include "tools/cli/connection_arguments.h"
 
+#include <algorithm>
 #include <chrono>
 #include <memory>
 #include <utility>
@@ -31,6 +32,12 @@ std::string AddressesProblem(const std::string& text) {
 
 std::string AddressProblem(const std::string& text) {
   return std::string(SplitHostAndPort(WithDefaultPort(text)).status().message());
+}
+
+std::string HostProblem(const std::string& text) {
+  const auto colons = std::count(text.begin(), text.end(), ':');  // an IPv6 address has two or more
+  if (colons != 1 && text.find('[') == std::string::npos) return "";
+  return absl::StrCat("a host without port is expected, not '", text, "'");
 }
 
 void AddTlsOptions(CLI::App& command, TlsFiles& tls) {

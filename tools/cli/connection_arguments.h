@@ -12,6 +12,8 @@ namespace holdfast {
 
 /// For an option that is HOST[:PORT]: what is wrong with it, empty if nothing is.
 std::string AddressProblem(const std::string& text);
+/// Empty if `text` is a host or an address without port and brackets.
+std::string HostProblem(const std::string& text);
 
 /// --coordinator, --lease, --token-file and those of AddTlsOptions.
 void AddConnectionOptions(CLI::App& command, ConnectionOptions& connection);

@@ -136,9 +136,11 @@ void CoordinatorCommand::AddTo(CLI::App& command) {
           absl::StrCat("HOST[:PORT] to listen at; beyond loopback clients need the run's token or TLS; default ",
                        listen))
       ->check(AddressProblem);
-  command.add_option("--advertise", advertise,
-                     "host by which others reach this coordinator, without port; default: --listen's, or the one that "
-                     "the default route begins at");
+  command
+      .add_option("--advertise", advertise,
+                  "host by which others reach this coordinator, without port; default: --listen's, or the one that "
+                  "the default route begins at")
+      ->check(HostProblem);
   command.add_flag("--standby", standby,
                    "if another coordinator leads the run, wait, and lead it when that one has gone or is silent for "
                    "elastic.coordinator_lease_ms; --overwrite, --resume and --new-workers are for who begins the run");

@@ -348,6 +348,18 @@ TEST(Commands, AnAddressIsOne) {
   EXPECT_TRUE(Parse<AgentCommand>({"run.yaml", "--coordinator", "a:1, b"}).has_value());
 }
 
+// Others would look for a machine of that name.
+TEST(Commands, WhereOthersReachAMachineHasNoPort) {
+  for (const char* wrong : {"h:1", "10.0.0.1:29400", "[::1]:1", "[::1]"}) {
+    EXPECT_FALSE(Parse<CoordinatorCommand>({"run.yaml", "--advertise", wrong}).has_value()) << wrong;
+    EXPECT_FALSE(Parse<AgentCommand>({"run.yaml", "--coordinator", "h", "--host", wrong}).has_value()) << wrong;
+  }
+  for (const char* right : {"h", "10.0.0.1", "::1", "fe80::1%eth0"}) {
+    EXPECT_TRUE(Parse<CoordinatorCommand>({"run.yaml", "--advertise", right}).has_value()) << right;
+    EXPECT_TRUE(Parse<AgentCommand>({"run.yaml", "--coordinator", "h", "--host", right}).has_value()) << right;
+  }
+}
+
 TEST(StatusCommand, ARunThatHasEndedSaysHow) {
   const TemporaryDirectory place;
   const RunDirectory directory(place.path());

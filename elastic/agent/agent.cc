@@ -119,6 +119,7 @@ void Agent::HandleExit(Worker& worker, int wait_status) {
       .name = worker.command.name, .incarnation = worker.incarnation, .cause = worker.process->CauseOfEnd(wait_status)};
   exit.exit_code = WIFEXITED(wait_status) ? WEXITSTATUS(wait_status) : 128 + WTERMSIG(wait_status);
   exit.killed = WIFSIGNALED(wait_status);
+  exit.stopped = stopping_ && exit.killed && WTERMSIG(wait_status) == stop_signal_;
   worker.process.reset();
   exit.restarting = !stopping_ && !IsFinal(wait_status) && worker.restarts < options_.max_restarts;
   if (exit.restarting) {
@@ -150,6 +151,7 @@ void Agent::Stop(int signal, std::chrono::milliseconds grace) {
   {
     const std::lock_guard lock(mutex_);
     stopping_ = true;
+    stop_signal_ = signal;
     for (Worker& worker : workers_) {
       if (!worker.process.has_value()) continue;
       worker.process->Signal(signal);

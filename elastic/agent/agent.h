@@ -36,6 +36,7 @@ struct WorkerExit {
   std::string cause;         // "killed by signal 9 (Killed)", "exit code 1: <the last line of its log>"
   int exit_code = 0;         // 128 + signal if it was killed
   bool killed = false;       // by a signal
+  bool stopped = false;      // by the one that Agent::Stop sent
   bool restarting = false;   // else it is done, or given up
 };
 
@@ -93,6 +94,7 @@ class Agent {
   // Under mutex_:
   std::vector<Worker> workers_;
   bool stopping_ = false, done_ = false;
+  int stop_signal_ = 0;  // the last one
 
   std::thread thread_;  // of all forks: the kernel ties a child's life to the thread that forked it
 };

@@ -101,7 +101,7 @@ void AgentShell::OnExit(const WorkerExit& exit) {
   if (exit.restarting) return;
   const bool told = !exit.killed && (exit.exit_code == 0 || exit.exit_code == kRunFailedExit || exit.exit_code > 128);
   const std::lock_guard lock(mutex_);
-  if (!told && !refused_) LogError("worker ", exit.name, ": ", exit.cause);
+  if (!told && !refused_ && !exit.stopped) LogError("worker ", exit.name, ": ", exit.cause);
   last_exit_code_ = exit.exit_code;
   told_by_worker_ = told;
   --running_;

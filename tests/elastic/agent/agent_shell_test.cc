@@ -158,8 +158,10 @@ TEST_F(AgentShellTest, ThatHasSeenNoCoordinatorHasNothingToLeave) {
     ++looks_;
     return absl::UnavailableError("away");
   });
+  testing::internal::CaptureStderr();
   agent.Stop(SIGTERM);
   const EndMessage end = agent.Wait();
+  EXPECT_EQ(testing::internal::GetCapturedStderr(), "") << "that its worker is killed is no error";
   EXPECT_EQ(end.exit_code, 143);
   EXPECT_EQ(end.reason, "stopped by signal 15: it reached no coordinator");
   EXPECT_EQ(looks_, 0);

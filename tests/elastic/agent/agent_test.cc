@@ -114,6 +114,7 @@ TEST_F(AgentTest, KilledWorkerIsNoticedAndStartedAgain) {
   EXPECT_EQ(exits()[0].name, "w/0");
   EXPECT_EQ(exits()[0].cause, "killed by signal 9 (Killed)");
   EXPECT_EQ(exits()[0].exit_code, 137);
+  EXPECT_FALSE(exits()[0].stopped);
   EXPECT_TRUE(exits()[0].restarting);
   const int second = WaitForPid(2);
   EXPECT_NE(second, first);
@@ -213,7 +214,10 @@ TEST_F(AgentTest, StopWakesTheFrozen) {
   agent.Stop(SIGTERM, kTestTimeout);
   EXPECT_LT(Clock::now() - begin, kTestTimeout / 2);
   ASSERT_EQ(exits().size(), 2u);
-  for (const WorkerExit& exit : exits()) EXPECT_EQ(exit.cause, "killed by signal 15 (Terminated)");
+  for (const WorkerExit& exit : exits()) {
+    EXPECT_EQ(exit.cause, "killed by signal 15 (Terminated)");
+    EXPECT_TRUE(exit.stopped);
+  }
 }
 
 TEST_F(AgentTest, StopKillsTheDeafAfterTheGrace) {
@@ -224,6 +228,7 @@ TEST_F(AgentTest, StopKillsTheDeafAfterTheGrace) {
   EXPECT_GE(Clock::now() - begin, 200ms);
   ASSERT_EQ(exits().size(), 1u);
   EXPECT_EQ(exits()[0].exit_code, 137);
+  EXPECT_FALSE(exits()[0].stopped) << "an operator is to know of it";
 }
 
 TEST_F(AgentTest, StopDuringABackoffStartsNobody) {

@@ -41,9 +41,13 @@ std::string HostProblem(const std::string& text) {
 }
 
 void AddTlsOptions(CLI::App& command, TlsFiles& tls) {
-  command.add_option("--tls-certificate", tls.certificate, "PEM file; with --tls-key and --tls-authority: mutual TLS");
-  command.add_option("--tls-key", tls.key, "PEM file");
-  command.add_option("--tls-authority", tls.authority, "PEM file");
+  CLI::Option* certificate = command.add_option("--tls-certificate", tls.certificate,
+                                                "PEM file; with --tls-key and --tls-authority: mutual TLS");
+  CLI::Option* key = command.add_option("--tls-key", tls.key, "PEM file");
+  CLI::Option* authority = command.add_option("--tls-authority", tls.authority, "PEM file");
+  certificate->needs(key, authority);
+  key->needs(certificate, authority);
+  authority->needs(certificate, key);
 }
 
 void AddLeaseOption(CLI::App& command, std::string& lease, const std::string& what) {

@@ -243,6 +243,17 @@ TEST(CoordinatorCommand, ListensOnLoopbackUnlessTold) {
   EXPECT_EQ(told->tls.certificate + told->tls.key + told->tls.authority, "cka");
 }
 
+TEST(Commands, MutualTlsNeedsThreeFiles) {
+  const std::vector<std::vector<std::string>> halves{
+      {"--tls-certificate", "c"}, {"--tls-key", "k", "--tls-certificate", "c"}, {"--tls-authority", "a"}};
+  for (std::vector<std::string> half : halves) {
+    half.insert(half.begin(), "run.yaml");
+    EXPECT_FALSE(Parse<CoordinatorCommand>(half).has_value()) << half[1];
+    EXPECT_FALSE(Parse<AgentCommand>(half).has_value()) << half[1];
+    EXPECT_FALSE(Parse<StatusCommand>(half).has_value()) << half[1];
+  }
+}
+
 TEST(CoordinatorCommand, BeginsAsTrainDoes) {
   const auto coordinator = Parse<CoordinatorCommand>({"run.yaml", "--resume", "40", "--overwrite"});
   ASSERT_TRUE(coordinator.has_value());

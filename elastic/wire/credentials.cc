@@ -1,8 +1,14 @@
 #include "elastic/wire/credentials.h"
 
+#include <openssl/err.h>
+#include <openssl/pem.h>
+#include <openssl/x509.h>
+
+#include <memory>
 #include <string>
 
 #include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
 #include "framework/base/files.h"
 #include "framework/base/status.h"
 
@@ -15,6 +21,45 @@ struct Pem {
   std::string certificate, key, authority;
 };
 
+template <class T, void (*Free)(T*)>
+struct Freeing {
+  void operator()(T* object) const { Free(object); }
+};
+using Certificate = std::unique_ptr<X509, Freeing<X509, X509_free>>;
+using PrivateKey = std::unique_ptr<EVP_PKEY, Freeing<EVP_PKEY, EVP_PKEY_free>>;
+using Bio = std::unique_ptr<BIO, Freeing<BIO, BIO_free_all>>;
+
+Bio Reading(const std::string& pem) { return Bio(BIO_new_mem_buf(pem.data(), static_cast<int>(pem.size()))); }
+
+Certificate FirstCertificate(const std::string& pem) {
+  return Certificate(PEM_read_bio_X509(Reading(pem).get(), nullptr, nullptr, nullptr));
+}
+
+/// One with a password is none: nobody is there to type it.
+PrivateKey FirstKey(const std::string& pem) {
+  const auto no_password = [](char*, int, int, void*) { return -1; };
+  return PrivateKey(PEM_read_bio_PrivateKey(Reading(pem).get(), nullptr, no_password, nullptr));
+}
+
+// gRPC takes any bytes and refuses every connection later, in lines of its own.
+absl::Status CheckPem(const TlsFiles& files, const Pem& pem) {
+  const Certificate certificate = FirstCertificate(pem.certificate), authority = FirstCertificate(pem.authority);
+  const PrivateKey key = FirstKey(pem.key);
+  const bool is_pair = certificate != nullptr && key != nullptr && X509_check_private_key(certificate.get(), key.get());
+  ERR_clear_error();
+  std::string problem;
+  if (certificate == nullptr) {
+    problem = absl::StrCat(files.certificate, ": holds no certificate (PEM)");
+  } else if (key == nullptr) {
+    problem = absl::StrCat(files.key, ": holds no private key (PEM) without password");
+  } else if (!is_pair) {
+    problem = absl::StrCat(files.key, ": is not the key of the certificate in ", files.certificate);
+  } else if (authority == nullptr) {
+    problem = absl::StrCat(files.authority, ": holds no certificate (PEM)");
+  }
+  return problem.empty() ? absl::OkStatus() : absl::InvalidArgumentError(problem);
+}
+
 absl::StatusOr<Pem> ReadAll(const TlsFiles& files) {
   if (files.certificate.empty() || files.key.empty() || files.authority.empty()) {
     return absl::InvalidArgumentError("mutual TLS needs three files: certificate, key and authority");
@@ -23,6 +68,7 @@ absl::StatusOr<Pem> ReadAll(const TlsFiles& files) {
   ASSIGN_OR_RETURN(pem.certificate, ReadFile(files.certificate, kMaxPemBytes));
   ASSIGN_OR_RETURN(pem.key, ReadFile(files.key, kMaxPemBytes));
   ASSIGN_OR_RETURN(pem.authority, ReadFile(files.authority, kMaxPemBytes));
+  RETURN_IF_ERROR(CheckPem(files, pem));
   return pem;
 }
 

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <fstream>
 #include <sstream>
+#include <utility>
 
 #include "absl/strings/str_replace.h"
 #include "elastic/wire/address.h"
@@ -311,6 +312,24 @@ TEST(AccessTest, HalfOfTheTlsFilesIsAnError) {
   files = Files("missing");
   RecordingClient peer;
   EXPECT_EQ(ControlClient::Start({.tls = files}, &peer).status().code(), absl::StatusCode::kNotFound);
+}
+
+// gRPC would listen with them, and let nobody in.
+TEST(AccessTest, TlsFilesThatCannotWorkAreAnErrorAtOnce) {
+  const TlsFiles node = Files("node"), stranger = Files("stranger");
+  const std::pair<TlsFiles, std::string> kinds[] = {
+      {{node.certificate, stranger.key, node.authority}, stranger.key + ": is not the key of the certificate in "},
+      {{node.key, node.key, node.authority}, node.key + ": holds no certificate"},
+      {{node.certificate, node.certificate, node.authority}, node.certificate + ": holds no private key"},
+      {{node.certificate, node.key, node.key}, node.key + ": holds no certificate"}};
+  for (const auto& [files, says] : kinds) {
+    RecordingClient peer;
+    for (const absl::Status& status : {ControlServer::Check({.address = "127.0.0.1:0", .tls = files}),
+                                       ControlClient::Start({.tls = files}, &peer).status()}) {
+      EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << says;
+      EXPECT_THAT(Message(status), HasSubstr(says));
+    }
+  }
 }
 
 }  // namespace

@@ -15,6 +15,7 @@
 #include <thread>
 
 #include "absl/strings/numbers.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -145,6 +146,23 @@ TEST_F(TrainTest, AnAgentWhoseWorkersCouldNotBeReachedIsRefused) {
                    "no such host", "--set", "elastic.coordinator_timeout_ms=300"});
   EXPECT_EQ(agent.exit_code, 2);
   EXPECT_THAT(agent.output, HasSubstr("error: --host: no address found for host 'no such host'"));
+}
+
+TEST_F(TrainTest, TheStatusOfARunWithTlsSaysThatItNeedsCertificates) {
+  const std::string certs = SourceDir() + "/tests/elastic/wire/certs/";
+  Command coordinator({"coordinator", Path("config.yaml"), "--run-dir", Path("a"), "--listen", "127.0.0.1:0",
+                       "--tls-certificate", certs + "node.pem", "--tls-key", certs + "node.key", "--tls-authority",
+                       certs + "authority.pem"});
+  ASSERT_TRUE(coordinator.WaitForOutput("listening at"));
+  const std::string says = "asks for TLS (--tls-certificate, --tls-key, --tls-authority)";
+  CommandResult status;
+  for (int i = 0; i < 20 && !absl::StrContains(status.output, says); ++i) {  // a connection may be reset, too
+    status = RunHoldfast({"status", Path("a")});
+    EXPECT_EQ(status.exit_code, 75);
+  }
+  EXPECT_THAT(status.output, HasSubstr(says));
+  coordinator.Signal(SIGTERM);
+  coordinator.Wait();
 }
 
 TEST_F(TrainTest, ARunKeepsItsArithmetic) {

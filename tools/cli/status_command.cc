@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <thread>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "elastic/wire/control_client.h"
 #include "framework/base/status.h"
@@ -58,7 +59,8 @@ absl::StatusOr<ConnectionOptions> FindCoordinator(const StatusCommand& arguments
   return connection;
 }
 
-/// Of the coordinator of a run that is alive. gRPC's words name a socket and a system call.
+/// Of the coordinator of a run that is alive, reached without TLS. gRPC's words name a socket and a system call; what
+/// it asks for TLS is told in our own.
 absl::Status ExplainSilence(const absl::Status& status) {
   const std::string text(status.message());
   if (absl::IsDeadlineExceeded(status)) {
@@ -66,7 +68,7 @@ absl::Status ExplainSilence(const absl::Status& status) {
                                                "answer: its process stands still, or its machine is overloaded"));
   }
   const size_t raw = text.find("failed to connect to all addresses");
-  if (raw == std::string::npos) return status;
+  if (raw == std::string::npos || absl::StrContains(text, "--tls-certificate")) return status;
   return absl::UnavailableError(
       absl::StrCat(text.substr(0, raw), "no answer; the run is starting or ending, or it is not reached from here"));
 }

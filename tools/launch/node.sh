@@ -28,6 +28,8 @@ if [[ -n ${HOST:-} ]] && ! is_here "$HOST"; then
   HOST=''
 fi
 : "${HOST:=$(hostname -I | cut -d ' ' -f 1)}"
+listen=$HOST:$PORT
+[[ $HOST != *:* ]] || listen="[$HOST]:$PORT" # IPv6
 
 rank=${SLURM_PROCID:-${OMPI_COMM_WORLD_RANK:-0}}
 : "${NODE:=node-$rank}" # its name in the run
@@ -61,7 +63,7 @@ trap finish_up EXIT
 
 start_coordinator() {
   code=''
-  "$HOLDFAST" coordinator "${common[@]}" --listen "$HOST:$PORT" --standby --no-handover "$@" &
+  "$HOLDFAST" coordinator "${common[@]}" --listen "$listen" --standby --no-handover "$@" &
   coordinator=$!
 }
 

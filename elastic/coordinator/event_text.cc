@@ -48,6 +48,20 @@ std::string Words(const event::AgentRefused& e) {
   return absl::StrCat("refused the agent on ", e.host, " (pid ", e.pid, "): node ", e.node, " has one already, on ",
                       e.other_host, " (pid ", e.other_pid, "); each needs a --node of its own");
 }
+std::string Words(const event::AgentLost& e) {
+  return absl::StrCat("the agent of node ", e.node, " on ", e.host, " is gone: ", e.cause);
+}
+std::string Words(const event::NodeLeaving& e) {
+  return absl::StrCat("node ", e.node, " on ", e.host, " is to leave the run, which has done step ", e.step);
+}
+std::string Words(const event::NodeLeft& e) {
+  return absl::StrCat("node ", e.node, " has left the run after step ", e.step);
+}
+std::string Words(const event::NodeReturned& e) { return absl::StrCat("node ", e.node, " on ", e.host, " is back"); }
+std::string Words(const event::NoProgress& e) {
+  return absl::StrCat("no step for ", Short(e.seconds), " s: step ", e.step, " is not done (generation ", e.generation,
+                      ")");
+}
 std::string Words(const event::WorkerJoined& e) {
   return absl::StrCat(e.worker, " joined (", e.host, ", pid ", e.pid, ")");
 }

@@ -152,6 +152,11 @@ TEST(EventText, InWordsOrListed) {
   EXPECT_EQ(EventText(event::WorkerRefused{"a", "n", "h", "has another configuration"}),
             "refused a on h, which holds state of the run and asks again: it has another configuration; if it is this "
             "coordinator that has the wrong settings, start it again with the right ones");
+  EXPECT_EQ(EventText(event::AgentLost{"n", "h", "c"}), "the agent of node n on h is gone: c");
+  EXPECT_EQ(EventText(event::NodeLeaving{"n", "h", 7}), "node n on h is to leave the run, which has done step 7");
+  EXPECT_EQ(EventText(event::NodeLeft{"n", 8}), "node n has left the run after step 8");
+  EXPECT_EQ(EventText(event::NodeReturned{"n", "h"}), "node n on h is back");
+  EXPECT_EQ(EventText(event::NoProgress{3, 7, 600}), "no step for 600 s: step 7 is not done (generation 3)");
   EXPECT_EQ(EventText(event::Quarantined{"a", 3, 60}), "quarantined: worker a, failures 3, seconds 60");
   event::StragglerFields slow{.worker = "a", .rank = 1, .host = "h", .factor = 1.26, .own_factor = 1.58, .reason = ""};
   EXPECT_EQ(EventText(event::Straggler{slow}),

@@ -49,7 +49,7 @@ std::string HowToResume(const RunEnding& ending) {
 
 }  // namespace
 
-RunEnding ReadEnding(const RunDirectory& directory) {
+RunEnding ReadEnding(const RunDirectory& directory, int64_t recorded_step) {
   RunEnding ending;
   std::ifstream events(directory.events());
   for (std::string line; std::getline(events, line);) {
@@ -61,7 +61,7 @@ RunEnding ReadEnding(const RunDirectory& directory) {
     if (const auto* validation = std::get_if<event::Validation>(event)) {
       ending.validation = {.step = validation->step, .loss = validation->loss};
     } else if (const auto* saved = std::get_if<event::CheckpointSaved>(event)) {
-      ending.checkpoint = saved->step;
+      if (saved->step <= recorded_step) ending.checkpoint = saved->step;
     } else if (const auto* rewind = std::get_if<event::Rewind>(event)) {
       ending.checkpoint = rewind->step;
     }
@@ -74,8 +74,9 @@ absl::StatusOr<Config> ReadRunConfig(const RunDirectory& directory) {
 }
 
 absl::StatusOr<RunStatus> StatusAtTheEnd(const RunDirectory& directory) {
-  const RunEnding ending = ReadEnding(directory);
   ASSIGN_OR_RETURN(RunStatus status, Recorded(directory));
+  const bool has_record = status.committed_step > 0;  // without one, what is saved counts
+  const RunEnding ending = has_record ? ReadEnding(directory, status.committed_step) : ReadEnding(directory);
   status.state = ending.event.has_value() ? RunState::kEnded : RunState::kNotRunning;
   status.detail = ending.event.has_value() ? EventText(*ending.event) : HowToResume(ending);
   return status;

@@ -2,6 +2,7 @@
 // What the files of a run say of it: when nobody runs it, or who does cannot be asked.
 
 #include <cstdint>
+#include <limits>
 #include <optional>
 
 #include "absl/status/statusor.h"
@@ -20,7 +21,8 @@ struct RunEnding {
 
   bool finished() const { return event.has_value() && std::holds_alternative<event::RunFinished>(*event); }
 };
-RunEnding ReadEnding(const RunDirectory& directory);
+/// Checkpoints beyond `recorded_step` were given up, as by --resume STEP.
+RunEnding ReadEnding(const RunDirectory& directory, int64_t recorded_step = std::numeric_limits<int64_t>::max());
 
 /// The resolved config. Nothing is looked up: the digests and the loss of the weights it begins with are in it.
 absl::StatusOr<Config> ReadRunConfig(const RunDirectory& directory);

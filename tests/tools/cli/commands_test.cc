@@ -458,6 +458,9 @@ TEST(StatusCommand, ARunThatWasKilledSaysHowFarItIsAndWhatToDo) {
   EXPECT_THAT(detail({event::CheckpointSaved{.step = 4, .name = "four"},
                       event::CheckpointSaved{.step = 6, .name = "six"}, rewind}),
               HasSubstr("its newest checkpoint is of step 4" + progress));
+  EXPECT_THAT(detail({event::CheckpointSaved{.step = 6, .name = "six"},
+                      event::CheckpointSaved{.step = 8, .name = "given up by --resume 7"}}),
+              HasSubstr("its newest checkpoint is of step 6" + progress));
   EXPECT_THAT(detail({rewind, event::CheckpointSaved{.step = 6, .name = "six"}}),
               StartsWith("run tiny: not running: no process leads it any more; its newest checkpoint is of step 6"));
   EXPECT_THAT(StatusJson(*StatusAtTheEnd(directory)), HasSubstr("\"state\": \"not running\""));

@@ -165,6 +165,21 @@ TEST_F(TrainTest, TheStatusOfARunWithTlsSaysThatItNeedsCertificates) {
   coordinator.Wait();
 }
 
+// A coordinator that was killed leaves its address, and its port may be another run's by now.
+TEST_F(TrainTest, TheStatusOfARunThatWasKilledIsNotAskedOfAnotherRun) {
+  ASSERT_EQ(Train("a").exit_code, 0);
+  Command other({"coordinator", Path("config.yaml"), "--run-dir", Path("b"), "--listen", "127.0.0.1:0"});
+  ASSERT_TRUE(other.WaitForOutput("listening at"));
+  WriteAll(Path("a/coordinator.address"), ReadAll(Path("b/coordinator.address")));
+  WriteAll(Path("a/coordinator.token"), std::string(64, 'a') + "\n");
+  fs::permissions(Path("a/coordinator.token"), fs::perms::owner_read | fs::perms::owner_write);
+  const CommandResult status = RunHoldfast({"status", Path("a")});
+  EXPECT_EQ(status.exit_code, 0);
+  EXPECT_THAT(status.output, AllOf(HasSubstr("ended: all 12 steps are done"), Not(HasSubstr("token"))));
+  other.Signal(SIGTERM);
+  other.Wait();
+}
+
 TEST_F(TrainTest, ARunKeepsItsArithmetic) {
   ASSERT_EQ(Train("a", {"--set", "train.arithmetic=portable"}).exit_code, 0);
   const CommandResult more = Train("a", {"--set", "train.steps=14"});

@@ -86,9 +86,10 @@ absl::StatusOr<RunStatus> StatusCommand::Fetch() const {
   ASSIGN_OR_RETURN(const ControlClientOptions options, connection.ClientOptions());
   absl::StatusOr<RunStatus> status = FetchStatus(options);
   const bool is_silent = absl::IsUnavailable(status.status()) || absl::IsDeadlineExceeded(status.status());
-  if (!is_silent || !lease.empty() || !directory.HoldsRun()) return status;
+  if (status.ok() || !lease.empty() || !directory.HoldsRun()) return status;
+  // Who answers at the address that it has left, and wants another token, is another run's.
   if (!RunLock::IsHeld(directory).value_or(true)) return StatusAtTheEnd(directory);
-  if (tls.enabled()) return status;  // the words may be about certificates
+  if (!is_silent || tls.enabled()) return status;  // the words may be about certificates
   return ExplainSilence(status.status());
 }
 

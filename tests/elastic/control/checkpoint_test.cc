@@ -351,8 +351,10 @@ TEST_F(CheckpointTest, ARunWhoseLastCheckpointCannotBeWrittenHasFailed) {
   }
   ASSERT_TRUE(ended_.has_value());
   EXPECT_EQ(ended_->exit_code, 1);
-  EXPECT_THAT(ended_->reason,
-              HasSubstr("all 1 steps are done, but the checkpoint could not be written: n0/1 on n0: not permitted"));
+  EXPECT_THAT(
+      ended_->reason,
+      HasSubstr("all 1 steps are done, but the checkpoint could not be written: n0/1 on n0: not permitted; mend "
+                "this, then the same command "));
 }
 
 // A worker's part does not fit, or the manifest, or the model beside the checkpoint.

@@ -19,6 +19,7 @@ inline constexpr char kTokenizerFile[] = "tokenizer.json";
 inline constexpr char kTokenizerConfigFile[] = "tokenizer_config.json";
 inline constexpr char kGenerationConfigFile[] = "generation_config.json";
 inline constexpr char kChatTemplateFile[] = "chat_template.jinja";
+inline constexpr char kChatTemplateDirectory[] = "additional_chat_templates";  // *.jinja: those with names
 inline constexpr char kAdapterConfigFile[] = "adapter_config.json";
 inline constexpr char kAdapterWeightsFile[] = "adapter_model.safetensors";
 /// What else a saved model may have: one left over from an older model would be taken for the new one's.

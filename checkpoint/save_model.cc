@@ -27,6 +27,21 @@ absl::Status RemoveIfThere(const fs::path& path) {
   return error ? ErrnoToStatus(error.value(), path.string()) : absl::OkStatus();
 }
 
+// Of an older model: one would be taken for the new one's.
+absl::Status RemoveOtherTemplates(const fs::path& directory, const SavedModelFiles& files) {
+  std::error_code error;
+  if (!fs::is_directory(directory, error)) return absl::OkStatus();
+  bool is_empty = true;
+  for (const auto& entry : fs::directory_iterator(directory, error)) {
+    const bool is_other = entry.path().extension() == ".jinja" &&
+                          !files.others.contains(fs::path(kChatTemplateDirectory) / entry.path().filename());
+    if (is_other) RETURN_IF_ERROR(RemoveIfThere(entry.path()));
+    is_empty &= is_other;
+  }
+  if (error) return ErrnoToStatus(error.value(), directory.string());
+  return is_empty ? RemoveIfThere(directory) : absl::OkStatus();
+}
+
 // A file whose contents are on the disk, under a temporary name.
 absl::StatusOr<std::unique_ptr<AtomicFile>> Stage(const fs::path& path, absl::string_view contents) {
   ASSIGN_OR_RETURN(std::unique_ptr<AtomicFile> file, AtomicFile::Create(path.string()));
@@ -138,6 +153,7 @@ absl::Status SaveModel(const std::string& directory, const ParameterLayout& layo
   ASSIGN_OR_RETURN(const auto config, Stage(root / kConfigFile, files.config_json));
   std::vector<std::unique_ptr<AtomicFile>> others;
   for (const auto& [name, contents] : files.others) {
+    if (name.starts_with(kChatTemplateDirectory)) RETURN_IF_ERROR(CreateDirectory(root / kChatTemplateDirectory));
     ASSIGN_OR_RETURN(others.emplace_back(), Stage(root / name, contents));
   }
   const std::vector<WeightsFile> weights_files = PlanFiles(map, dtype, max_file_bytes);
@@ -157,6 +173,7 @@ absl::Status SaveModel(const std::string& directory, const ParameterLayout& layo
   for (const char* name : kOtherFiles) {
     if (!files.others.contains(name)) RETURN_IF_ERROR(RemoveIfThere(root / name));
   }
+  RETURN_IF_ERROR(RemoveOtherTemplates(root / kChatTemplateDirectory, files));
   return config->Commit();
 }
 

@@ -28,7 +28,8 @@ absl::Status LoadWeights(const std::string& directory, const ParameterLayout& la
 /// What a saved model directory will hold besides its weights.
 struct SavedModelFiles {
   std::string config_json;
-  std::map<std::string, std::string> others;  // name -> contents, of kOtherFiles (model_directory.h)
+  std::map<std::string, std::string> others;  // name -> contents, of kOtherFiles (model_directory.h) and templates in
+                                              // kChatTemplateDirectory
 };
 
 /// Copies values [first, first + out.size()) of the flat vector (fp32, canonical order) to `out`.
@@ -38,7 +39,7 @@ using ValueReader = absl::FunctionRef<absl::Status(int64_t first, absl::Span<flo
 /// created if needed, in files of at most `max_file_bytes` each (more, if a tensor alone has more) with an index if
 /// there are several; 0 = in one. Every file by temporary + fsync + rename. An existing saved model is replaced file by
 /// file, config.json last; no name changes before everything is on the disk, so a full one leaves the old model as it
-/// was. An index of shards and those of kOtherFiles that the new model does not have are removed.
+/// was. An index of shards, those of kOtherFiles and templates that the new model does not have are removed.
 absl::Status SaveModel(const std::string& directory, const ParameterLayout& layout, const TensorMap& map,
                        ValueReader values, FileDType dtype, const SavedModelFiles& files, uint64_t max_file_bytes = 0);
 

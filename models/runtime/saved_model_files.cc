@@ -1,7 +1,12 @@
 #include "models/runtime/saved_model_files.h"
 
+#include <algorithm>
+#include <filesystem>
+#include <map>
 #include <optional>
+#include <system_error>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "checkpoint/model_directory.h"
@@ -16,6 +21,8 @@
 
 namespace holdfast {
 namespace {
+
+namespace fs = std::filesystem;
 
 constexpr char kBytes[] = "bytes", kSpecialTokensMapFile[] = "special_tokens_map.json";
 constexpr size_t kMaxTokenizerBytes = 100'000'000;
@@ -44,15 +51,33 @@ std::optional<SpecialToken> Find(const Tokenizer& tokenizer, const std::optional
   return SpecialToken{*own, tokenizer.Decode({*own})};
 }
 
-/// The contents of the chat_template.jinja in a directory; empty if it is not there. One that cannot be read, or is
-/// larger than those that are read for use, is warned of and left out: a model is not lost for it.
-std::string ChatTemplateIn(const std::string& directory) {
-  auto contents = ReadFile(absl::StrCat(directory, "/", kChatTemplateFile), kChatTemplateBytesMax);
-  if (contents.ok()) return *std::move(contents);
-  if (!absl::IsNotFound(contents.status())) {
-    LogWarning("the chat template is not saved with the model: ", contents.status().message());
+bool IsChatTemplate(const std::string& name) {
+  return name == kChatTemplateFile || fs::path(name).parent_path() == kChatTemplateDirectory;
+}
+
+/// The chat templates in a directory, by the names of their files there: chat_template.jinja and those in
+/// additional_chat_templates. One that is empty, cannot be read, or is larger than those that are read for use, is left
+/// out, the latter with a warning: a model is not lost for it.
+std::map<std::string, std::string> ChatTemplatesIn(const std::string& directory) {
+  std::vector<std::string> names{kChatTemplateFile};
+  std::error_code ignored;
+  for (const auto& entry : fs::directory_iterator(fs::path(directory) / kChatTemplateDirectory, ignored)) {
+    if (entry.path().extension() == ".jinja") names.push_back(kChatTemplateDirectory / entry.path().filename());
   }
-  return "";
+  std::map<std::string, std::string> templates;
+  for (const std::string& name : names) {
+    auto contents = ReadFile(absl::StrCat(directory, "/", name), kChatTemplateBytesMax);
+    if (contents.ok() && !contents->empty()) {
+      templates[name] = *std::move(contents);
+    } else if (!contents.ok() && !absl::IsNotFound(contents.status())) {
+      LogWarning("the chat template is not saved with the model: ", contents.status().message());
+    }
+  }
+  return templates;
+}
+
+bool HasChatTemplateFile(const SavedModelFiles& files) {
+  return std::ranges::any_of(files.others, [](const auto& file) { return IsChatTemplate(file.first); });
 }
 
 }  // namespace
@@ -84,9 +109,9 @@ absl::StatusOr<SavedModelFiles> MakeSavedModelFiles(const ModelConfig& model, co
   } else {
     ASSIGN_OR_RETURN(files.others[kTokenizerFile], ReadFile(file, kMaxTokenizerBytes));
     settings = Beside(file, kTokenizerConfigFile);
-    std::string map = Beside(file, kSpecialTokensMapFile), chat_template = ChatTemplateIn(DirectoryOf(file));
+    std::string map = Beside(file, kSpecialTokensMapFile);
     if (!map.empty()) files.others[kSpecialTokensMapFile] = std::move(map);
-    if (!chat_template.empty()) files.others[kChatTemplateFile] = std::move(chat_template);
+    files.others.merge(ChatTemplatesIn(DirectoryOf(file)));
   }
   const SpecialTokenTexts texts = ReadTokenizerConfigJson(settings);
   const SpecialTokenTexts older = ReadTokenizerConfigJson(saved.bytes ? "" : Beside(file, kSpecialTokensMapFile));
@@ -100,7 +125,7 @@ absl::StatusOr<SavedModelFiles> MakeSavedModelFiles(const ModelConfig& model, co
 }
 
 bool HasChatTemplate(const SavedModelFiles& files) {
-  if (files.others.contains(kChatTemplateFile)) return true;
+  if (HasChatTemplateFile(files)) return true;
   const auto settings = files.others.find(kTokenizerConfigFile);
   if (settings == files.others.end()) return false;
   const auto object = nlohmann::json::parse(settings->second, nullptr, /*allow_exceptions=*/false);
@@ -108,9 +133,10 @@ bool HasChatTemplate(const SavedModelFiles& files) {
 }
 
 bool KeepChatTemplate(const std::string& directory, SavedModelFiles* files) {
-  if (files->others.contains(kChatTemplateFile)) return false;
-  std::string written = ChatTemplateIn(directory);
-  return !written.empty() && files->others.emplace(kChatTemplateFile, std::move(written)).second;
+  if (HasChatTemplateFile(*files)) return false;
+  std::map<std::string, std::string> written = ChatTemplatesIn(directory);
+  files->others.merge(written);
+  return HasChatTemplateFile(*files);
 }
 
 }  // namespace holdfast

@@ -13,15 +13,15 @@ namespace holdfast {
 std::string TorchName(FileDType dtype);
 
 /// `tokenizer` as in DataConfig. Settings beside its tokenizer.json (tokenizer_config.json, generation_config.json,
-/// special_tokens_map.json, chat_template.jinja) are taken over. `dtype`: of the weights.
+/// special_tokens_map.json, chat_template.jinja, additional_chat_templates) are taken over. `dtype`: of the weights.
 absl::StatusOr<SavedModelFiles> MakeSavedModelFiles(const ModelConfig& model, const std::string& tokenizer,
                                                     FileDType dtype);
 
 /// Whether its tokenizer brings a chat template, in a file or in tokenizer_config.json.
 bool HasChatTemplate(const SavedModelFiles& files);
 
-/// Takes over the chat_template.jinja in `directory`, which somebody may have written there for the model that `files`
-/// will replace, unless `files` has one; true if it did.
+/// Takes over the chat templates in files of `directory`, which somebody may have written there for the model that
+/// `files` will replace, unless `files` has one; true if it did.
 bool KeepChatTemplate(const std::string& directory, SavedModelFiles* files);
 
 }  // namespace holdfast

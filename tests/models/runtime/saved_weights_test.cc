@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <map>
 
 #include "framework/base/files.h"
 #include "framework/chat/tokenizer_settings.h"
@@ -46,6 +47,39 @@ TEST_F(SavedWeights, AChatTemplateStays) {
   Write("tokenizer/chat_template.jinja", "the tokenizer's");
   Save(config);
   EXPECT_EQ(Template(), "the tokenizer's");
+}
+
+// What transformers saves beside the default one: conversations with tools are written by tool_use.
+TEST_F(SavedWeights, ChatTemplatesWithNamesAreSavedToo) {
+  namespace fs = std::filesystem;
+  Config config = ConfigOf();
+  Save(config);
+  fs::create_directories(root_ / "tokenizer/additional_chat_templates");
+  fs::copy_file(root_ / "model/tokenizer.json", root_ / "tokenizer/tokenizer.json");
+  config.data.tokenizer = root_ / "tokenizer/tokenizer.json";
+  Write("tokenizer/chat_template.jinja", "one");
+  Write("tokenizer/additional_chat_templates/tool_use.jinja", "two");
+  Write("tokenizer/additional_chat_templates/notes.txt", "no template");
+  fs::create_directories(root_ / "model/additional_chat_templates");
+  Write("model/additional_chat_templates/rag.jinja", "of an older model");
+  Save(config);
+  const auto settings = ReadTokenizerSettings(root_ / "model");
+  ASSERT_TRUE(settings.ok()) << settings.status();
+  const std::map<std::string, std::string> expected{{"default", "one"}, {"tool_use", "two"}};
+  EXPECT_EQ(settings->templates, expected);
+  EXPECT_FALSE(fs::exists(root_ / "model/additional_chat_templates/notes.txt"));
+
+  // Somebody's own stay where the tokenizer has none.
+  fs::remove(root_ / "tokenizer/chat_template.jinja");
+  fs::remove_all(root_ / "tokenizer/additional_chat_templates");
+  Save(config);
+  EXPECT_EQ(Template(), "one");
+  EXPECT_TRUE(fs::exists(root_ / "model/additional_chat_templates/tool_use.jinja"));
+
+  Write("tokenizer/chat_template.jinja", "three");
+  Save(config);
+  EXPECT_EQ(Template(), "three");
+  EXPECT_FALSE(fs::exists(root_ / "model/additional_chat_templates"));
 }
 
 // One of 16 MiB was saved with the model, and could not be read by those who use it.

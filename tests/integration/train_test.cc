@@ -222,6 +222,37 @@ TEST_F(TrainTest, ASavedModelIsEvaluatedSampledAndTrainedOn) {
   EXPECT_EQ(RunHoldfast({"compare", Path("a"), Path("b")}).exit_code, 1);
 }
 
+// Files without marks: the run's data.document_mask says that an end of text ends a document.
+TEST_F(TrainTest, EvalOfARunKeepsDocumentsApartAsTheRunDoes) {
+  const std::string tokenizer = SourceDir() + "/tests/framework/data/golden/tokenizer_llama3_style.json";
+  std::string documents;
+  for (int i = 0; i < 200; ++i) {
+    documents +=
+        "{\"text\": \"line " + std::to_string(i * i % 97) + " of the story" + std::string(i % 9, '!') + "\"}\n";
+  }
+  WriteAll(directory_ / "documents.jsonl", documents);
+  const CommandResult packed =
+      RunHoldfast({"data", "pack", Path("documents.jsonl"), "--tokenizer", tokenizer, "--out", Path("train.bin"),
+                   "--validation-fraction", "0.2", "--validation-out", Path("valid.bin")});
+  ASSERT_EQ(packed.exit_code, 0) << packed.output;
+  const CommandResult run = Train("a", {"--set", "data.document_mask=true", "--set", "data.tokenizer=" + tokenizer,
+                                        "--set", "model.vocab_size=1105", "--set", "train.compute_dtype=f32", "--set",
+                                        "train.validation_microbatches=0", "--set", "optimizer.lr=1e-2"});
+  ASSERT_EQ(run.exit_code, 0) << run.output;
+  constexpr char kValidation[] = "\nvalidation loss  ";
+  const size_t at = run.output.find(kValidation);
+  ASSERT_NE(at, std::string::npos) << run.output;
+  const std::string loss = run.output.substr(at + std::strlen(kValidation), 6);
+
+  const auto eval = [&](const std::string& model) {
+    return RunHoldfast(
+        {"eval", Path(model), Path("valid.bin"), "--sequence-length", "32", "--batch", "2", "--dtype", "f32"});
+  };
+  const CommandResult of_run = eval("a"), of_model = eval("a/model");
+  EXPECT_THAT(of_run.output, AllOf(HasSubstr("\nloss        " + loss), HasSubstr("documents   kept apart")));
+  EXPECT_THAT(of_model.output, AllOf(HasSubstr("\nloss        "), Not(HasSubstr(loss)), Not(HasSubstr("apart"))));
+}
+
 /// The mean loss of the bytes of a token file of llm.c's, by the logits (sequences, 32, 256) in a safetensors file.
 double LossByLogits(const std::string& safetensors, const std::string& token_file) {
   const auto at = [](const std::string& bytes, size_t offset, auto value) {

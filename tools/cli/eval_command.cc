@@ -15,11 +15,13 @@
 #include "framework/data/pack_paths.h"
 #include "framework/data/token_index.h"
 #include "framework/metrics/progress.h"
+#include "framework/metrics/run_directory.h"
 #include "models/runtime/data_places.h"
 #include "models/runtime/multiple_choice.h"
 #include "tools/cli/dtype_argument.h"
 #include "tools/cli/output_arguments.h"
 #include "tools/cli/place_arguments.h"
+#include "tools/cli/run_record.h"
 
 namespace holdfast {
 namespace {
@@ -70,6 +72,13 @@ class LogitsRows {
 
 }  // namespace
 
+absl::StatusOr<bool> EvalCommand::KeepsDocumentsApart() const {
+  const RunDirectory run(model);
+  if (!std::filesystem::exists(run.config())) return false;  // a saved model by itself
+  ASSIGN_OR_RETURN(const Config config, ReadRunConfig(run));
+  return config.data.document_mask;
+}
+
 absl::StatusOr<int> EvalCommand::Run() const {
   ASSIGN_OR_RETURN(
       const auto loaded,
@@ -79,6 +88,8 @@ absl::StatusOr<int> EvalCommand::Run() const {
   std::copy_if(data.begin(), data.end(), std::back_inserter(token_files),
                [](const std::string& file) { return !HoldsQuestions(file); });
   std::printf("computes    in %s\n", dtype == ComputeDType::kBF16 ? "bf16, sums in fp32" : "fp32");
+  ASSIGN_OR_RETURN(const bool apart, KeepsDocumentsApart());
+  if (apart && !token_files.empty()) std::printf("documents   kept apart, as in the run (data.document_mask)\n");
   RETURN_IF_ERROR(PrintLosses(*loaded, token_files, length));
   for (const std::string& file : data) {
     if (HoldsQuestions(file)) RETURN_IF_ERROR(PrintAnswers(*loaded, file, length));
@@ -88,7 +99,10 @@ absl::StatusOr<int> EvalCommand::Run() const {
 
 absl::StatusOr<Dataset> EvalCommand::Open(Places& access, const LoadedModel& loaded, const std::string& file,
                                           int64_t length) const {
-  return Dataset::Open({file}, length, loaded.config.vocab_size, {.files = &access, .on_scan = ScanNotice()});
+  DatasetOptions options{.files = &access, .on_scan = ScanNotice()};
+  ASSIGN_OR_RETURN(const bool apart, KeepsDocumentsApart());
+  if (apart && loaded.tokenizer != nullptr) options.end_of_document = loaded.tokenizer->end_of_text();
+  return Dataset::Open({file}, length, loaded.config.vocab_size, options);
 }
 
 int64_t EvalCommand::CountOf(const Dataset& dataset) const {

@@ -27,6 +27,8 @@ struct EvalCommand {
   absl::StatusOr<int> Run() const;
 
  private:
+  /// Whether the model is that of a run whose data.document_mask takes documents apart where the files do not.
+  absl::StatusOr<bool> KeepsDocumentsApart() const;
   absl::StatusOr<Dataset> Open(Places& access, const LoadedModel& loaded, const std::string& file,
                                int64_t length) const;
   /// Microbatches of it that are evaluated.

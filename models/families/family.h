@@ -25,6 +25,9 @@ class Family {
   /// Empty, or a key of `model` ("qk_norm") whose value in a resolved config no config.json of this family can say.
   virtual std::string Inexpressible(const ModelConfig& config) const = 0;
 
+  /// Empty, or why the newest transformers that was tried refuses the config.json of an expressible config.
+  virtual std::string RefusedBecause(const ModelConfig&) const { return ""; }
+
   /// Reads the keys of a config.json into a resolved config, keeping problems in `in`. Keys that are neither read nor
   /// ignored here or in ConfigFields::CheckGeneric are refused afterwards.
   virtual ModelConfig ReadConfig(ConfigFields& in) const = 0;

@@ -21,6 +21,12 @@ class Llama final : public LlamaLike {
                      {"clip_qkv", c.clip_qkv > 0}});
   }
 
+  // LlamaConfig of 5.24 checks both, whatever head_dim is; those of other families check neither.
+  std::string RefusedBecause(const ModelConfig& c) const override {
+    if (c.hidden_size % c.num_heads != 0) return "model.hidden_size is not a multiple of model.num_heads";
+    return c.init_std > 1 ? "model.init_std is above 1" : "";
+  }
+
   ModelConfig ReadConfig(ConfigFields& in) const override {
     ModelConfig c = ReadShared(in, "LlamaForCausalLM", "LlamaModel", {});
     in.Ignore({"pretraining_tp"});  // cuts products into parts with the same sum

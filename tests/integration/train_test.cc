@@ -890,6 +890,10 @@ TEST_F(TrainTest, ValidatePrintsWhatTheConfigMeans) {
   EXPECT_EQ(RunHoldfast({"validate", Path("none.yaml")}).exit_code, 2);
   const CommandResult own = RunHoldfast({"validate", Path("config.yaml"), "--set", "model.qk_norm=true"});
   EXPECT_THAT(own.output, ContainsRegex("saved as +a model of Holdfast's own, .*, by model\\.qk_norm\n"));
+  const CommandResult refused = RunHoldfast({"validate", Path("config.yaml"), "--set", "model.hidden_size=36", "--set",
+                                             "model.num_heads=8", "--set", "model.head_dim=8"});
+  EXPECT_THAT(refused.output, ContainsRegex("saved as +a llama of transformers, which version 5 refuses to load: "
+                                            "model\\.hidden_size is not a multiple of model\\.num_heads\n"));
 
   const CommandResult groups = RunHoldfast({"validate", Path("config.yaml"), "--set", "optimizer.lr=0.5", "--set",
                                             "optimizer.lr_factors=['embedding.*=0.125']"});

@@ -102,9 +102,13 @@ void PrintParameters(const ModelConfig& config, const ParameterLayout& layout) {
 void PrintSavedForm(const ModelConfig& model) {
   const Family* family = FindFamily(model.family);
   const std::string key = family == nullptr ? "family" : family->Inexpressible(model);
-  PrintRow("saved as", key.empty() ? absl::StrCat("a ", model.family, " of transformers")
-                                   : absl::StrCat("a model of Holdfast's own, which transformers does not load, by ",
-                                                  "model.", key));
+  if (!key.empty()) {
+    PrintRow("saved as", absl::StrCat("a model of Holdfast's own, which transformers does not load, by model.", key));
+    return;
+  }
+  const std::string refused = family->RefusedBecause(model);
+  PrintRow("saved as", absl::StrCat("a ", model.family, " of transformers",
+                                    refused.empty() ? "" : ", which version 5 refuses to load: ", refused));
 }
 
 /// What the parametrization makes of each kind of parameter that the model has.

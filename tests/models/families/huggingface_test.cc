@@ -472,6 +472,27 @@ TEST(HuggingFaceTest, PublishedFilesAreRead) {
   EXPECT_EQ(olmoe.expert_intermediate_size, 1024);
 }
 
+// LlamaConfig of transformers 5.24 refuses these two, MistralConfig and Qwen3Config do not (tried with each).
+TEST(FamiliesTest, WhatTransformersRefusesOfALlamaIsNamed) {
+  const auto refused = [](ModelConfig config, const std::string& family) {
+    config.family = family;
+    EXPECT_EQ(FindFamily(family)->Inexpressible(config), "") << family;
+    return FindFamily(family)->RefusedBecause(config);
+  };
+  ModelConfig config = TinyLlama();
+  EXPECT_EQ(refused(config, "llama"), "");
+  config.head_dim = 16;
+  config.num_heads = 3;
+  config.num_kv_heads = 1;
+  config.hidden_size = 40;
+  EXPECT_EQ(refused(config, "llama"), "model.hidden_size is not a multiple of model.num_heads");
+  EXPECT_EQ(refused(config, "mistral"), "");
+  config.hidden_size = 48;
+  EXPECT_EQ(refused(config, "llama"), "");
+  config.init_std = 1.5;
+  EXPECT_EQ(refused(config, "llama"), "model.init_std is above 1");
+}
+
 // A family's files say what its preset asks for; what they cannot say is saved in our own format and named.
 TEST(FamiliesTest, WhatAFamilyCannotSayIsNamed) {
   const auto inexpressible = [](ModelConfig config, const std::string& family) {

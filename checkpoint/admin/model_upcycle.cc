@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -101,12 +102,11 @@ absl::StatusOr<FileDType> DTypeOf(const std::string& directory) {
   return common.value_or(FileDType::kF32);
 }
 
-absl::StatusOr<SavedModelFiles> FilesOf(const ModelConfig& config, const std::string& dense, bool byte_tokenizer,
+/// `tokenizer`: the dense model's tokenizer.json, where it takes one to say all of its tokenizer.
+absl::StatusOr<SavedModelFiles> FilesOf(const ModelConfig& config, const std::string& tokenizer, bool byte_tokenizer,
                                         FileDType dtype) {
-  const std::string tokenizer = absl::StrCat(dense, "/", kTokenizerFile);
-  std::error_code error;
+  if (!tokenizer.empty()) return MakeSavedModelFiles(config, tokenizer, dtype);
   if (byte_tokenizer) return MakeSavedModelFiles(config, "bytes", dtype);
-  if (fs::exists(tokenizer, error)) return MakeSavedModelFiles(config, tokenizer, dtype);
   return SavedModelFiles{.config_json = HuggingFaceConfigJson(config, {}, TorchName(dtype)), .others = {}};
 }
 
@@ -146,6 +146,8 @@ absl::StatusOr<ModelConfig> UpcycledConfig(const ModelConfig& dense, int64_t exp
 
 absl::StatusOr<ModelConfig> UpcycleModel(const UpcycleOptions& options, const ByteProgress& progress) {
   RETURN_IF_ERROR(CheckPlace(options.output));
+  ASSIGN_OR_RETURN(const std::optional<InitialModel> initial, ReadInitialModel(options.dense));
+  if (!initial.has_value()) return absl::InvalidArgumentError("the name of the dense model is empty");
   ASSIGN_OR_RETURN(const HuggingFaceConfig dense, ReadModelConfig(options.dense));
   absl::StatusOr<ModelConfig> config = UpcycledConfig(dense.model, options.experts, options.experts_per_token);
   if (!config.ok()) return Annotate(config.status(), options.dense);
@@ -156,7 +158,7 @@ absl::StatusOr<ModelConfig> UpcycleModel(const UpcycleOptions& options, const By
       SavedModelReader::Open(options.dense, dense_layout, HuggingFaceTensorMap(dense.model, dense_layout), ignorable));
   ASSIGN_OR_RETURN(const FileDType own_dtype, DTypeOf(options.dense));
   const FileDType dtype = options.dtype.value_or(own_dtype);
-  ASSIGN_OR_RETURN(const SavedModelFiles files, FilesOf(*config, options.dense, dense.byte_tokenizer, dtype));
+  ASSIGN_OR_RETURN(const SavedModelFiles files, FilesOf(*config, initial->tokenizer, dense.byte_tokenizer, dtype));
 
   const std::unique_ptr<Device> device = MakeCpuDevice(1);
   ASSIGN_OR_RETURN(const std::unique_ptr<Stream> stream, device->CreateStream());

@@ -9,6 +9,7 @@
 #include "framework/base/status.h"
 #include "framework/config/model_size.h"
 #include "models/runtime/adapter_config.h"
+#include "models/runtime/saved_model_files.h"
 
 namespace holdfast {
 namespace {
@@ -60,7 +61,7 @@ absl::StatusOr<std::optional<InitialModel>> ReadInitialModel(const std::string& 
   InitialModel initial{.model = parsed.model, .file = ConfigFileOf(directory), .tokenizer = ""};
   const auto file = [&](const char* name) { return absl::StrCat(directory, "/", name); };
   // A chat template is saved with a tokenizer.json only, also where its tokens are bytes.
-  const bool bytes = parsed.byte_tokenizer && !std::filesystem::exists(file(kChatTemplateFile), error);
+  const bool bytes = parsed.byte_tokenizer && !HoldsChatTemplate(directory);
   if (!bytes && std::filesystem::exists(file(kTokenizerFile), error)) initial.tokenizer = file(kTokenizerFile);
   return initial;
 }

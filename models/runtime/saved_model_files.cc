@@ -76,6 +76,12 @@ std::map<std::string, std::string> ChatTemplatesIn(const std::string& directory)
   return templates;
 }
 
+/// The contents of a tokenizer_config.json.
+bool SaysChatTemplate(const std::string& settings) {
+  const auto object = nlohmann::json::parse(settings, nullptr, /*allow_exceptions=*/false);
+  return object.is_object() && object.contains("chat_template") && !object["chat_template"].is_null();
+}
+
 bool HasChatTemplateFile(const SavedModelFiles& files) {
   return std::ranges::any_of(files.others, [](const auto& file) { return IsChatTemplate(file.first); });
 }
@@ -127,9 +133,14 @@ absl::StatusOr<SavedModelFiles> MakeSavedModelFiles(const ModelConfig& model, co
 bool HasChatTemplate(const SavedModelFiles& files) {
   if (HasChatTemplateFile(files)) return true;
   const auto settings = files.others.find(kTokenizerConfigFile);
-  if (settings == files.others.end()) return false;
-  const auto object = nlohmann::json::parse(settings->second, nullptr, /*allow_exceptions=*/false);
-  return object.is_object() && object.contains("chat_template") && !object["chat_template"].is_null();
+  return settings != files.others.end() && SaysChatTemplate(settings->second);
+}
+
+bool HoldsChatTemplate(const std::string& directory) {
+  std::error_code ignored;
+  return fs::exists(fs::path(directory) / kChatTemplateFile, ignored) ||
+         fs::exists(fs::path(directory) / kChatTemplateDirectory, ignored) ||
+         SaysChatTemplate(Beside(absl::StrCat(directory, "/", kTokenizerFile), kTokenizerConfigFile));
 }
 
 bool KeepChatTemplate(const std::string& directory, SavedModelFiles* files) {

@@ -20,6 +20,9 @@ absl::StatusOr<SavedModelFiles> MakeSavedModelFiles(const ModelConfig& model, co
 /// Whether its tokenizer brings a chat template, in a file or in tokenizer_config.json.
 bool HasChatTemplate(const SavedModelFiles& files);
 
+/// Whether a saved model or a tokenizer in `directory` has one.
+bool HoldsChatTemplate(const std::string& directory);
+
 /// Takes over the chat templates in files of `directory`, which somebody may have written there for the model that
 /// `files` will replace, unless `files` has one; true if it did.
 bool KeepChatTemplate(const std::string& directory, SavedModelFiles* files);

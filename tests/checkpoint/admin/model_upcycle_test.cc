@@ -9,12 +9,14 @@
 
 #include <cmath>
 #include <filesystem>
+#include <fstream>
 
 #include "checkpoint/model_directory.h"
 #include "checkpoint/saved_model.h"
 #include "models/families/huggingface.h"
 #include "models/runtime/initial_weights.h"
 #include "models/runtime/loaded_model.h"
+#include "models/runtime/saved_model_files.h"
 #include "models/transformer.h"
 #include "tests/framework/base/temporary_directory.h"
 #include "tests/models/test_models.h"
@@ -27,15 +29,18 @@ namespace fs = std::filesystem;
 
 class ModelUpcycleTest : public testing::Test {
  protected:
-  void Save(const ModelConfig& config, std::vector<float> values, FileDType dtype = FileDType::kF32) {
+  void Save(const ModelConfig& config, std::vector<float> values, FileDType dtype, const SavedModelFiles& files) {
     const ParameterLayout layout = TransformerLayout(config);
     const auto read = [&](int64_t first, absl::Span<float> out) {
       std::copy_n(values.begin() + first, out.size(), out.begin());
       return absl::OkStatus();
     };
-    const absl::Status saved = SaveModel(options_.dense, layout, HuggingFaceTensorMap(config, layout), read, dtype,
-                                         {HuggingFaceConfigJson(config, {}), {}});
+    const absl::Status saved =
+        SaveModel(options_.dense, layout, HuggingFaceTensorMap(config, layout), read, dtype, files);
     ASSERT_TRUE(saved.ok()) << saved;
+  }
+  void Save(const ModelConfig& config, std::vector<float> values, FileDType dtype = FileDType::kF32) {
+    Save(config, std::move(values), dtype, {HuggingFaceConfigJson(config, {}), {}});
   }
   void SaveRandom(const ModelConfig& config, FileDType dtype = FileDType::kF32) {
     Save(config, RandomWeights(TransformerLayout(config), 3), dtype);
@@ -73,6 +78,36 @@ class ModelUpcycleTest : public testing::Test {
   TemporaryDirectory root_;
   UpcycleOptions options_{.dense = root_ / "dense", .output = root_ / "moe", .experts = 5, .experts_per_token = 3};
 };
+
+// The tokens of the quickstart's model are bytes, and FINE_TUNING.md puts a chat template beside them.
+TEST_F(ModelUpcycleTest, KeepsTheChatTemplateOfAModelOfBytes) {
+  ModelConfig bytes = TinyLlama();
+  bytes.vocab_size = 256;
+  for (const std::string name : {"", "chat_template.jinja", "tokenizer_config.json"}) {
+    fs::remove_all(options_.dense);
+    fs::remove_all(options_.output);
+    const auto files = MakeSavedModelFiles(bytes, "bytes", FileDType::kF32);
+    ASSERT_TRUE(files.ok()) << files.status();
+    Save(bytes, RandomWeights(TransformerLayout(bytes), 3), FileDType::kF32, *files);
+    const std::string text = name == "tokenizer_config.json" ? R"({"chat_template": "{{ 1 }}"})" : "{{ 1 }}";
+    if (!name.empty()) std::ofstream(fs::path(options_.dense) / name) << text;
+    const absl::StatusOr<ModelConfig> made = UpcycleModel(options_, nullptr);
+    ASSERT_TRUE(made.ok()) << made.status();
+    EXPECT_EQ(HoldsChatTemplate(options_.output), !name.empty()) << name;
+    EXPECT_TRUE(fs::exists(fs::path(options_.output) / "tokenizer.json")) << name;
+  }
+}
+
+TEST_F(ModelUpcycleTest, WhatIsNoModelIsNamedWithWhatToDo) {
+  const auto error = [&] { return std::string(UpcycleModel(options_, nullptr).status().message()); };
+  EXPECT_EQ(error(), options_.dense + " does not exist");
+  fs::create_directories(options_.dense);
+  EXPECT_THAT(error(), HasSubstr("is no saved model: it has no config.json; of a run or its checkpoints `holdfast"));
+  std::ofstream(fs::path(options_.dense) / kAdapterConfigFile) << "{}";
+  EXPECT_THAT(error(), HasSubstr("holds adapters, not a model: `holdfast ckpt export RUN OUT_DIR --merge` writes"));
+  options_.dense = "";
+  EXPECT_EQ(error(), "the name of the dense model is empty");
+}
 
 TEST_F(ModelUpcycleTest, GivesTheDenseModelsLogitsInEveryFamily) {
   ModelConfig llama31 = TinyLlama31(), tied = TinyLlama();

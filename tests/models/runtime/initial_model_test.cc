@@ -1,0 +1,52 @@
+// Proves that a model whose tokens are bytes brings its tokenizer.json into a run wherever its chat template stands, so
+// that what is trained from it is saved with the template; and none where it has no template.
+
+#include "models/runtime/initial_model.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+
+#include "models/runtime/saved_weights.h"
+#include "models/transformer.h"
+#include "tests/models/runtime/tiny_run.h"
+
+namespace holdfast {
+namespace {
+
+class InitialModelTest : public TinyRun {
+ protected:
+  /// What a run that begins with a saved model of bytes takes for data.tokenizer; "none": the bytes.
+  std::string Tokenizer() {
+    const auto initial = ReadInitialModel(root_ / "model");
+    EXPECT_TRUE(initial.ok()) << initial.status();
+    return (*initial)->tokenizer.empty() ? "none" : (*initial)->tokenizer;
+  }
+};
+
+TEST_F(InitialModelTest, AChatTemplateComesWithTheTokenizerFile) {
+  namespace fs = std::filesystem;
+  const Config config = ConfigOf();
+  const auto read = [](int64_t, absl::Span<float> out) {
+    std::fill(out.begin(), out.end(), 0.5f);
+    return absl::OkStatus();
+  };
+  const auto saved = SaveWeights(root_ / "model", config, TransformerLayout(config.model), read);
+  ASSERT_TRUE(saved.ok()) << saved;
+  EXPECT_EQ(Tokenizer(), "none");
+  const std::string file = root_ / "model/tokenizer.json";
+  std::ofstream(root_ / "model/chat_template.jinja") << "{{ 1 }}";
+  EXPECT_EQ(Tokenizer(), file);
+  fs::remove(root_ / "model/chat_template.jinja");
+  fs::create_directory(root_ / "model/additional_chat_templates");
+  std::ofstream(root_ / "model/additional_chat_templates/tool_use.jinja") << "{{ 1 }}";
+  EXPECT_EQ(Tokenizer(), file);
+  fs::remove_all(root_ / "model/additional_chat_templates");
+  std::ofstream(root_ / "model/tokenizer_config.json") << R"({"chat_template": "{{ 1 }}"})";
+  EXPECT_EQ(Tokenizer(), file);
+  std::ofstream(root_ / "model/tokenizer_config.json") << R"({"chat_template": null})";
+  EXPECT_EQ(Tokenizer(), "none");
+}
+
+}  // namespace
+}  // namespace holdfast

@@ -11,6 +11,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
+#include "framework/base/byte_order_mark.h"
 #include "framework/base/json_depth.h"
 #include "framework/base/status.h"
 #include "framework/data/token_file.h"
@@ -141,9 +142,12 @@ absl::Status ReadTextDocument(InputFile& file, const DocumentSink& sink) {
           file.name(), ": ", held, " bytes without a place where the tokenizer could cut; split the file"));
     }
     ASSIGN_OR_RETURN(more, file.ReadMore(kDocumentPieceBytes, buffer));
-    if (is_first) RETURN_IF_ERROR(RefuseWhatIsNoText(buffer, file.name()));
-    is_first = false;
     sink.count_bytes(static_cast<int64_t>(buffer.size() - held));
+    if (is_first) {
+      RETURN_IF_ERROR(RefuseWhatIsNoText(buffer, file.name()));
+      buffer.erase(0, buffer.size() - WithoutByteOrderMark(std::string_view(buffer)).size());
+    }
+    is_first = false;
     ASSIGN_OR_RETURN(const size_t taken, sink.take(buffer, !more));
     buffer.erase(0, taken);
   }

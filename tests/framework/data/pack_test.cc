@@ -87,6 +87,18 @@ TEST_F(PackTest, Bytes) {
   EXPECT_EQ(ReadTokens(out_), (std::vector<int32_t>{'a', 0, 'b', 255, '\n', 'x'}));
 }
 
+// What editors of Windows write before a text is no part of it, as it is none of JSON Lines.
+TEST_F(PackTest, AByteOrderMarkIsNoText) {
+  const std::string mark = "\xef\xbb\xbf";
+  const auto report = Run({.paths = {.inputs = {Write("a.txt", mark + "a" + mark), Write("b.txt", mark),
+                                                Write("c.jsonl", mark + "{\"text\": \"c\"}\n")}}},
+                          true);
+  ASSERT_TRUE(report.ok()) << std::string(report.status().message());
+  EXPECT_EQ(ReadTokens(out_), (std::vector<int32_t>{'a', 0xef, 0xbb, 0xbf, 'c'})) << "within a text it stays";
+  EXPECT_EQ(report->empty_documents, 1);
+  EXPECT_EQ(report->input_bytes, 27);
+}
+
 TEST_F(PackTest, JsonlDocuments) {
   const std::string lines = "{\"text\": \"one \\u00e9\", \"n\": 1}\r\n\n{\"text\": \"\"}\n  \n{\"text\": \"two\"}";
   const auto report = Run({.paths = {.inputs = {Write("a.jsonl", lines)}}});

@@ -60,8 +60,14 @@ absl::StatusOr<std::string> DocumentOfLine(std::string_view line, const std::str
     return absl::InvalidArgumentError(absl::StrCat("JSON nested deeper than ", kJsonDepthMax));
   }
   try {
-    const nlohmann::json object = nlohmann::json::parse(line.begin(), line.end());
+    using Json = nlohmann::json;
+    int times = 0;
+    const Json object = Json::parse(line.begin(), line.end(), [&](int depth, Json::parse_event_t event, Json& value) {
+      times += depth == 1 && event == Json::parse_event_t::key && value == field ? 1 : 0;
+      return true;
+    });
     if (!object.is_object()) return absl::InvalidArgumentError("not a JSON object");
+    if (times > 1) return absl::InvalidArgumentError(absl::StrCat("field \"", field, "\" is there twice; keep one"));
     const auto found = object.find(field);
     if (found == object.end()) {
       const bool is_chat = object.contains("messages") || (object.contains("prompt") && object.contains("completion"));

@@ -87,6 +87,18 @@ TEST_F(PackTest, Bytes) {
   EXPECT_EQ(ReadTokens(out_), (std::vector<int32_t>{'a', 0, 'b', 255, '\n', 'x'}));
 }
 
+// Which of the two is meant cannot be told; the last one was taken. Those of what lies within are others.
+TEST_F(PackTest, AFieldThatIsThereTwiceIsRefused) {
+  ExpectError(Write("a.jsonl", "{\"text\": \"a\"}\n{\"text\": \"a\", \"n\": 1, \"text\": \"b\"}\n"),
+              "a.jsonl:2: field \"text\" is there twice; keep one");
+  ASSERT_TRUE(Run({.paths = {.inputs = {Write("b.jsonl",
+                                              "{\"x\": {\"text\": 1, \"text\": 2}, \"text\": \"b\", "
+                                              "\"n\": 1, \"n\": 2}\n")}}},
+                  true)
+                  .ok());
+  EXPECT_EQ(ReadTokens(out_), (std::vector<int32_t>{'b'}));
+}
+
 // What editors of Windows write before a text is no part of it, as it is none of JSON Lines.
 TEST_F(PackTest, AByteOrderMarkIsNoText) {
   const std::string mark = "\xef\xbb\xbf";

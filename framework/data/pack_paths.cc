@@ -58,6 +58,9 @@ bool IsSameFile(const std::string& a, const std::string& b) {
 absl::Status CheckPackPaths(const PackPaths& paths) {
   if (paths.inputs.empty()) return absl::InvalidArgumentError("no input files");
   if (paths.output.empty()) return absl::InvalidArgumentError("no output file");
+  if (std::ranges::count(paths.inputs, "-") > 1) {
+    return absl::InvalidArgumentError("standard input (-) is named twice, and can be read only once; leave one out");
+  }
   const double fraction = paths.validation_fraction;
   if (!(fraction >= 0 && fraction < 1)) {
     return absl::InvalidArgumentError(

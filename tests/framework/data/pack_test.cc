@@ -99,6 +99,13 @@ TEST_F(PackTest, AFieldThatIsThereTwiceIsRefused) {
   EXPECT_EQ(ReadTokens(out_), (std::vector<int32_t>{'b'}));
 }
 
+// The second time there would be nothing left of it.
+TEST_F(PackTest, StandardInputIsReadOnlyOnce) {
+  const auto report = Run({.paths = {.inputs = {"-", Write("a.txt", "a"), "-"}}});
+  EXPECT_EQ(report.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(report.status().message()), HasSubstr("standard input (-) is named twice"));
+}
+
 // What editors of Windows write before a text is no part of it, as it is none of JSON Lines.
 TEST_F(PackTest, AByteOrderMarkIsNoText) {
   const std::string mark = "\xef\xbb\xbf";

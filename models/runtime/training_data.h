@@ -31,7 +31,8 @@ absl::StatusOr<DatasetSize> MeasureTrainingData(const Config& config);
 bool LearnsEveryToken(const Config& config);
 
 /// The same as MeasureTrainingData for who only looks at the config: InvalidArgument with all that is wrong, by key.
-/// Another code if it could not be looked at.
+/// Another code if it could not be looked at. Warns of a tokenizer that cannot be the one that the first file was packed
+/// with.
 absl::Status CheckTrainingData(const Config& config);
 
 }  // namespace holdfast

@@ -204,6 +204,31 @@ std::function<double(const std::string&)> FactorsOf(const Config& config) {
   };
 }
 
+/// Patterns that match something and decide nothing. `frozen`: null if nothing is.
+std::vector<Violation> UnusedFactors(const std::vector<std::string>& patterns, const ParameterLayout& layout,
+                                     const IsFrozen& frozen) {
+  std::vector<Violation> violations;
+  std::vector<std::string> earlier;
+  for (const std::string& pattern : patterns) {
+    bool trained = false, counts = false;
+    for (const ParameterSpec& spec : layout.parameters()) {
+      if (!MatchesGlob(pattern, spec.name) || (frozen != nullptr && frozen(spec))) continue;
+      trained = true;
+      counts = counts || !MatchesAny(earlier, spec.name);
+    }
+    if (!counts) {
+      violations.push_back(
+          {{"optimizer.lr_factors"},
+           absl::StrCat("'", pattern, "' ",
+                        trained ? "never counts: patterns before it match all that it does, and the first counts; put "
+                                  "it before them"
+                                : "matches only parameters that are not trained; leave it out")});
+    }
+    earlier.push_back(pattern);
+  }
+  return violations;
+}
+
 /// Of a config whose adapters and frozen parameters are right.
 std::vector<Violation> RateViolations(const Config& config) {
   if (!config.optimizer.has_groups()) return {};
@@ -215,8 +240,10 @@ std::vector<Violation> RateViolations(const Config& config) {
     violations.push_back(std::move(violation));
   }
   if (!violations.empty()) return violations;
-  const auto factor_of = FactorsOf(config);
   const IsFrozen frozen = FrozenByConfig(config);
+  violations = UnusedFactors(patterns, layout, frozen);
+  if (!violations.empty()) return violations;
+  const auto factor_of = FactorsOf(config);
   for (const ParameterSpec& spec : layout.parameters()) {
     const double factor = factor_of(spec.name);
     if (factor == 0 || factor >= kLeastFactor || (frozen != nullptr && frozen(spec))) continue;

@@ -41,12 +41,11 @@ TEST_F(TrainedParametersTest, WithoutKeysNothingChanges) {
 }
 
 TEST_F(TrainedParametersTest, TheFirstPatternThatMatchesCounts) {
-  const auto specs =
-      ParametersOf(ConfigOf({"model.num_layers=2", "optimizer.no_decay=['embedding.*']",
-                             "optimizer.lr_factors=['*.1.attention.*=0.5', 'blocks.*=3', '*attention*=7']"}));
+  const auto specs = ParametersOf(ConfigOf({"model.num_layers=2", "optimizer.no_decay=['embedding.*']",
+                                            "optimizer.lr_factors=['*.1.attention.*=0.5', 'blocks.*=3', '*norm*=7']"}));
   for (const auto& [name, spec] : specs) {
     const bool block = name.starts_with("blocks."), first = name.starts_with("blocks.1.attention.");
-    EXPECT_EQ(spec.lr_factor, first ? 0.5f : block ? 3.0f : 1.0f) << name;
+    EXPECT_EQ(spec.lr_factor, first ? 0.5f : block ? 3.0f : name.starts_with("final_norm.") ? 7.0f : 1.0f) << name;
     EXPECT_EQ(spec.decay, spec.is_matrix() && !name.starts_with("embedding.")) << name;
   }
 }
@@ -108,6 +107,26 @@ TEST_F(TrainedParametersTest, APatternOfNothingIsRefused) {
       "optimizer.lr_factors: 'final_norm.weigt' matches no parameter (did you mean 'final_norm.weight'?)" + where);
   EXPECT_EQ(MakeModel(ConfigOf({"optimizer.no_decay=['zzz*']"}), *device_).status().message(),
             "optimizer.no_decay: 'zzz*' matches no parameter" + where);
+}
+
+TEST_F(TrainedParametersTest, AFactorThatDecidesNothingIsRefused) {
+  const std::string never =
+      "' never counts: patterns before it match all that it does, and the first counts; put it before them";
+  EXPECT_EQ(RatesOf(ConfigOf({"optimizer.lr_factors=['*=0.1', 'embedding.*=3']"})).status().message(),
+            "optimizer.lr_factors: 'embedding.*" + never);
+  EXPECT_TRUE(RatesOf(ConfigOf({"optimizer.lr_factors=['embedding.*=3', '*=0.1']"})).ok());
+
+  Config config = ConfigOf({"optimizer.lr_factors=['embedding.*=3', '*=0.1']"});
+  config.train.freeze = {"embedding.*"};
+  EXPECT_EQ(RatesOf(config).status().message(),
+            "optimizer.lr_factors: 'embedding.*' matches only parameters that are not trained; leave it out");
+  config.train.freeze = {"head.*"};
+  EXPECT_TRUE(RatesOf(config).ok());
+  config.train.freeze = {};
+  config.lora = {.rank = 2, .targets = {"attention"}};
+  EXPECT_FALSE(RatesOf(config).ok()) << "adapters are all that is trained";
+  config.optimizer.lr_factors = {"*.lora_b=16", "*.lora_a=2"};
+  EXPECT_TRUE(RatesOf(config).ok());
 }
 
 TEST_F(TrainedParametersTest, AllThatIsWrongIsSaidAtOnce) {

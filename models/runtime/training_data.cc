@@ -67,19 +67,6 @@ absl::Status MeasureValidation(const Config& config) {
   return Measure("data.validation", config.data.validation, config).status();
 }
 
-/// A file does not name its tokenizer, but a token that the config's has not shows that it is another one: training is
-/// none the worse for it, samples and the saved model are. One index is read, as there may be thousands of files.
-void WarnOfAnotherTokenizer(const Config& config) {
-  Places places(DataPlaces(config.data));
-  const std::string& file = config.data.train[0];
-  const auto tokenizer = OpenTokenizer(config.data.tokenizer);
-  const auto index = ReadTokenIndex(places, file);
-  if (!tokenizer.ok() || !index.ok() || index->largest < (*tokenizer)->vocab_size()) return;
-  LogWarning("data.tokenizer: ", config.data.tokenizer, " has ", (*tokenizer)->vocab_size(), " tokens, but ", file,
-             " holds token ", index->largest, ", so it was packed with another tokenizer; samples and the saved model ",
-             "will turn tokens into the wrong text: set data.tokenizer to that one");
-}
-
 /// Others, of a storage that does not answer, say, may be gone the next time.
 bool IsOfTheConfig(const absl::Status& status) {
   return absl::IsNotFound(status) || absl::IsInvalidArgument(status) || absl::IsFailedPrecondition(status) ||
@@ -117,6 +104,17 @@ bool LearnsEveryToken(const Config& config) {
   if (config.data.document_mask) return false;
   const absl::StatusOr<DatasetSize> size = MeasureTraining(config);
   return size.ok() && !size->has_documents;
+}
+
+void WarnOfAnotherTokenizer(const Config& config) {
+  Places places(DataPlaces(config.data));
+  const std::string& file = config.data.train[0];
+  const auto tokenizer = OpenTokenizer(config.data.tokenizer);
+  const auto index = ReadTokenIndex(places, file);
+  if (!tokenizer.ok() || !index.ok() || index->largest < (*tokenizer)->vocab_size()) return;
+  LogWarning("data.tokenizer: ", config.data.tokenizer, " has ", (*tokenizer)->vocab_size(), " tokens, but ", file,
+             " holds token ", index->largest, ", so it was packed with another tokenizer; samples and the saved model ",
+             "will turn tokens into the wrong text: set data.tokenizer to that one");
 }
 
 absl::Status CheckTrainingData(const Config& config) {

@@ -30,9 +30,13 @@ absl::StatusOr<DatasetSize> MeasureTrainingData(const Config& config);
 /// where that cannot be told.
 bool LearnsEveryToken(const Config& config);
 
+/// Warns of a tokenizer that cannot be the one that the training data was packed with: a file does not name its own,
+/// but a token that the config's has not shows that it is another one. Training is none the worse for it, samples and
+/// the saved model are. Reads the index of one file, as there may be thousands.
+void WarnOfAnotherTokenizer(const Config& config);
+
 /// The same as MeasureTrainingData for who only looks at the config: InvalidArgument with all that is wrong, by key.
-/// Another code if it could not be looked at. Warns of a tokenizer that cannot be the one that the first file was packed
-/// with.
+/// Another code if it could not be looked at. Warns as above.
 absl::Status CheckTrainingData(const Config& config);
 
 }  // namespace holdfast

@@ -19,6 +19,7 @@
 #include "framework/metrics/progress.h"
 #include "models/plan.h"
 #include "models/runtime/loaded_model.h"
+#include "models/runtime/training_data.h"
 #include "models/sampler.h"
 #include "tools/cli/loss_plot.h"
 
@@ -140,6 +141,7 @@ absl::StatusOr<int> TrainCommand::Run() const {
   RETURN_IF_ERROR(CheckAlertsOf(config));
   if (const std::string warning = IdleWorkersWarning(config); !warning.empty()) LogWarning(warning);
   ASSIGN_OR_RETURN(const auto launcher, OpenLauncher(config, directory, job.get()));
+  WarnOfAnotherTokenizer(config);
   ASSIGN_OR_RETURN(const PreparedRun prepared,
                    PrepareRun(config, directory, launcher->outline().layout,
                               {.overwrite = start.overwrite, .resume = start.resume, .workers_are_new = true}));

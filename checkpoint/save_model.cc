@@ -153,7 +153,7 @@ absl::Status SaveModel(const std::string& directory, const ParameterLayout& layo
   ASSIGN_OR_RETURN(const auto config, Stage(root / kConfigFile, files.config_json));
   std::vector<std::unique_ptr<AtomicFile>> others;
   for (const auto& [name, contents] : files.others) {
-    if (name.starts_with(kChatTemplateDirectory)) RETURN_IF_ERROR(CreateDirectory(root / kChatTemplateDirectory));
+    if (name.starts_with(kChatTemplateDirectory)) RETURN_IF_ERROR(MakeDirectories(root / kChatTemplateDirectory));
     ASSIGN_OR_RETURN(others.emplace_back(), Stage(root / name, contents));
   }
   const std::vector<WeightsFile> weights_files = PlanFiles(map, dtype, max_file_bytes);

@@ -215,14 +215,13 @@ absl::StatusOr<RunStatus> FetchStatusOf(const std::string& address, const Contro
 
 }  // namespace
 
-absl::StatusOr<RunStatus> FetchStatus(const ControlClientOptions& given) {
-  ControlClientOptions options = given;
-  ReadTokenAgain(&options);
-  ASSIGN_OR_RETURN(const Credentials credentials, ClientCredentialsFrom(options.tls));
+absl::StatusOr<RunStatus> FetchStatus(const ControlClientOptions& options) {
+  ControlClientOptions now = options;
+  ReadTokenAgain(&now);
+  ASSIGN_OR_RETURN(const Credentials credentials, ClientCredentialsFrom(now.tls));
   absl::StatusOr<RunStatus> status = absl::InvalidArgumentError("no address of a coordinator is given");
-  for (const std::string& address :
-       CoordinatorAddresses(options.address, options.address_file, options.find_leader).All()) {
-    status = FetchStatusOf(address, options, credentials);
+  for (const std::string& address : CoordinatorAddresses(now.address, now.address_file, now.find_leader).All()) {
+    status = FetchStatusOf(address, now, credentials);
     if (status.ok()) break;
   }
   return status;

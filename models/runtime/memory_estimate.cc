@@ -8,7 +8,6 @@
 
 #include "framework/base/format_bytes.h"
 #include "framework/base/status.h"
-#include "framework/metrics/progress.h"
 #include "framework/nn/trained_part.h"
 #include "framework/optim/optimizer.h"
 #include "framework/parallel/gather_plan.h"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Checks the form of the sources: clang-format, headers that compile by themselves, clang-tidy, shellcheck; that the
-# patches of tests/mutation apply; and that clang-format was not let at a page of documentation.
+# patches of tests/mutation apply; that clang-format was not let at a page of documentation; no conflict markers.
 #   tools/lint.sh [--fix] [--no-tidy] [--recent] [FILE...]
 # --fix formats in place instead of complaining. --recent: what takes long, compiling headers and clang-tidy, looks only
 # at what the last 20 commits changed. With files, only those.
@@ -77,6 +77,7 @@ if ((everything == 1)); then
   ! git grep -nE '^(<{7}|>{7}) ' || { echo "left by a merge: see above" && failed=1; }
   mapfile -t pages < <(git ls-files --cached --others --exclude-standard -- '*.md' | xargs grep -L -m1 '^# ')
   ((${#pages[@]} == 0)) || { echo "without a headline, as clang-format leaves them: ${pages[*]}" && failed=1; }
+  ! git grep -nE '^(<<<<<<<|>>>>>>>) ' || failed=1
 fi
 quietly build/release.configure.log cmake --preset release
 quietly build/release.protocol.log cmake --build --preset release --target protocol

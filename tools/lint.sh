@@ -74,7 +74,6 @@ check clang-format "clang-format $format" "${sources[@]}"
 check shellcheck "shellcheck --external-sources" "${scripts[@]}"
 ((everything == 0)) || tests/mutation/run.py --check || failed=1
 if ((everything == 1)); then
-  ! git grep -nE '^(<{7}|>{7}) ' || { echo "left by a merge: see above" && failed=1; }
   mapfile -t pages < <(git ls-files --cached --others --exclude-standard -- '*.md' | xargs grep -L -m1 '^# ')
   ((${#pages[@]} == 0)) || { echo "without a headline, as clang-format leaves them: ${pages[*]}" && failed=1; }
   ! git grep -nE '^(<<<<<<<|>>>>>>>) ' || failed=1

@@ -21,9 +21,6 @@ class CpuStream final : public Stream {
   absl::Status Synchronize() override { return absl::OkStatus(); }
   std::shared_ptr<Event> Record() override { return nullptr; }
   void CopyToCpu(void* cpu, const void* device, size_t bytes) override { std::memcpy(cpu, device, bytes); }
-  void RunOnCpu(int64_t num_tasks, absl::FunctionRef<void(int64_t task)> run) override {
-    kernels::ParallelFor(pool_, num_tasks, [&](int64_t task, int) { run(task); });
-  }
   size_t scratch_bytes() const override { return pool_.scratch_bytes(); }
 
  private:

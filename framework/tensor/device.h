@@ -6,7 +6,6 @@
 #include <memory>
 #include <string>
 
-#include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
 #include "framework/tensor/memory_account.h"
 #include "kernels/ops.h"
@@ -33,11 +32,6 @@ class Stream {
   virtual std::shared_ptr<Event> Record() = 0;
   /// Queues a copy of the device's memory to the CPU's, fastest to what Device::AllocateCpu gives.
   virtual void CopyToCpu(void* cpu, const void* device, size_t bytes) = 0;
-  /// Calls run(task) for each task in [0, num_tasks), on the CPU threads that operations run on; on the calling thread
-  /// alone where they run on none. A task must not use the stream.
-  virtual void RunOnCpu(int64_t num_tasks, absl::FunctionRef<void(int64_t task)> run) {
-    for (int64_t task = 0; task < num_tasks; ++task) run(task);
-  }
   /// Bytes of working memory the stream's kernels hold now.
   virtual size_t scratch_bytes() const = 0;
 };

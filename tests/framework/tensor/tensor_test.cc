@@ -1,6 +1,6 @@
 // Proves shapes, views and the arena: alignment, stack discipline, and that a counting arena learns the peak a real one
-// then holds; that a full device says who holds its memory; that a GPU of another name is given no peak; and that a
-// stream runs every task; what a CPU is called.
+// then holds; that a full device says who holds its memory; that a GPU of another name is given no peak; what a CPU
+// is called.
 
 #include "framework/tensor/tensor.h"
 
@@ -91,16 +91,6 @@ TEST(MemoryAccount, CountsWhatManyThreadsTakeAndGiveBack) {
     }
   }
   EXPECT_EQ(account.LargestHolders(), "a 3.9 GiB");
-}
-
-TEST(Stream, RunsEveryTaskOnce) {
-  for (const int threads : {1, 4}) {
-    const auto device = MakeCpuDevice(threads);
-    const auto stream = device->CreateStream().value();
-    std::vector<int> runs(100);
-    stream->RunOnCpu(std::ssize(runs), [&](int64_t task) { ++runs[static_cast<size_t>(task)]; });
-    EXPECT_EQ(runs, std::vector<int>(100, 1)) << threads;
-  }
 }
 
 TEST(Arena, CountingLearnsThePeakOfTheRealOne) {

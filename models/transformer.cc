@@ -233,18 +233,12 @@ absl::Status Transformer::ForwardBlocks(const Pass& pass, UnitStore& store, Save
     // it, in place, which makes it the next input.
     const Tensor next_input = pass.Activation(config_.hidden_size);
     modules_.blocks[l].AllocateRouting(pass, &activations);
-    if (options_.recompute_blocks) {
-      const ArenaScope inner(*pass.arena);
-      activations.middle = next_input;
-      modules_.blocks[l].AllocateInner(pass, &activations);
-      ASSIGN_OR_RETURN(saved->stream,
-                       modules_.blocks[l].Forward(pass, unit.tensors(), saved->stream, activations, saved->branch));
-    } else {
-      activations.middle = pass.Activation(config_.hidden_size);
-      modules_.blocks[l].AllocateInner(pass, &activations);
-      ASSIGN_OR_RETURN(saved->stream,
-                       modules_.blocks[l].Forward(pass, unit.tensors(), saved->stream, activations, saved->branch));
-    }
+    std::optional<ArenaScope> inner;
+    if (options_.recompute_blocks) inner.emplace(*pass.arena);
+    activations.middle = options_.recompute_blocks ? next_input : pass.Activation(config_.hidden_size);
+    modules_.blocks[l].AllocateInner(pass, &activations);
+    ASSIGN_OR_RETURN(saved->stream,
+                     modules_.blocks[l].Forward(pass, unit.tensors(), saved->stream, activations, saved->branch));
     input = next_input;
   }
   saved->final_sum = input;

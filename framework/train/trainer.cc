@@ -373,8 +373,7 @@ absl::StatusOr<double> Trainer::Evaluate(int64_t count, MicrobatchSource source,
   if (counted == 0) {
     return absl::FailedPreconditionError(
         "validation has read nothing that is learned: data.validation has no whole sample, or only masked tokens in "
-        "its "
-        "first train.validation_microbatches");
+        "its first train.validation_microbatches");
   }
   return combined[0].Reals(kLossStatistic)[0] / static_cast<double>(counted);
 }

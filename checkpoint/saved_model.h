@@ -1,7 +1,7 @@
 #pragma once
 // A saved model: a directory with model.safetensors (or the shards named by model.safetensors.index.json), config.json
-// and what belongs to its tokenizer, as Hugging Face lays it out. This file moves values between such a
-// directory and the flat vector of a ParameterLayout; which external name is which parameter comes from a TensorMap.
+// and what belongs to its tokenizer, as Hugging Face lays it out. Here the flat vector of a ParameterLayout is written
+// to such a directory, which SavedModelReader reads; which external name is which parameter comes from a TensorMap.
 
 #include <cstdint>
 #include <functional>
@@ -17,13 +17,6 @@
 #include "framework/nn/tensor_map.h"
 
 namespace holdfast {
-
-/// Fills `values` (layout.elements(), canonical order) from the model files in `directory`. Every tensor of the map
-/// must be there with its shape; one that the map does not know is an error, except those for which `ignorable(name)`
-/// holds (buffers that are no parameters). All problems are named in one message (the first ten, and how many more).
-/// `values` is undefined after an error.
-absl::Status LoadWeights(const std::string& directory, const ParameterLayout& layout, const TensorMap& map,
-                         const std::function<bool(const std::string&)>& ignorable, absl::Span<float> values);
 
 /// What a saved model directory will hold besides its weights.
 struct SavedModelFiles {

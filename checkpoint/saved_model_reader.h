@@ -1,6 +1,6 @@
 #pragma once
 // The weights of a saved model as the flat vector of a ParameterLayout, read in pieces: files are mapped, and no more
-// is in memory than what is asked for. LoadWeights (saved_model.h) is the same for the whole vector at once.
+// is in memory than what is asked for.
 
 #include <cstdint>
 #include <functional>
@@ -21,7 +21,9 @@ namespace holdfast {
 /// Movable. Thread-safety: Read may be called from several threads.
 class SavedModelReader {
  public:
-  /// Opens the model files and checks names, dtypes and shapes; errors as LoadWeights has them.
+  /// Opens the model files in `directory`. Every tensor of the map must be there with its shape; one that the map does
+  /// not know is an error, except those for which `ignorable(name)` holds (buffers that are no parameters). All
+  /// problems are named in one message (the first ten, and how many more).
   static absl::StatusOr<SavedModelReader> Open(const std::string& directory, const ParameterLayout& layout,
                                                const TensorMap& map,
                                                const std::function<bool(const std::string&)>& ignorable);

@@ -12,6 +12,7 @@
 #include <numeric>
 
 #include "framework/base/files.h"
+#include "tests/checkpoint/load_weights.h"
 #include "tests/checkpoint/raw_file.h"
 #include "tests/framework/base/file_size_limit.h"
 #include "tests/framework/base/temporary_directory.h"

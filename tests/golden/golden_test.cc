@@ -16,12 +16,12 @@
 
 #include "absl/strings/str_split.h"
 #include "checkpoint/safetensors.h"
-#include "checkpoint/saved_model.h"
 #include "framework/base/status.h"
 #include "framework/train/trainer.h"
 #include "models/families/huggingface.h"
 #include "models/plan.h"
 #include "models/transformer.h"
+#include "tests/checkpoint/load_weights.h"
 #include "tests/paths.h"
 
 namespace holdfast {

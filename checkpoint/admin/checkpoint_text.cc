@@ -1,7 +1,6 @@
 #include "checkpoint/admin/checkpoint_text.h"
 
 #include <algorithm>
-#include <functional>
 #include <utility>
 #include <vector>
 

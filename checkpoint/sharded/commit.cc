@@ -1,6 +1,5 @@
 #include "checkpoint/sharded/commit.h"
 
-#include <algorithm>
 #include <cmath>
 #include <string>
 #include <utility>

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstddef>
-#include <memory>
 
 #include "absl/strings/str_cat.h"
 #include "absl/types/span.h"

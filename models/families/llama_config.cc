@@ -1,7 +1,6 @@
 #include "models/families/llama_config.h"
 
 #include <algorithm>
-#include <array>
 #include <optional>
 #include <vector>
 

@@ -1,7 +1,6 @@
 #include "models/runtime/coordinate_check.h"
 
 #include <cmath>
-#include <memory>
 #include <random>
 #include <utility>
 #include <vector>

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <utility>
-#include <vector>
 
 #include "framework/base/status.h"
 #include "models/runtime/initial_weights.h"

@@ -1,7 +1,6 @@
 // What members of the open world report.
 
 #include <algorithm>
-#include <bit>
 #include <set>
 #include <utility>
 

@@ -1,7 +1,6 @@
 #include "elastic/control/seats.h"
 
 #include <algorithm>
-#include <utility>
 #include <vector>
 
 #include "elastic/control/state_source.h"

@@ -3,7 +3,6 @@
 #include <unistd.h>
 
 #include <chrono>
-#include <utility>
 
 #include "framework/base/files.h"
 #include "framework/base/open_files.h"

@@ -10,7 +10,6 @@
 #include "elastic/coordinator/event_json.h"
 #include "elastic/coordinator/run_digests.h"
 #include "framework/base/status.h"
-#include "framework/config/load.h"
 
 namespace holdfast {
 namespace {

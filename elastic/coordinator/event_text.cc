@@ -1,6 +1,5 @@
 #include "elastic/coordinator/event_text.h"
 
-#include <type_traits>
 #include <variant>
 
 #include "absl/strings/str_cat.h"

@@ -1,7 +1,6 @@
 #include "elastic/lease/etcd_store.h"
 
 #include <algorithm>
-#include <utility>
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/match.h"

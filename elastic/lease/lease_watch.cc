@@ -1,7 +1,6 @@
 #include "elastic/lease/lease_watch.h"
 
 #include <algorithm>
-#include <utility>
 #include <vector>
 
 #include "absl/strings/numbers.h"

@@ -2,7 +2,6 @@
 
 #include <bit>
 #include <filesystem>
-#include <sstream>
 #include <vector>
 
 #include "absl/strings/numbers.h"

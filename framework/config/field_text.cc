@@ -4,7 +4,6 @@
 #include <cmath>
 #include <cstdint>
 #include <limits>
-#include <type_traits>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"

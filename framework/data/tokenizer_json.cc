@@ -1,6 +1,5 @@
 #include "framework/data/tokenizer_json.h"
 
-#include <algorithm>
 #include <array>
 #include <charconv>
 #include <functional>

@@ -2,8 +2,6 @@
 
 #include <unistd.h>
 
-#include <string>
-
 #include "framework/base/file_descriptor.h"
 #include "framework/base/status.h"
 

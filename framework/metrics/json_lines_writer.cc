@@ -3,7 +3,6 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <utility>
 
 #include "framework/base/status.h"
 #include "framework/metrics/run_directory.h"

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "framework/base/status.h"
 #include "framework/parallel/used_cells.h"
 
 namespace holdfast {

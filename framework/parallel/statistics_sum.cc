@@ -1,6 +1,5 @@
 #include "framework/parallel/statistics_sum.h"
 
-#include <algorithm>
 #include <bit>
 #include <utility>
 

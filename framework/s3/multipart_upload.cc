@@ -1,10 +1,7 @@
 // ObjectWriter's large objects: begun, sent in parts and completed; aborted where that fails.
 #include <algorithm>
-#include <optional>
-#include <utility>
 #include <vector>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_replace.h"
 #include "framework/base/parallel.h"
 #include "framework/base/status.h"

@@ -1,7 +1,5 @@
 #include "framework/s3/object_writer.h"
 
-#include <utility>
-
 #include "absl/strings/str_format.h"
 #include "framework/base/status.h"
 

@@ -1,6 +1,5 @@
 #include "framework/s3/s3_environment.h"
 
-#include <algorithm>
 #include <cstdlib>
 #include <string>
 

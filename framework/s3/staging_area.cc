@@ -11,7 +11,6 @@
 #include <filesystem>
 #include <random>
 #include <system_error>
-#include <utility>
 #include <vector>
 
 #include "absl/strings/match.h"

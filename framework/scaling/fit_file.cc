@@ -1,6 +1,5 @@
 #include "framework/scaling/fit_file.h"
 
-#include <algorithm>
 #include <cmath>
 
 #include "absl/strings/str_cat.h"

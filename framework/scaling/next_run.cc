@@ -4,9 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "absl/strings/str_format.h"
 #include "framework/base/status.h"
-#include "framework/scaling/minimise.h"
 
 namespace holdfast {
 namespace {

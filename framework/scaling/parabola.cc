@@ -1,7 +1,6 @@
 #include "framework/scaling/parabola.h"
 
 #include <Eigen/Dense>
-#include <algorithm>
 #include <cmath>
 #include <set>
 

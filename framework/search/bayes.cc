@@ -12,7 +12,6 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 #include "framework/search/gaussian_process.h"
 #include "framework/search/history.h"
 #include "framework/search/low_discrepancy.h"

@@ -1,7 +1,6 @@
 #include "framework/comm/gloo/gloo_farewells.h"
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
 #include "absl/strings/str_join.h"

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
-#include <utility>
 
 #include "absl/strings/str_join.h"
 #include "framework/base/status.h"

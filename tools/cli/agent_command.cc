@@ -12,7 +12,6 @@
 #include <stop_token>
 #include <thread>
 #include <utility>
-#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "elastic/alerts/alert_sender.h"

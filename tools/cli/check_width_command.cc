@@ -7,7 +7,6 @@
 #include <system_error>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 #include "framework/base/status.h"
 #include "framework/config/enums.h"
 #include "framework/metrics/plot.h"

@@ -1,9 +1,7 @@
 #include "tools/cli/ckpt_command.h"
 
-#include <map>
 #include <memory>
 #include <string>
-#include <utility>
 
 #include "framework/base/processors.h"
 #include "tools/cli/ckpt_actions.h"

@@ -4,7 +4,6 @@
 #include <map>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "checkpoint/admin/checkpoint_diff.h"
 #include "checkpoint/admin/checkpoint_text.h"

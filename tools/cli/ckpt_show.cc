@@ -5,7 +5,6 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 #include "checkpoint/admin/checkpoint_statistics.h"
 #include "checkpoint/admin/checkpoint_text.h"
 #include "framework/base/status.h"

@@ -1,8 +1,6 @@
 #include "tools/cli/scaling_runs.h"
 
-#include <algorithm>
 #include <filesystem>
-#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -10,7 +8,6 @@
 #include "framework/base/status.h"
 #include "framework/config/decides.h"
 #include "framework/metrics/run_directory.h"
-#include "models/families/families.h"
 #include "models/plan.h"
 #include "models/transformer.h"
 #include "tools/cli/run_record.h"

@@ -3,10 +3,8 @@
 #include <chrono>
 #include <cstdio>
 #include <limits>
-#include <memory>
 #include <utility>
 
-#include "absl/strings/str_format.h"
 #include "framework/base/files.h"
 #include "framework/base/seconds.h"
 #include "framework/base/status.h"

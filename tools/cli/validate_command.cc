@@ -3,10 +3,8 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
-#include <memory>
 #include <set>
 #include <tuple>
-#include <utility>
 #include <vector>
 
 #include "absl/strings/match.h"

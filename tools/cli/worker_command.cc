@@ -3,7 +3,6 @@
 #include <unistd.h>
 
 #include <cstdio>
-#include <string>
 
 #include "absl/strings/str_cat.h"
 #include "elastic/agent/agent.h"

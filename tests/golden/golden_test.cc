@@ -16,7 +16,6 @@
 
 #include "absl/strings/str_split.h"
 #include "checkpoint/safetensors.h"
-#include "framework/base/status.h"
 #include "framework/train/trainer.h"
 #include "models/families/huggingface.h"
 #include "models/plan.h"

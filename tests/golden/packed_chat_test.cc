@@ -2,7 +2,6 @@
 // the same conversations one at a time (golden file, see make_packed_chat_golden.py), in fp32; and that of a
 // conversation in a row no bit depends on its neighbours.
 
-#include <filesystem>
 #include <map>
 #include <string>
 #include <vector>

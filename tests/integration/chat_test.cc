@@ -1,6 +1,5 @@
 // Proves that `data pack --chat` says which line is wrong and what to do, exits with an error, and leaves no file.
 
-#include <filesystem>
 #include <string>
 #include <vector>
 

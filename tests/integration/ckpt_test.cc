@@ -6,8 +6,6 @@
 
 #include <csignal>
 #include <filesystem>
-#include <fstream>
-#include <sstream>
 
 #include "framework/base/process_id.h"
 #include "gmock/gmock.h"

@@ -9,7 +9,6 @@
 #include <fstream>
 #include <functional>
 #include <random>
-#include <set>
 #include <string>
 #include <thread>
 

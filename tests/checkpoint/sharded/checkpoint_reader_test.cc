@@ -14,7 +14,6 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "checkpoint/sharded/digest.h"
 #include "checkpoint/sharded/stored_files.h"
 #include "checkpoint/sharded/verify_plan.h"
 #include "framework/storage/memory_storage.h"

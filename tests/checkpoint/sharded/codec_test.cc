@@ -9,7 +9,6 @@
 #include <algorithm>
 #include <cstring>
 #include <random>
-#include <string>
 #include <vector>
 
 namespace holdfast {

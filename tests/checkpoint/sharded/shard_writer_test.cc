@@ -9,10 +9,7 @@
 
 #include <chrono>
 #include <csignal>
-#include <cstring>
 #include <fstream>
-#include <limits>
-#include <map>
 #include <set>
 #include <thread>
 

@@ -5,8 +5,6 @@
 
 #include <gmock/gmock.h>
 
-#include <algorithm>
-#include <memory>
 #include <optional>
 #include <tuple>
 

@@ -4,12 +4,9 @@
 #include "elastic/sweep/sweep_plan.h"
 
 #include <algorithm>
-#include <map>
-#include <numeric>
 #include <string>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
 #include "framework/base/out_of_memory.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"

@@ -9,7 +9,6 @@
 #include <fstream>
 #include <memory>
 #include <optional>
-#include <string>
 #include <variant>
 #include <vector>
 

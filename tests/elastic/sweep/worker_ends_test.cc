@@ -2,7 +2,6 @@
 
 #include "elastic/sweep/worker_ends.h"
 
-#include <filesystem>
 #include <fstream>
 #include <string>
 

@@ -4,16 +4,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <algorithm>
-#include <filesystem>
-#include <fstream>
 #include <thread>
 
-#include "elastic/wire/address.h"
 #include "elastic/wire/control_client.h"
 #include "elastic/wire/control_server.h"
 #include "elastic/wire/grpc_link.h"
-#include "elastic/wire/token.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/elastic/wire/control_parts.h"

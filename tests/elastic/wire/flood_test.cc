@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <fstream>
 #include <memory>
-#include <string>
 #include <vector>
 
 #include "elastic/wire/control_server.h"

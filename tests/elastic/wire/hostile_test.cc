@@ -12,7 +12,6 @@
 #include <vector>
 
 #include "elastic/wire/control_server.h"
-#include "elastic/wire/convert.h"
 #include "gmock/gmock.h"
 #include "grpcpp/generic/generic_stub.h"
 #include "grpcpp/grpcpp.h"

@@ -12,7 +12,6 @@
 #include "absl/strings/str_cat.h"
 #include "framework/config/config_table.h"
 #include "framework/config/enums.h"
-#include "framework/config/field_text.h"
 #include "framework/config/load.h"
 #include "framework/config/yaml_tree.h"
 #include "models/families/families.h"

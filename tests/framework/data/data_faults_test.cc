@@ -1,7 +1,6 @@
 // Data that cannot be read: the step that needs it gets the cause, with file and offset; what is read ahead is bounded;
 // a loader that fails or waits ends at once.
 
-#include <atomic>
 #include <condition_variable>
 #include <filesystem>
 #include <fstream>

@@ -5,7 +5,6 @@
 
 #include <chrono>
 #include <numeric>
-#include <optional>
 #include <set>
 #include <thread>
 

@@ -3,7 +3,6 @@
 
 #include "framework/data/sample_order.h"
 
-#include <algorithm>
 #include <cmath>
 #include <numeric>
 #include <set>

@@ -8,7 +8,6 @@
 
 #include <csignal>
 #include <filesystem>
-#include <numeric>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
-#include <numeric>
 
 #include "framework/data/dataset.h"
 #include "gmock/gmock.h"

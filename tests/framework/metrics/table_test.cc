@@ -2,8 +2,6 @@
 
 #include "framework/metrics/table.h"
 
-#include <cmath>
-
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 

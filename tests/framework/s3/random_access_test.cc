@@ -4,7 +4,6 @@
 #include <gmock/gmock.h>
 
 #include <cstdlib>
-#include <numeric>
 
 #include "framework/places/places.h"
 #include "tests/framework/s3/s3_bed.h"

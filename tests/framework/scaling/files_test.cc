@@ -1,6 +1,5 @@
 // Proves that fits and predictions are read back as they were written, and that files which were cut, changed or are of
 // another kind are refused by what is wrong.
-#include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "framework/scaling/fit_file.h"
 #include "framework/scaling/prediction_file.h"

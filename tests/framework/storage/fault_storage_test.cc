@@ -4,8 +4,6 @@
 
 #include <gtest/gtest.h>
 
-#include <fstream>
-
 #include "framework/storage/memory_storage.h"
 #include "tests/framework/storage/test_directory.h"
 

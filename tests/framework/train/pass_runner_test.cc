@@ -7,11 +7,9 @@
 
 #include <algorithm>
 #include <bit>
-#include <memory>
 #include <set>
 #include <vector>
 
-#include "framework/data/loader.h"
 #include "framework/train/trainer.h"
 #include "models/plan.h"
 #include "models/transformer.h"

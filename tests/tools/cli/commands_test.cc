@@ -19,7 +19,6 @@
 #include "tests/framework/base/temporary_directory.h"
 #include "tools/cli/agent_command.h"
 #include "tools/cli/check_width_command.h"
-#include "tools/cli/ckpt_command.h"
 #include "tools/cli/connection_arguments.h"
 #include "tools/cli/coordinator_command.h"
 #include "tools/cli/data_command.h"

@@ -3,7 +3,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <filesystem>
 
 #include "absl/strings/str_cat.h"
@@ -13,7 +12,6 @@
 #include "framework/scaling/fit_file.h"
 #include "framework/scaling/prediction_file.h"
 #include "framework/storage/atomic_file.h"
-#include "models/families/families.h"
 #include "tests/framework/base/temporary_directory.h"
 #include "tools/cli/scaling_command.h"
 #include "tools/cli/scaling_runs.h"

@@ -14,7 +14,6 @@
 #include <atomic>
 #include <future>
 #include <numeric>
-#include <set>
 #include <string>
 #include <thread>
 #include <vector>

@@ -10,9 +10,7 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <cstring>
 #include <functional>
-#include <numeric>
 
 #include "framework/comm/gloo/gloo_communicator.h"
 #include "tests/framework/comm/shared_rendezvous.h"

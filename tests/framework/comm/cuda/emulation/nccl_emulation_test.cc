@@ -2,8 +2,6 @@
 // two communicators at the same time included; a call that failed gives its memory back at once, or the process is told
 // to end, as it is where its GPU is lost; two ranks on one GPU are refused for good.
 
-#include <atomic>
-
 #include "framework/comm/cuda/nccl_communicator.h"
 #include "tests/framework/comm/conformance.h"
 #include "tests/framework/comm/cuda/emulation/emulated_gpus.h"

@@ -106,10 +106,7 @@ class Runner {
     RETURN_IF_ERROR(TakeResults());
     RETURN_IF_ERROR(FindJobs());
     if (!plan_.done()) RETURN_IF_ERROR(ShareOut());
-    std::erase_if(gone_, [](const std::unique_ptr<TrialRun>& run) {
-      run->Tick();
-      return run->gone();
-    });
+    TickGone();
     if (Clock::now() - last_status_ >= kStatusInterval) {
       last_status_ = Clock::now();
       ReportStatus();
@@ -307,6 +304,13 @@ class Runner {
     observer_.OnStatus(plan_, running);
   }
 
+  void TickGone() {
+    std::erase_if(gone_, [](const std::unique_ptr<TrialRun>& run) {
+      run->Tick();
+      return run->gone();
+    });
+  }
+
   /// Each saves what it has.
   void StopAll() {
     for (auto& [digest, job] : jobs_) {
@@ -315,10 +319,7 @@ class Runner {
       gone_.push_back(std::move(job.run));
     }
     while (!gone_.empty()) {
-      std::erase_if(gone_, [](const std::unique_ptr<TrialRun>& run) {
-        run->Tick();
-        return run->gone();
-      });
+      TickGone();
       std::this_thread::sleep_for(kTick);
     }
   }

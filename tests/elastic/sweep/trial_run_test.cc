@@ -38,6 +38,20 @@ class TrialRunTest : public ::testing::Test {
     return script;
   }
 
+  TrialRun Trial(const std::string& binary) {
+    return {Config(),
+            RunDirectory((directory_ / "runs/a").string()),
+            {.binary = binary, .listen = "127.0.0.1", .hosts = {{.name = "w"}}, .health = &health_, .slots = &slots_}};
+  }
+
+  static void TickUntilEnd(TrialRun& run, std::chrono::milliseconds limit = kDeadline) {
+    for (const auto begin = std::chrono::steady_clock::now();
+         !run.end().has_value() && std::chrono::steady_clock::now() - begin < limit;) {
+      run.Tick();
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
+  }
+
   std::string WaitForAgent(TrialRun& run) const {
     for (const auto begin = std::chrono::steady_clock::now(); std::chrono::steady_clock::now() - begin < kDeadline;) {
       run.Tick();
@@ -58,9 +72,7 @@ TEST_F(TrialRunTest, AgentsAreNotSentToACoordinatorThatWasKilledBeforeItWasHeard
   const std::string binary = Binary(
       "if [ ! -e first ]; then touch first; echo 127.0.0.1:11 >$address; kill -9 $$; fi\n"
       "sleep 0.3; echo 127.0.0.1:22 >$address; exec sleep 300\n");
-  TrialRun run(
-      Config(), RunDirectory((directory_ / "runs/a").string()),
-      {.binary = binary, .listen = "127.0.0.1", .hosts = {{.name = "w"}}, .health = &health_, .slots = &slots_});
+  TrialRun run = Trial(binary);
   ASSERT_TRUE(run.Start({1}).ok());
   siginfo_t dead{};
   ASSERT_EQ(waitid(P_ALL, 0, &dead, WEXITED | WNOWAIT), 0);
@@ -74,9 +86,7 @@ TEST_F(TrialRunTest, ACoordinatorThatIsKilledComesBackWhereItsAgentsKnowIt) {
       "while [ ! -e agent ]; do sleep 0.01; done\n"
       "if [ ! -e first ]; then touch first; kill -9 $$; fi\n"
       "exec sleep 300\n");
-  TrialRun run(
-      Config(), RunDirectory((directory_ / "runs/a").string()),
-      {.binary = binary, .listen = "127.0.0.1", .hosts = {{.name = "w"}}, .health = &health_, .slots = &slots_});
+  TrialRun run = Trial(binary);
   ASSERT_TRUE(run.Start({1}).ok());
   WaitForAgent(run);
   siginfo_t dead{};
@@ -94,7 +104,7 @@ TEST_F(TrialRunTest, ACoordinatorThatIsKilledComesBackWhereItsAgentsKnowIt) {
   EXPECT_THAT(said.str(), HasSubstr("--listen 127.0.0.1:11\n"));
 }
 
-// As where a worker has no GPU: the coordinator never hears of one.
+// As where a worker has no GPU: no agent reaches the coordinator.
 TEST_F(TrialRunTest, AgentsThatCannotBeginEndTheRun) {
   const std::string binary = directory_ / "binary";
   std::ofstream(binary) << "#!/bin/sh\n"
@@ -102,15 +112,9 @@ TEST_F(TrialRunTest, AgentsThatCannotBeginEndTheRun) {
                            "echo 127.0.0.1:11 >"
                         << (directory_ / "runs/a/coordinator.address").string() << "\nexec sleep 300\n";
   fs::permissions(binary, fs::perms::owner_all);
-  TrialRun run(
-      Config(), RunDirectory((directory_ / "runs/a").string()),
-      {.binary = binary, .listen = "127.0.0.1", .hosts = {{.name = "w"}}, .health = &health_, .slots = &slots_});
+  TrialRun run = Trial(binary);
   ASSERT_TRUE(run.Start({1}).ok());
-  for (const auto begin = std::chrono::steady_clock::now();
-       !run.end().has_value() && std::chrono::steady_clock::now() - begin < kDeadline;) {
-    run.Tick();
-    std::this_thread::sleep_for(std::chrono::milliseconds(5));
-  }
+  TickUntilEnd(run);
   ASSERT_TRUE(run.end().has_value());
   EXPECT_EQ(run.end()->exit_code, 1);
   EXPECT_THAT(run.end()->cause, AllOf(HasSubstr("agents end when they are started"), HasSubstr("no GPU for it")));
@@ -119,9 +123,7 @@ TEST_F(TrialRunTest, AgentsThatCannotBeginEndTheRun) {
 // Agents that live, whose workers do not: nothing ends by itself.
 TEST_F(TrialRunTest, WorkersThatCannotLiveEndTheRun) {
   const std::string binary = Binary("echo 127.0.0.1:11 >$address.new; mv $address.new $address; exec sleep 300\n");
-  TrialRun run(
-      Config(), RunDirectory((directory_ / "runs/a").string()),
-      {.binary = binary, .listen = "127.0.0.1", .hosts = {{.name = "w"}}, .health = &health_, .slots = &slots_});
+  TrialRun run = Trial(binary);
   ASSERT_TRUE(run.Start({2}).ok());
   ASSERT_THAT(WaitForAgent(run), HasSubstr("--node w-"));
   const auto ends = [&](const char* worker) {
@@ -130,18 +132,11 @@ TEST_F(TrialRunTest, WorkersThatCannotLiveEndTheRun) {
         << R"(","cause":"killed by signal 9","restarting":1})"
         << "\n";
   };
-  const auto tick = [&run](std::chrono::milliseconds time) {
-    for (const auto begin = std::chrono::steady_clock::now();
-         !run.end().has_value() && std::chrono::steady_clock::now() - begin < time;) {
-      run.Tick();
-      std::this_thread::sleep_for(std::chrono::milliseconds(5));
-    }
-  };
   for (int i = 0; i < 50; ++i) ends("w-0/0");
-  tick(std::chrono::milliseconds(1500));
+  TickUntilEnd(run, std::chrono::milliseconds(1500));
   EXPECT_FALSE(run.end().has_value()) << "the other one lives: " << run.end()->cause;
   for (int i = 0; i < 5; ++i) ends("w-1/0");
-  tick(kDeadline);
+  TickUntilEnd(run);
   ASSERT_TRUE(run.end().has_value());
   EXPECT_EQ(run.end()->exit_code, EXIT_FAILURE);
   EXPECT_EQ(run.end()->cause,
@@ -150,18 +145,9 @@ TEST_F(TrialRunTest, WorkersThatCannotLiveEndTheRun) {
 }
 
 TEST_F(TrialRunTest, ACoordinatorThatIsKilledAgainAndAgainEndsTheRunByAnError) {
-  TrialRun run(Config(), RunDirectory((directory_ / "runs/a").string()),
-               {.binary = Binary("kill -9 $$\n"),
-                .listen = "127.0.0.1",
-                .hosts = {{.name = "w"}},
-                .health = &health_,
-                .slots = &slots_});
+  TrialRun run = Trial(Binary("kill -9 $$\n"));
   ASSERT_TRUE(run.Start({1}).ok());
-  for (const auto begin = std::chrono::steady_clock::now();
-       !run.end().has_value() && std::chrono::steady_clock::now() - begin < kDeadline;) {
-    run.Tick();
-    std::this_thread::sleep_for(std::chrono::milliseconds(5));
-  }
+  TickUntilEnd(run);
   ASSERT_TRUE(run.end().has_value());
   EXPECT_EQ(run.end()->exit_code, EXIT_FAILURE);
   EXPECT_EQ(run.end()->cause, "coordinator killed by signal 9");

@@ -4,10 +4,8 @@
 
 #include "framework/data/tokenizer.h"
 
-#include <fstream>
 #include <future>
 #include <random>
-#include <sstream>
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
@@ -17,6 +15,7 @@
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
 #include "tests/framework/base/slower.h"
+#include "tests/framework/data/token_test_files.h"
 #include "tests/paths.h"
 
 namespace holdfast {
@@ -27,14 +26,6 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 const std::string kGolden = SourceDir() + "/tests/framework/data/golden/";
-
-std::string Contents(const std::string& path) {
-  std::ifstream file(path);
-  EXPECT_TRUE(file.good()) << path;
-  std::stringstream content;
-  content << file.rdbuf();
-  return content.str();
-}
 
 std::unique_ptr<const Tokenizer> Open(const std::string& name) {
   auto tokenizer = OpenTokenizer(name);
@@ -47,7 +38,7 @@ std::string Message(const absl::Status& status) { return std::string(status.mess
 class Golden : public ::testing::TestWithParam<std::string> {
  protected:
   std::unique_ptr<const Tokenizer> tokenizer_ = Open(kGolden + "tokenizer_" + GetParam() + ".json");
-  Json cases_ = Json::parse(Contents(kGolden + "cases_" + GetParam() + ".json"));
+  Json cases_ = Json::parse(ReadText(kGolden + "cases_" + GetParam() + ".json"));
 };
 
 TEST_P(Golden, SameIdsAndBack) {
@@ -136,13 +127,13 @@ INSTANTIATE_TEST_SUITE_P(Tokenizers, Golden, ::testing::Values("gpt2_style", "ll
 
 /// Qwen's normalizer before it: letters with marks in parts, in another order, Hangul in parts.
 TEST(NfcTokenizer, HasTheIdsOfTheLibraryAlsoInPieces) {
-  Json root = Json::parse(Contents(kGolden + "tokenizer_llama3_style.json"));
+  Json root = Json::parse(ReadText(kGolden + "tokenizer_llama3_style.json"));
   root["normalizer"] = {{"type", "NFC"}};
   const auto tokenizer = MakeTokenizer(ParseTokenizerJson(root.dump()).value());
   const auto plain = Open(kGolden + "tokenizer_llama3_style.json");
   std::mt19937 random(4);
   int changed = 0;
-  for (const Json& one : Json::parse(Contents(kGolden + "cases_nfc.json"))) {
+  for (const Json& one : Json::parse(ReadText(kGolden + "cases_nfc.json"))) {
     const auto text = one.at("text").get<std::string>();
     const auto ids = one.at("ids").get<std::vector<int32_t>>();
     const auto [tokens, ranges] = tokenizer->EncodeWithRanges(text).value();
@@ -164,7 +155,7 @@ TEST(NfcTokenizer, HasTheIdsOfTheLibraryAlsoInPieces) {
 class NfcPieces : public ::testing::Test {
  protected:
   NfcPieces() {
-    Json root = Json::parse(Contents(kGolden + "tokenizer_llama3_style.json"));
+    Json root = Json::parse(ReadText(kGolden + "tokenizer_llama3_style.json"));
     root["normalizer"] = {{"type", "NFC"}};
     tokenizer_ = MakeTokenizer(ParseTokenizerJson(root.dump()).value());
   }
@@ -350,7 +341,7 @@ TEST(Tokenizer, BytesAsAFile) {
 }
 
 TEST(Tokenizer, PrefixSpace) {
-  Json root = Json::parse(Contents(kGolden + "tokenizer_gpt2_style.json"));
+  Json root = Json::parse(ReadText(kGolden + "tokenizer_gpt2_style.json"));
   root["pre_tokenizer"]["add_prefix_space"] = true;
   auto spec = ParseTokenizerJson(root.dump());
   ASSERT_TRUE(spec.ok()) << Message(spec.status());
@@ -374,7 +365,7 @@ TEST(Tokenizer, PrefixSpace) {
 
 /// `change` to a good file, and then the tokenizer.
 std::unique_ptr<const Tokenizer> Changed(const std::string& pointer, const Json& value) {
-  Json root = Json::parse(Contents(kGolden + "tokenizer_llama3_style.json"));
+  Json root = Json::parse(ReadText(kGolden + "tokenizer_llama3_style.json"));
   root[Json::json_pointer(pointer)] = value;
   auto spec = ParseTokenizerJson(root.dump());
   EXPECT_TRUE(spec.ok()) << Message(spec.status());
@@ -436,7 +427,7 @@ struct Broken {
 class BrokenJson : public ::testing::TestWithParam<Broken> {};
 
 TEST_P(BrokenJson, IsRefusedByName) {
-  Json root = Json::parse(Contents(kGolden + "tokenizer_llama3_style.json"));
+  Json root = Json::parse(ReadText(kGolden + "tokenizer_llama3_style.json"));
   root[Json::json_pointer(GetParam().pointer)] = Json::parse(GetParam().value);
   const auto spec = ParseTokenizerJson(root.dump());
   ASSERT_FALSE(spec.ok());
@@ -486,7 +477,7 @@ INSTANTIATE_TEST_SUITE_P(
 class BrokenMetaspace : public ::testing::TestWithParam<Broken> {};
 
 TEST_P(BrokenMetaspace, IsRefusedByName) {
-  Json root = Json::parse(Contents(kGolden + "tokenizer_llama2_style.json"));
+  Json root = Json::parse(ReadText(kGolden + "tokenizer_llama2_style.json"));
   root[Json::json_pointer(GetParam().pointer)] = Json::parse(GetParam().value);
   const auto spec = ParseTokenizerJson(root.dump());
   ASSERT_FALSE(spec.ok());
@@ -514,7 +505,7 @@ INSTANTIATE_TEST_SUITE_P(
 
 TEST(Tokenizer, OlderMetaspacesSayOtherwiseWhatIsPutInFront) {
   const auto opened = [](const Json& metaspace) {
-    Json root = Json::parse(Contents(kGolden + "tokenizer_split_style.json"));
+    Json root = Json::parse(ReadText(kGolden + "tokenizer_split_style.json"));
     root["pre_tokenizer"] = metaspace;
     return MakeTokenizer(ParseTokenizerJson(root.dump()).value());
   };
@@ -527,7 +518,7 @@ TEST(Tokenizer, OlderMetaspacesSayOtherwiseWhatIsPutInFront) {
 
 // A model whose merges join words is given the text as a whole.
 TEST(Tokenizer, MergesAcrossSpaces) {
-  Json root = Json::parse(Contents(kGolden + "tokenizer_mistral_style.json"));
+  Json root = Json::parse(ReadText(kGolden + "tokenizer_mistral_style.json"));
   root["model"]["vocab"]["e\u2581"] = 2000;
   root["model"]["vocab"]["e\u2581s"] = 2001;
   const Json merges = Json::array({Json::array({"e", "\u2581"}), Json::array({"e\u2581", "s"})});
@@ -543,13 +534,13 @@ TEST(Tokenizer, MergesAcrossSpaces) {
 }
 
 TEST(Tokenizer, LongAddedTokensAreRefused) {
-  Json root = Json::parse(Contents(kGolden + "tokenizer_llama3_style.json"));
+  Json root = Json::parse(ReadText(kGolden + "tokenizer_llama3_style.json"));
   root["added_tokens"][0]["content"] = std::string(5000, 'x');
   EXPECT_THAT(Message(ParseTokenizerJson(root.dump()).status()), HasSubstr("5000 bytes"));
 }
 
 TEST(Tokenizer, BrokenFiles) {
-  const std::string good = Contents(kGolden + "tokenizer_gpt2_style.json");
+  const std::string good = ReadText(kGolden + "tokenizer_gpt2_style.json");
   EXPECT_EQ(ParseTokenizerJson("").status().code(), kInvalid);
   EXPECT_EQ(ParseTokenizerJson("[]").status().code(), kInvalid);
   for (size_t length = 0; length < good.size() - 1; length += 997) {

@@ -307,6 +307,8 @@ class Coordinator {
   void Handle(Connection from, const StopRequestMessage& request);
   JoinedWorker* MemberOf(Connection from, uint64_t generation);
   void CommitStep();
+  void RecordStep();
+  void ChangeMembers();
   bool MeasureSpeeds();
   void RemoveDissenters(const std::vector<int>& ranks);
   void JudgeCopies(const std::vector<Ballot::Difference>& differences);

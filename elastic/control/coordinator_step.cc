@@ -110,24 +110,7 @@ void Coordinator::Handle(Connection from, const VoteMessage& vote) {
 }
 
 void Coordinator::CommitStep() {
-  const VoteMessage& vote = open_->ballot.vote(0);
-  RecordAction record{.step = ++committed_,
-                      .loss_bits = vote.loss_bits,
-                      .grad_norm_bits = vote.grad_norm_bits,
-                      .lr = vote.lr,
-                      .generation = open_->world.generation,
-                      .world_size = open_->size(),
-                      .peak_flops = open_->world.peak_flops(),
-                      .stall_seconds = open_->ballot.StallSeconds(),
-                      .exchanged = open_->ballot.Exchanged(),
-                      .digests = open_->ballot.Digests(),
-                      .validation = validations_.Of(committed_ - 1),
-                      .figures = vote.figures};
-  if (!record.digests.empty()) {
-    agreed_ = committed_;
-    checkpoints_.OnDigest(committed_, StateDigest(record.digests));
-  }
-  actions_.emplace_back(std::move(record));
+  RecordStep();
   if (state_.source().generation != open_->world.generation) seats_.Remember(open_->world);
   state_.SetWorld(open_->world);
   attempts_.disputes = attempts_.failed_endings = 0;
@@ -159,6 +142,32 @@ void Coordinator::CommitStep() {
   SendToMembers(std::move(commit));
   open_->ballot = Ballot(committed_ + 1, open_->size());
   SayGoodbye();
+  ChangeMembers();
+}
+
+void Coordinator::RecordStep() {
+  const VoteMessage& vote = open_->ballot.vote(0);
+  RecordAction record{.step = ++committed_,
+                      .loss_bits = vote.loss_bits,
+                      .grad_norm_bits = vote.grad_norm_bits,
+                      .lr = vote.lr,
+                      .generation = open_->world.generation,
+                      .world_size = open_->size(),
+                      .peak_flops = open_->world.peak_flops(),
+                      .stall_seconds = open_->ballot.StallSeconds(),
+                      .exchanged = open_->ballot.Exchanged(),
+                      .digests = open_->ballot.Digests(),
+                      .validation = validations_.Of(committed_ - 1),
+                      .figures = vote.figures};
+  if (!record.digests.empty()) {
+    agreed_ = committed_;
+    checkpoints_.OnDigest(committed_, StateDigest(record.digests));
+  }
+  actions_.emplace_back(std::move(record));
+}
+
+// Between two steps leavers go and newcomers come in.
+void Coordinator::ChangeMembers() {
   if (LeaversCanGo()) {
     const auto leaves = std::find_if(leaving_.begin(), leaving_.end(), [](const auto& l) { return !l.second.gone; });
     CloseWorld(leaves == leaving_.end() ? "there are more workers than elastic.max_workers"

@@ -135,15 +135,16 @@ MemoryEstimate EstimateMemory(const Config& config, const ParameterLayout& model
 }
 
 absl::Status CheckHostMemory(const MemoryEstimate& e, int64_t workers_here) {
-  const double available = AvailableHostBytes() / static_cast<double>(workers_here);
-  if (available == 0 || e.total() <= available) return absl::OkStatus();
+  constexpr double kProcess = 16 << 20;  // measured of workers of a small model, beyond what is counted
+  const double available = AvailableHostBytes() / static_cast<double>(workers_here), needed = e.total() + kProcess;
+  if (available == 0 || needed <= available) return absl::OkStatus();
   return absl::ResourceExhaustedError(absl::StrCat(
-      workers_here == 1 ? "this run" : "each worker of this run", " needs ", FormatBytes(e.total()),
-      " of memory (weights ", FormatBytes(e.weights + e.frozen), ", gradients ", FormatBytes(e.gradients),
-      ", optimizer ", FormatBytes(e.optimizer), ", activations ", FormatBytes(e.activations), "), but only ",
-      FormatBytes(available), workers_here == 1 ? " are" : " for each are",
-      " available; lower batch.microbatch_size, set batch.gradient_sum: chains or train.recompute: block, or use a "
-      "smaller model"));
+      workers_here == 1 ? "this run" : "each worker of this run", " needs ", FormatBytes(needed),
+      " of memory (the process ", FormatBytes(kProcess), ", weights ", FormatBytes(e.weights + e.frozen),
+      ", gradients ", FormatBytes(e.gradients), ", optimizer ", FormatBytes(e.optimizer), ", activations ",
+      FormatBytes(e.activations), "), but only ", FormatBytes(available), workers_here == 1 ? " are" : " for each are",
+      " available; ", workers_here == 1 ? "" : "start fewer workers on this machine, ",
+      "lower batch.microbatch_size, set batch.gradient_sum: chains or train.recompute: block, or use a smaller model"));
 }
 
 absl::Status CheckHostMemory(const std::string& directory, const ParameterLayout& model, DType compute_dtype,

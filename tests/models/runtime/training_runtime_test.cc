@@ -84,6 +84,10 @@ TEST_F(TrainingRuntimeTest, TooLittleMemoryIsToldWithItsLargestParts) {
   const absl::Status status = CheckHostMemory(estimate, 2);
   EXPECT_TRUE(absl::IsResourceExhausted(status)) << status;
   EXPECT_THAT(std::string(status.message()), HasSubstr("each worker of this run needs"));
+  // Workers of the smallest model are processes, too.
+  const absl::Status many = CheckHostMemory(MemoryEstimate{.weights = 1}, 10'000'000);
+  EXPECT_TRUE(absl::IsResourceExhausted(many)) << many;
+  EXPECT_THAT(std::string(many.message()), HasSubstr("start fewer workers on this machine"));
   const auto device = MakeDevice({});
   ASSERT_TRUE(device.ok()) << device.status();
   const auto model = MakeModel(ConfigOf({}), **device);

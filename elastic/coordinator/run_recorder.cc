@@ -1,6 +1,7 @@
 #include "elastic/coordinator/run_recorder.h"
 
 #include <bit>
+#include <optional>
 #include <utility>
 
 #include "elastic/control/ballot.h"
@@ -28,6 +29,9 @@ absl::StatusOr<StepMetrics> RunRecorder::Record(const RecordAction& step) {
     return absl::InternalError(absl::StrCat(directory_.metrics(), " ends with step ", last_step_, ", so step ",
                                             step.step, " cannot be recorded: start the run again"));
   }
+  if (!tokens_.has_value()) {
+    ASSIGN_OR_RETURN(tokens_, RecordedTokens());
+  }
   const auto now = std::chrono::steady_clock::now();
   const int64_t step_tokens = config_.batch.step_tokens();
   StepMetrics m;
@@ -37,7 +41,7 @@ absl::StatusOr<StepMetrics> RunRecorder::Record(const RecordAction& step) {
   m.lr = step.lr;
   m.validation = step.validation;
   m.figures = step.figures;
-  m.tokens = m.step * step_tokens;
+  m.tokens = *tokens_ + step_tokens;
   m.world_size = step.world_size;
   m.checkpoint_stall_seconds = step.stall_seconds;
   m.exchanged = step.exchanged;
@@ -52,10 +56,19 @@ absl::StatusOr<StepMetrics> RunRecorder::Record(const RecordAction& step) {
   RETURN_IF_ERROR(metrics_.WriteDurably(m.ToJson()));
   last_commit_ = now;
   last_step_ = m.step;
+  tokens_ = m.tokens;
   return m;
 }
 
+// Steps may have been made of other numbers of tokens than those to come.
+absl::StatusOr<int64_t> RunRecorder::RecordedTokens() const {
+  ASSIGN_OR_RETURN(const std::optional<StepMetrics> last, directory_.ReadLastMetrics());
+  if (last.has_value() && last->step == last_step_) return last->tokens;
+  return last_step_ * config_.batch.step_tokens();
+}
+
 absl::Status RunRecorder::Rewind(int64_t step) {
+  tokens_.reset();
   ASSIGN_OR_RETURN(const int64_t end, directory_.MetricsEnd(step));
   RETURN_IF_ERROR(metrics_.CutTo(end));
   last_step_ = step;

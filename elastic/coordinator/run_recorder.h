@@ -6,6 +6,7 @@
 #include <chrono>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -47,6 +48,8 @@ class RunRecorder {
         metrics_(std::move(metrics)),
         state_(std::move(state)),
         last_step_(last_step) {}
+  /// Of the steps up to last_step_: as its line says, or as many as they have now if there is none.
+  absl::StatusOr<int64_t> RecordedTokens() const;
 
   const Config& config_;
   const RunDirectory& directory_;
@@ -54,6 +57,7 @@ class RunRecorder {
   JsonLinesWriter metrics_, state_;
   std::chrono::steady_clock::time_point last_commit_ = std::chrono::steady_clock::now();
   int64_t last_step_;
+  std::optional<int64_t> tokens_;  // of the steps up to it; absent until it is needed
 };
 
 }  // namespace holdfast

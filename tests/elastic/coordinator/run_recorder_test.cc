@@ -1,5 +1,5 @@
 // Proves that the record of a run never gets a hole; and what a committed step's line says of the devices' use: against
-// the peak of the world that did the step, and nothing where that is unknown.
+// the peak of the world that did the step, and nothing where that is unknown; and of the tokens so far.
 
 #include "elastic/coordinator/run_recorder.h"
 
@@ -62,6 +62,35 @@ TEST(RunRecorder, TheRecordNeverGetsAHole) {
   EXPECT_EQ(directory.ReadMetrics()->size(), 3u);
 }
 
+// A run may be resumed with another batch: tokens were those of that batch from the first step on, and could fall.
+TEST(RunRecorder, TokensAreThoseOfTheBatchesThatStepsHad) {
+  const TemporaryDirectory root;
+  const RunDirectory directory(root.path());
+  Config config;
+  config.batch = {.sequence_length = 10, .microbatch_size = 2, .microbatches = 4};
+  const auto tokens = [&](RunRecorder& recorder, int64_t step) {
+    const auto recorded = recorder.Record({.step = step, .digests = {}});
+    EXPECT_TRUE(recorded.ok()) << recorded.status();
+    return recorded.ok() ? recorded->tokens : 0;
+  };
+  {
+    const auto recorder = RunRecorder::Open(config, directory, nullptr);
+    ASSERT_TRUE(recorder.ok()) << recorder.status();
+    EXPECT_EQ(tokens(**recorder, 1), 80);
+    EXPECT_EQ(tokens(**recorder, 2), 160);
+    EXPECT_EQ(tokens(**recorder, 3), 240);
+  }
+  config.batch.microbatches = 1;
+  const auto recorder = RunRecorder::Open(config, directory, nullptr, 3);
+  ASSERT_TRUE(recorder.ok()) << recorder.status();
+  EXPECT_EQ(tokens(**recorder, 4), 260);
+  EXPECT_EQ(tokens(**recorder, 5), 280);
+  ASSERT_TRUE((*recorder)->Rewind(2).ok());
+  EXPECT_EQ(tokens(**recorder, 3), 180);
+  ASSERT_TRUE((*recorder)->Rewind(0).ok());
+  EXPECT_EQ(tokens(**recorder, 1), 20);
+}
+
 TEST(RunRecorder, ARunThatTakesOverACheckpointBeginsWithTheStepAfterIt) {
   const TemporaryDirectory root;
   const RunDirectory directory(root.path());
@@ -69,7 +98,7 @@ TEST(RunRecorder, ARunThatTakesOverACheckpointBeginsWithTheStepAfterIt) {
   const auto recorder = RunRecorder::Open(config, directory, nullptr);
   ASSERT_TRUE(recorder.ok()) << recorder.status();
   ASSERT_TRUE((*recorder)->Rewind(50).ok());
-  EXPECT_TRUE((*recorder)->Record({.step = 51, .digests = {}}).ok());
+  EXPECT_EQ((*recorder)->Record({.step = 51, .digests = {}})->tokens, 51 * config.batch.step_tokens());
   EXPECT_TRUE((*recorder)->Rewind(50).ok());
   EXPECT_TRUE((*recorder)->Record({.step = 51, .digests = {}}).ok());
 }

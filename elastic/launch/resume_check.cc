@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <cstdlib>
 #include <optional>
 #include <vector>
 
@@ -136,6 +137,26 @@ std::string ScheduleChange(const Config& config, const Manifest& manifest) {
   }
   return absl::StrCat(text, KeepingOldCourse(config, *decay, *old),
                       DoneWithOldRates(config, *decay, *old, manifest.name.step));
+}
+
+std::string DataChange(const Config& config, const Manifest& manifest) {
+  const auto stored = ParseStoredConfig(manifest.config, manifest.name.ToString(), FamilyPresets());
+  const int64_t done = manifest.name.step;
+  if (!stored.ok() || done == 0) return "";
+  if (config.run.seed != stored->run.seed || config.data.shuffle != stored->data.shuffle) return "";
+  const BatchConfig &now = config.batch, &was = stored->batch;
+  if (now.sequence_length != was.sequence_length) {
+    return absl::StrCat("sequences of ", now.sequence_length,
+                        " tokens are cut and drawn anew, so some of what steps 1 ", "to ", done,
+                        " have read may come again before all of the data has been read");
+  }
+  const int64_t read = done * was.microbatches * was.microbatch_size;
+  const int64_t next = done * now.microbatches * now.microbatch_size;
+  if (next == read) return "";
+  const int64_t between = std::abs(next - read);
+  return absl::StrCat("step ", done + 1, " reads the data from sequence ", next + 1, " of their order on, as if the ",
+                      "steps before it had had the batch of now; they have read ", read, ", so ", between,
+                      between == 1 ? " is " : " are ", next < read ? "read again" : "passed over");
 }
 
 std::string ChangedKeys(const std::string& printed, const Config& config) {

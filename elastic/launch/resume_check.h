@@ -21,6 +21,11 @@ std::string Differences(const Config& config, const Manifest& manifest);
 /// none moves.
 std::string ScheduleChange(const Config& config, const Manifest& manifest);
 
+/// Which sequences of the data come again, or are passed over, because the batch is another one: those of a step follow
+/// from its number (SampleOf in framework/data/dataset.h). Empty if none; or if their order is another one, as a key
+/// that has changed says.
+std::string DataChange(const Config& config, const Manifest& manifest);
+
 /// Keys that decide the bits of a run and are not as in the printed config: "run.seed was 1 and is 2; ...".
 std::string ChangedKeys(const std::string& printed, const Config& config);
 

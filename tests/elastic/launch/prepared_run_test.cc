@@ -268,6 +268,36 @@ TEST_F(PreparedRunTest, AMovedDecayNamesTheStepsThatAreDoneWithOtherRates) {
               testing::Not(HasSubstr("which are done")));
 }
 
+// What a step reads follows from its number and the batch, so the place in the data jumps with another batch.
+TEST_F(PreparedRunTest, AnotherBatchSaysWhatComesAgain) {
+  const auto change = [&](const std::vector<std::string>& overrides, int64_t done = 4) {
+    const std::vector<std::string> was = {"batch.microbatches=3", "batch.microbatch_size=2"};
+    std::vector<std::string> is = was;
+    is.insert(is.end(), overrides.begin(), overrides.end());
+    Manifest manifest;
+    manifest.config = PrintConfig(ConfigOf(was));
+    manifest.name.step = done;
+    return DataChange(ConfigOf(is), manifest);
+  };
+  EXPECT_EQ(change({}), "");
+  EXPECT_EQ(change({"batch.microbatches=2", "batch.microbatch_size=3", "optimizer.lr=1"}), "") << "as many sequences";
+  EXPECT_EQ(change({"batch.microbatches=2"}),
+            "step 5 reads the data from sequence 17 of their order on, as if the steps before it had had the batch of "
+            "now; they have read 24, so 8 are read again");
+  EXPECT_THAT(change({"batch.microbatches=4"}), testing::EndsWith("they have read 24, so 8 are passed over"));
+  EXPECT_EQ(change({"batch.microbatches=2"}, 0), "") << "nothing has been read";
+  EXPECT_EQ(change({"batch.microbatches=2", "run.seed=7"}), "") << "another order";
+  EXPECT_THAT(change({"batch.sequence_length=8"}), testing::StartsWith("sequences of 8 tokens are cut and drawn anew"));
+
+  Train(ConfigOf({"checkpoint.every_steps=4"}));
+  const int64_t more = ConfigOf().batch.microbatches + 1;
+  const Config other =
+      ConfigOf({"checkpoint.every_steps=4", "train.steps=20", absl::StrCat("batch.microbatches=", more)});
+  const auto run = Prepare(other, {.workers_are_new = true});
+  ASSERT_TRUE(run.ok()) << run.status();
+  EXPECT_THAT(ResumeText(*run), HasSubstr("; step 13 reads the data from sequence "));
+}
+
 TEST_F(PreparedRunTest, AStepToResumeFromCutsTheRecord) {
   Config config = ConfigOf({"checkpoint.every_steps=100", "checkpoint.keep_last=10", "train.steps=8"});
   Train(config);  // whose last step is saved

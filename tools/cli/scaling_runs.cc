@@ -15,10 +15,17 @@
 namespace holdfast {
 namespace {
 
+/// The step with which the course of the learning rate ends.
+int64_t EndOfSchedule(const Config& config) {
+  const ScheduleConfig& schedule = config.schedule;
+  const bool decays = schedule.name == ScheduleKind::kCosine || schedule.name == ScheduleKind::kLinear;
+  const int64_t length = schedule.length(config.train.steps);
+  return decays && schedule.decay_steps > 0 ? std::max(length, schedule.warmup_steps + schedule.decay_steps) : length;
+}
+
 /// Else its loss is that of a rate that has not come down, which says nothing of its size.
 bool HasWholeSchedule(const Config& config) {
-  return config.schedule.name == ScheduleKind::kConstant ||
-         config.schedule.length(config.train.steps) == config.train.steps;
+  return config.schedule.name == ScheduleKind::kConstant || EndOfSchedule(config) == config.train.steps;
 }
 
 }  // namespace
@@ -86,9 +93,9 @@ absl::StatusOr<FinishedRun> ReadFinishedRun(const std::string& run_dir) {
   }
   if (!HasWholeSchedule(run.config)) {
     const int64_t done = run.config.train.steps;
-    return absl::FailedPreconditionError(
-        absl::StrCat("run ", run_dir, " ended at step ", done, " of ", run.config.schedule.length(done),
-                     " of its schedule (schedule.total_steps), before its ", "learning rate had come down"));
+    return absl::FailedPreconditionError(absl::StrCat(
+        "run ", run_dir, " ended at step ", done, " of ", EndOfSchedule(run.config),
+        " of its schedule (schedule.total_steps, schedule.decay_steps), before its ", "learning rate had come down"));
   }
   double loss = 0;
   if (ending.validation.has_value()) {

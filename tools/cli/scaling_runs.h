@@ -35,8 +35,8 @@ inline constexpr char kTrialObservationsFile[] = "scaling.csv";
 std::vector<Observation> TrialObservations(const SweepConfig& config, const SweepPlan& plan);
 
 /// Of a run directory: the loss of the last validation, else the mean training loss of the last twentieth of its steps,
-/// at least ten. FailedPrecondition, naming it, if
-/// the run has not ended, and where only a part of its model was trained; InvalidArgument if it is no run.
+/// at least ten. FailedPrecondition, naming it, if the run has not ended, or before its learning rate had come down,
+/// and where only a part of its model was trained; InvalidArgument if it is no run.
 absl::StatusOr<FinishedRun> ReadFinishedRun(const std::string& run_dir);
 
 }  // namespace holdfast

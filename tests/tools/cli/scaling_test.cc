@@ -177,9 +177,9 @@ TEST_F(Scaling, FitTakesSweeps) {
 
 TEST_F(Scaling, OfASweepTrialsThatCameToTheirEndCount) {
   SweepConfig sweep;
-  sweep.parallel = 5;
-  sweep.budget.trials = 5;
-  sweep.space = {{.name = "x", .scale = search::Scale::kChoice, .choices = {"a", "b", "c", "d", "e"}}};
+  sweep.parallel = 6;
+  sweep.budget.trials = 6;
+  sweep.space = {{.name = "x", .scale = search::Scale::kChoice, .choices = {"a", "b", "c", "d", "e", "f"}}};
   const auto space = search::SearchSpace::Create(sweep.space);
   const auto strategy = search::MakeStrategy(*space, {.name = "grid"});
   SweepPlan plan(sweep, **strategy, [this](const search::Point& point, int64_t) -> absl::StatusOr<TrialSetup> {
@@ -191,7 +191,8 @@ TEST_F(Scaling, OfASweepTrialsThatCameToTheirEndCount) {
     setup.config.optimizer.lr = x == 'a' ? 0.5 : 0.25;
     if (x == 'b') setup.config.schedule.total_steps = 120;  // a rung: its rate has not come to its end
     if (x == 'c') setup.config.schedule.name = ScheduleKind::kConstant, setup.config.schedule.total_steps = 120;
-    if (x == 'd') setup.config.train.only = {"lm_head"};  // a part of the model
+    if (x == 'd') setup.config.train.only = {"lm_head"};   // a part of the model
+    if (x == 'f') setup.config.schedule.decay_steps = 41;  // a cosine that is longer than the run
     return setup;
   });
   while (!plan.done()) {
@@ -273,6 +274,26 @@ TEST_F(Scaling, ARunThatHasNotEndedIsRefused) {
   WriteRun("early", 20, {Validated(20, 3.0), event::RunFinished{}});
   EXPECT_THAT(std::string(ReadFinishedRun(Path("early")).status().message()),
               HasSubstr("early ended early, at step 20 of 40"));
+}
+
+// Its loss would be that of a rate that is still high, as Hoffmann et al. (2022, section 3.1) found of cosines that are
+// longer than the run.
+TEST_F(Scaling, ARunWhoseRateHasNotComeDownIsRefused) {
+  const std::vector<RunEvent> events = {Validated(40, 2.5), event::RunFinished{}};
+  const auto refused = [&](const std::string& name, const std::vector<std::string>& overrides) {
+    WriteRun(name, 40, events, overrides);
+    return std::string(ReadFinishedRun(Path(name)).status().message());
+  };
+  EXPECT_THAT(refused("rung", {"schedule.total_steps=50"}), HasSubstr("rung ended at step 40 of 50 of its schedule"));
+  for (const std::string name : {"cosine", "linear"}) {
+    const std::string kind = "schedule.name=" + name;
+    EXPECT_THAT(refused(name, {kind, "schedule.warmup_steps=10", "schedule.decay_steps=31"}),
+                HasSubstr(name + " ended at step 40 of 41 of its schedule"));
+    EXPECT_EQ(refused(name + "_whole", {kind, "schedule.warmup_steps=10", "schedule.decay_steps=30"}), "");
+    EXPECT_EQ(refused(name + "_flat", {kind, "schedule.warmup_steps=10", "schedule.decay_steps=5"}), "");
+  }
+  EXPECT_EQ(refused("wsd", {"schedule.name=wsd", "schedule.warmup_steps=10", "schedule.decay_steps=30"}), "");
+  EXPECT_EQ(refused("constant", {"schedule.name=constant"}), "");
 }
 
 TEST_F(Scaling, PredictThenCompare) {

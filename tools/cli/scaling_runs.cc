@@ -98,7 +98,7 @@ absl::StatusOr<FinishedRun> ReadFinishedRun(const std::string& run_dir) {
         " of its schedule (schedule.total_steps, schedule.decay_steps), before its ", "learning rate had come down"));
   }
   double loss = 0;
-  if (ending.validation.has_value()) {
+  if (ending.validation.has_value() && ending.validation->step == steps.back().step) {
     loss = ending.validation->loss;
     run.loss_from = absl::StrCat("validation after step ", ending.validation->step);
   } else {

@@ -34,9 +34,9 @@ inline constexpr char kTrialObservationsFile[] = "scaling.csv";
 /// Of a sweep by a loss: its measured trials whose learning rate had come to its end, as laws need it.
 std::vector<Observation> TrialObservations(const SweepConfig& config, const SweepPlan& plan);
 
-/// Of a run directory: the loss of the last validation, else the mean training loss of the last twentieth of its steps,
-/// at least ten. FailedPrecondition, naming it, if the run has not ended, or before its learning rate had come down,
-/// and where only a part of its model was trained; InvalidArgument if it is no run.
+/// Of a run directory: the loss of the validation after its last step, else the mean training loss of the last
+/// twentieth of its steps, at least ten. FailedPrecondition, naming it, if the run has not ended, or before its
+/// learning rate had come down, and where only a part of its model was trained; InvalidArgument if it is no run.
 absl::StatusOr<FinishedRun> ReadFinishedRun(const std::string& run_dir);
 
 }  // namespace holdfast

@@ -263,6 +263,13 @@ TEST_F(Scaling, ARunSaysItsSizeAndWhereItEnded) {
   ASSERT_TRUE(other.ok()) << other.status();
   EXPECT_EQ(other->observation.loss, 2.0);
   EXPECT_EQ(other->loss_from, "mean of training steps 31 to 40");
+
+  // Of a run of 20 steps that was resumed without data.validation.
+  WriteRun("validated_before", 40,
+           {Validated(20, 3.0), event::RunFinished{}, event::RunStarted{}, event::RunFinished{}});
+  const auto longer = ReadFinishedRun(Path("validated_before"));
+  ASSERT_TRUE(longer.ok()) << longer.status();
+  EXPECT_EQ(longer->observation.loss, 2.0) << "not that of half of its tokens";
 }
 
 TEST_F(Scaling, ARunThatHasNotEndedIsRefused) {

@@ -61,6 +61,7 @@ std::vector<Observation> TrialObservations(const SweepConfig& config, const Swee
   for (const PlannedTrial& trial : plan.trials()) {
     if (!trial.ended || !trial.result->measured || !trial.setup.has_value()) continue;
     const Config& of = trial.setup->config;
+    if (!of.train.init_from.empty()) continue;
     if (!HasWholeSchedule(of) || of.trains_part()) continue;
     seen.push_back(ObservationOf(of, static_cast<double>(of.batch.step_tokens() * trial.result->steps),
                                  trial.result->value, absl::StrCat("trial ", trial.number)));
@@ -78,6 +79,11 @@ absl::StatusOr<FinishedRun> ReadFinishedRun(const std::string& run_dir) {
   ASSIGN_OR_RETURN(run.config, ReadRunConfig(directory));
   if (run.config.trains_part()) {
     return absl::FailedPreconditionError(absl::StrCat("run ", run_dir, " trained a part of its model only"));
+  }
+  if (!run.config.train.init_from.empty()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("run ", run_dir, " began with the weights in ", run.config.train.init_from,
+                     " (train.init_from): its loss does not follow from its size and its tokens alone"));
   }
   const RunEnding ending = ReadEnding(directory);
   ASSIGN_OR_RETURN(const std::vector<StepMetrics> steps, directory.ReadMetrics());

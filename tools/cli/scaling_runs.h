@@ -31,12 +31,14 @@ Observation ObservationOf(const Config& config, double tokens, double loss, cons
 /// In the directory of a sweep, as CSV (framework/scaling/observation.h).
 inline constexpr char kTrialObservationsFile[] = "scaling.csv";
 
-/// Of a sweep by a loss: its measured trials whose learning rate had come to its end, as laws need it.
+/// Of a sweep by a loss: its measured trials from random weights whose learning rate had come to its end, as laws need
+/// it.
 std::vector<Observation> TrialObservations(const SweepConfig& config, const SweepPlan& plan);
 
 /// Of a run directory: the loss of the validation after its last step, else the mean training loss of the last
 /// twentieth of its steps, at least ten. FailedPrecondition, naming it, if the run has not ended, or before its
-/// learning rate had come down, and where only a part of its model was trained; InvalidArgument if it is no run.
+/// learning rate had come down, where only a part of its model was trained, or where it began with a saved model;
+/// InvalidArgument if it is no run.
 absl::StatusOr<FinishedRun> ReadFinishedRun(const std::string& run_dir);
 
 }  // namespace holdfast

@@ -13,6 +13,7 @@
 #include "framework/scaling/prediction_file.h"
 #include "framework/storage/atomic_file.h"
 #include "tests/framework/base/temporary_directory.h"
+#include "tools/cli/run_record.h"
 #include "tools/cli/scaling_command.h"
 #include "tools/cli/scaling_runs.h"
 
@@ -177,9 +178,9 @@ TEST_F(Scaling, FitTakesSweeps) {
 
 TEST_F(Scaling, OfASweepTrialsThatCameToTheirEndCount) {
   SweepConfig sweep;
-  sweep.parallel = 6;
-  sweep.budget.trials = 6;
-  sweep.space = {{.name = "x", .scale = search::Scale::kChoice, .choices = {"a", "b", "c", "d", "e", "f"}}};
+  sweep.parallel = 7;
+  sweep.budget.trials = 7;
+  sweep.space = {{.name = "x", .scale = search::Scale::kChoice, .choices = {"a", "b", "c", "d", "e", "f", "g"}}};
   const auto space = search::SearchSpace::Create(sweep.space);
   const auto strategy = search::MakeStrategy(*space, {.name = "grid"});
   SweepPlan plan(sweep, **strategy, [this](const search::Point& point, int64_t) -> absl::StatusOr<TrialSetup> {
@@ -193,6 +194,7 @@ TEST_F(Scaling, OfASweepTrialsThatCameToTheirEndCount) {
     if (x == 'c') setup.config.schedule.name = ScheduleKind::kConstant, setup.config.schedule.total_steps = 120;
     if (x == 'd') setup.config.train.only = {"lm_head"};   // a part of the model
     if (x == 'f') setup.config.schedule.decay_steps = 41;  // a cosine that is longer than the run
+    if (x == 'g') setup.config.train.init_from = "a_model";
     return setup;
   });
   while (!plan.done()) {
@@ -281,6 +283,17 @@ TEST_F(Scaling, ARunThatHasNotEndedIsRefused) {
   WriteRun("early", 20, {Validated(20, 3.0), event::RunFinished{}});
   EXPECT_THAT(std::string(ReadFinishedRun(Path("early")).status().message()),
               HasSubstr("early ended early, at step 20 of 40"));
+}
+
+// Its weights have learned from other tokens before.
+TEST_F(Scaling, ARunThatBeganWithASavedModelIsRefused) {
+  WriteRun("tuned", 40, {Validated(40, 2.5), event::RunFinished{}});
+  auto config = ReadRunConfig(RunDirectory(Path("tuned")));
+  ASSERT_TRUE(config.ok()) << config.status();
+  config->train.init_from = "a_model";
+  Write("tuned/config.yaml", PrintConfig(*config));
+  EXPECT_THAT(std::string(ReadFinishedRun(Path("tuned")).status().message()),
+              HasSubstr("tuned began with the weights in a_model (train.init_from)"));
 }
 
 // Its loss would be that of a rate that is still high, as Hoffmann et al. (2022, section 3.1) found of cosines that are

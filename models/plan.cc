@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <array>
+#include <string>
 #include <vector>
 
 #include "absl/functional/function_ref.h"
+#include "absl/strings/match.h"
 #include "framework/base/status.h"
 #include "models/counting_ops.h"
 #include "models/expert_bytes.h"
@@ -77,6 +79,16 @@ class DryStore final : public UnitStore, public PartStore {
   mutable std::vector<int> servers_;
 };
 
+constexpr char kTokenTable[] = "embedding.tokens.weight", kBlockUnit[] = "blocks.", kExpertsUnit[] = ".experts";
+
+/// That model FLOPs utilisation counts for a token.
+double SeenKeys(const ModelConfig& config, int64_t sequence) {
+  const int64_t window = config.sliding_window > 0 ? std::min(config.sliding_window, sequence) : sequence;
+  // Over a sequence, the pairs that a causal query sees, twice, but those of a query with itself once.
+  const auto pairs = static_cast<double>(2 * window * sequence - window * (window - 1) - sequence);
+  return pairs / static_cast<double>(sequence);
+}
+
 using DryPass = absl::FunctionRef<absl::Status(const Batch& batch, const PassContext& context)>;
 
 PassPlan Plan(const Model& model, int64_t batch, int64_t sequence, bool in_parts, DryPass pass) {
@@ -140,11 +152,32 @@ double FlopsPerTokenOf(const ModelConfig& config, int64_t sequence) {
   const int64_t positions = config.position == PositionKind::kLearned ? config.max_sequence_length : 0;
   const int64_t looked_up = positions + (config.tie_embeddings ? 0 : config.vocab_size);
   const int64_t multiplied = ActiveParameters(config) - looked_up * config.hidden_size;
-  const int64_t window = config.sliding_window > 0 ? std::min(config.sliding_window, sequence) : sequence;
-  // Over a sequence, the pairs that a causal query sees, twice, but those of a query with itself once.
-  const auto pairs = static_cast<double>(2 * window * sequence - window * (window - 1) - sequence);
   const auto attention = static_cast<double>(config.num_layers * config.num_heads * config.head_dim);
-  return 6.0 * static_cast<double>(multiplied) + 12.0 * attention * (pairs / static_cast<double>(sequence));
+  return 6.0 * static_cast<double>(multiplied) + 12.0 * attention * SeenKeys(config, sequence);
+}
+
+double FlopsPerTokenOf(const ModelConfig& config, int64_t sequence, const ParameterLayout& layout,
+                       absl::FunctionRef<bool(const ParameterSpec&)> frozen) {
+  int lowest = layout.num_units();  // unit of which something is trained
+  for (const ParameterSpec& spec : layout.parameters()) lowest = frozen(spec) ? lowest : std::min(lowest, spec.unit);
+  double multiplied = 0;  // values by a token, forward and backward
+  for (const ParameterSpec& spec : layout.parameters()) {
+    const bool is_table = spec.unit == 0, is_head = spec.name == kTokenTable && config.tie_embeddings;
+    if (is_table && !is_head) continue;  // looked up
+    const bool passes_back = is_head || spec.unit >= lowest;
+    const double passes = 1.0 + (passes_back ? 1 : 0) + (frozen(spec) ? 0 : 1);
+    const bool of_expert = absl::EndsWith(layout.units()[static_cast<size_t>(spec.unit)].name, kExpertsUnit);
+    const double share =
+        of_expert ? static_cast<double>(config.experts_per_token) / static_cast<double>(config.num_experts) : 1.0;
+    multiplied += passes * share * static_cast<double>(spec.shape.elements());
+  }
+  double passes = 0;  // of attention, whose backward half is twice the forward one
+  for (int u = 0; u < layout.num_units(); ++u) {
+    const std::string& name = layout.units()[static_cast<size_t>(u)].name;
+    if (absl::StartsWith(name, kBlockUnit) && !absl::EndsWith(name, kExpertsUnit)) passes += u >= lowest ? 3 : 1;
+  }
+  const auto attention = static_cast<double>(config.num_heads * config.head_dim);
+  return 2.0 * multiplied + 4.0 * passes * attention * SeenKeys(config, sequence);
 }
 
 }  // namespace holdfast

@@ -44,5 +44,10 @@ void ResolveExpertPlacement(Config* config);
 /// sequence's length T, as if attention were not causal; of a window W < T the part of T x T that is left of it:
 /// 2 W - 1 - W (W - 1) / T.
 double FlopsPerTokenOf(const ModelConfig& config, int64_t sequence);
+/// The same where only what is not `frozen` is trained, adapters of `layout` among it: of the three products that a
+/// matrix takes (forward, and backward for the input and for itself) a frozen one has no gradient of its own, and below
+/// the lowest unit of which something is trained nothing goes back. With adapters beside all layers about 4 N.
+double FlopsPerTokenOf(const ModelConfig& config, int64_t sequence, const ParameterLayout& layout,
+                       absl::FunctionRef<bool(const ParameterSpec&)> frozen);
 
 }  // namespace holdfast

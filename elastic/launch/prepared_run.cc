@@ -19,6 +19,7 @@
 #include "framework/optim/optimizer.h"
 #include "models/experts.h"
 #include "models/families/families.h"
+#include "models/runtime/trained_parameters.h"
 
 namespace holdfast {
 namespace {
@@ -311,13 +312,16 @@ std::string ResumeText(const PreparedRun& run) {
 }
 
 RunStart StartOf(const Config& config, const PreparedRun& run) {
-  return {
-      .history = run.history,
-      .is_ours = [lead = run.lead] { return lead->Check(); },
-      .flops_per_token = [&model = config.model, all = ModelFlopsPerToken(config.model, config.batch.sequence_length)](
-                             const std::vector<Figure>& figures) { return all - DroppedFlopsPerToken(model, figures); },
-      .keeper = run.keeper.get(),
-      .usable = run.usable};
+  const double whole = ModelFlopsPerToken(config.model, config.batch.sequence_length);
+  const double trained = TrainedFlopsPerToken(config) / whole;  // about that part of what is dropped, too
+  return {.history = run.history,
+          .is_ours = [lead = run.lead] { return lead->Check(); },
+          .flops_per_token =
+              [&model = config.model, whole, trained](const std::vector<Figure>& figures) {
+                return (whole - DroppedFlopsPerToken(model, figures)) * trained;
+              },
+          .keeper = run.keeper.get(),
+          .usable = run.usable};
 }
 
 }  // namespace holdfast

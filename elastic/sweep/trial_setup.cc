@@ -14,7 +14,7 @@
 #include "framework/config/decides.h"
 #include "framework/train/trainer.h"
 #include "models/experts.h"
-#include "models/families/families.h"
+#include "models/runtime/trained_parameters.h"
 #include "models/runtime/training_data.h"
 #include "models/runtime/training_runtime.h"
 #include "xxhash.h"
@@ -147,7 +147,7 @@ absl::StatusOr<TrialSetup> SetUpTrial(const SweepConfig& sweep, const LoadTrialF
   ASSIGN_OR_RETURN(const TrainingData data, OpenTrainingData(config));
   trial.digest = DigestOf(config, data.digest());
   trial.tokens_per_step = static_cast<double>(config.batch.step_tokens());
-  trial.flops_per_step = trial.tokens_per_step * ModelFlopsPerToken(config.model, config.batch.sequence_length);
+  trial.flops_per_step = trial.tokens_per_step * TrainedFlopsPerToken(config);
   trial.trunk = TrunkOf(trial, data.digest());
   return trial;
 }

@@ -19,6 +19,7 @@
 #include "kernels/portable_math.h"
 #include "models/families/families.h"
 #include "models/families/huggingface.h"
+#include "models/plan.h"
 #include "models/transformer.h"
 
 namespace holdfast {
@@ -279,6 +280,13 @@ absl::StatusOr<std::function<void(ParameterSpec&)>> RatesOf(const Config& config
     spec.lr_factor *= static_cast<float>(factor_of(spec.name));
     spec.decay = spec.decay && !MatchesAny(no_decay, spec.name);
   };
+}
+
+double TrainedFlopsPerToken(const Config& config) {
+  const IsFrozen frozen = FrozenByConfig(config);
+  if (frozen == nullptr) return ModelFlopsPerToken(config.model, config.batch.sequence_length);
+  return FlopsPerTokenOf(config.model, config.batch.sequence_length,
+                         TransformerLayout(config.model, AdaptersOf(config)), frozen);
 }
 
 }  // namespace holdfast

@@ -27,4 +27,8 @@ absl::StatusOr<std::function<bool(const ParameterSpec&)>> FrozenOf(const Config&
 /// InvalidArgument, naming the nearest names, for a pattern that matches nothing.
 absl::StatusOr<std::function<void(ParameterSpec&)>> RatesOf(const Config& config);
 
+/// FLOPs of a token that model FLOPs utilisation counts: ModelFlopsPerToken's, or less where only a part is trained. Of
+/// a config of which nothing is refused.
+double TrainedFlopsPerToken(const Config& config);
+
 }  // namespace holdfast

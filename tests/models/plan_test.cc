@@ -6,7 +6,10 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <functional>
+#include <vector>
 
+#include "absl/strings/match.h"
 #include "models/expert_bytes.h"
 #include "models/experts.h"
 #include "tests/models/test_models.h"
@@ -95,6 +98,49 @@ TEST(PlanTest, AWindowCountsWhatIsLeftOfAttention) {
     const double pass = PlanEvaluation(*Make(config, false, *MakeCpuDevice(1)), 1, 512).flops;
     const double products = 12 * 2 * 2.0 * 768 * 512 * 512 / 2;  // causal
     EXPECT_NEAR(forward - pass, products * (1 - share), 0.01 * products) << window;
+  }
+}
+
+// By hand, and by what a pass of one token a sequence multiplies, where attention is next to nothing; but for vectors,
+// which multiply no matrix.
+TEST(PlanTest, WhatIsFrozenHasNoGradientOfItsOwn) {
+  struct Case {
+    const char* name;
+    LoraOptions lora;
+    std::function<bool(const ParameterSpec&)> frozen;
+    double products;  // of the matrices of a block, 12 C^2, in each of 12 blocks; of the head; of adapters
+  };
+  const auto starts = [](const ParameterSpec& spec, const char* with) { return absl::StartsWith(spec.name, with); };
+  const double block = 12 * 768 * 768, head = 50257 * 768, adapters = 12 * 4 * (768 + 2304);
+  const std::vector<Case> cases = {
+      {"all", {}, [](const ParameterSpec&) { return false; }, 12 * 3 * block + 3 * head},
+      {"adapters",
+       {.rank = 4, .query = true, .key = true, .value = true, .one_qkv = true},
+       [](const ParameterSpec& spec) { return !spec.adapter; },
+       12 * 2 * block + 2 * head + 3 * adapters},
+      {"upper half",
+       {},
+       [&](const ParameterSpec& spec) {
+         for (const char* frozen : {"embedding.", "blocks.0.", "blocks.1.", "blocks.2.", "blocks.3.", "blocks.4."}) {
+           if (starts(spec, frozen)) return true;
+         }
+         return starts(spec, "blocks.5.");
+       },
+       6 * (1 + 3) * block + 2 * head},
+      {"head", {}, [&](const ParameterSpec& spec) { return starts(spec, "blocks."); }, 12 * 2 * block + 3 * head},
+      {"final norm", {}, [&](const ParameterSpec& spec) { return !starts(spec, "final"); }, 12 * block + 2 * head}};
+  const auto device = MakeCpuDevice(1);
+  for (const Case& c : cases) {
+    const ParameterLayout layout = TransformerLayout(Gpt2Small(), c.lora);
+    const double flops = FlopsPerTokenOf(Gpt2Small(), 1, layout, c.frozen);
+    EXPECT_NEAR(flops, 2 * c.products, 2e-3 * flops) << c.name;
+    const auto model = MakeTransformer(Gpt2Small(), {.lora = c.lora, .frozen = c.frozen}, *device).value();
+    EXPECT_NEAR(flops, PlanTraining(*model, 64, 1).flops / 64, 5e-3 * flops) << c.name;
+  }
+  for (const ModelConfig& config : {Gpt2Small(), TinyMixture(), TinyQwen2Moe(), TinyMistral()}) {
+    const auto nothing = [](const ParameterSpec&) { return false; };
+    const double flops = FlopsPerTokenOf(config, 7);
+    EXPECT_NEAR(FlopsPerTokenOf(config, 7, TransformerLayout(config), nothing), flops, 1e-12 * flops);
   }
 }
 

@@ -23,6 +23,8 @@
 #include "framework/config/decides.h"
 #include "framework/config/load.h"
 #include "framework/metrics/run_lock.h"
+#include "models/families/families.h"
+#include "models/runtime/trained_parameters.h"
 #include "tests/models/runtime/tiny_run.h"
 
 namespace holdfast {
@@ -296,6 +298,16 @@ TEST_F(PreparedRunTest, AnotherBatchSaysWhatComesAgain) {
   const auto run = Prepare(other, {.workers_are_new = true});
   ASSERT_TRUE(run.ok()) << run.status();
   EXPECT_THAT(ResumeText(*run), HasSubstr("; step 13 reads the data from sequence "));
+}
+
+TEST_F(PreparedRunTest, UtilisationCountsWhatIsTrained) {
+  const Config whole = ConfigOf();
+  Config adapters = whole;
+  adapters.lora.rank = 1;
+  const auto run = Prepare(whole, {.workers_are_new = true});
+  ASSERT_TRUE(run.ok()) << run.status();
+  EXPECT_EQ(StartOf(whole, *run).flops_per_token({}), ModelFlopsPerToken(whole.model, whole.batch.sequence_length));
+  EXPECT_DOUBLE_EQ(StartOf(adapters, *run).flops_per_token({}), TrainedFlopsPerToken(adapters));
 }
 
 TEST_F(PreparedRunTest, AStepToResumeFromCutsTheRecord) {

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "absl/strings/str_join.h"
+#include "models/families/families.h"
 #include "models/runtime/make_model.h"
 #include "tests/models/runtime/tiny_run.h"
 
@@ -177,6 +178,20 @@ TEST_F(TrainedParametersTest, ALayerThatTheModelHasNotHasNoAdapter) {
             "lora.targets: shared_expert_gate: this model has no shared expert with a gate");
   EXPECT_EQ(error_of(experts, "mlp"),
             "lora.targets: every MLP of this model is a mixture of experts; name experts, router or shared_expert");
+}
+
+// Model FLOPs utilisation counted three products of every matrix, also of those that have no gradient.
+TEST_F(TrainedParametersTest, APartTakesFewerFlopsThanTheWhole) {
+  Config config = ConfigOf({"model.num_layers=2"});
+  const double whole = ModelFlopsPerToken(config.model, config.batch.sequence_length);
+  EXPECT_EQ(TrainedFlopsPerToken(config), whole);
+  Config adapters = config;
+  adapters.lora.rank = 1;
+  EXPECT_GT(TrainedFlopsPerToken(adapters), 0.66 * whole);
+  EXPECT_LT(TrainedFlopsPerToken(adapters), 0.78 * whole) << "two thirds of the products, attention and adapters";
+  config.train.only = {"head.*"};
+  EXPECT_GT(TrainedFlopsPerToken(config), 0.33 * whole);
+  EXPECT_LT(TrainedFlopsPerToken(config), 0.66 * whole) << "all forward, the head back as well";
 }
 
 }  // namespace

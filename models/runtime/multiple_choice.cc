@@ -1,6 +1,7 @@
 #include "models/runtime/multiple_choice.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <nlohmann/json.hpp>
 
@@ -90,6 +91,9 @@ absl::Status Answer(const LoadedModel& model, int64_t sequence, const ChoiceQues
     const std::string& choice = question.choices[i];
     ASSIGN_OR_RETURN(const Continued continued, Continue(*model.tokenizer, question, choice, sequence));
     ASSIGN_OR_RETURN(const double log, LogProbability(model, continued));
+    if (!std::isfinite(log)) {  // else the first choice would be taken, and be right now and then
+      return absl::FailedPreconditionError("the model gives its choices no probability: its logits are not finite");
+    }
     const double by_byte = log / static_cast<double>(choice.size());
     if (log > most) most = log, best = i;
     if (by_byte > most_by_byte) most_by_byte = by_byte, best_by_byte = i;

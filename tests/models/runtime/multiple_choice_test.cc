@@ -7,6 +7,7 @@
 
 #include <cmath>
 #include <fstream>
+#include <functional>
 #include <random>
 
 #include "models/runtime/saved_weights.h"
@@ -23,19 +24,25 @@ class MultipleChoice : public TinyRun {
   static constexpr int64_t kSequence = 16;
 
   void SetUp() override {
+    Load("model", [](std::vector<float>&) {});
+  }
+
+  /// A model of random weights, or what `change` makes of them.
+  void Load(const std::string& name, const std::function<void(std::vector<float>&)>& change) {
     const Config config = ConfigOf();
     const ParameterLayout layout = TransformerLayout(config.model);
     std::mt19937 random(3);
     std::normal_distribution<float> normal(0, 0.4f);
     std::vector<float> weights(static_cast<size_t>(layout.elements()));
     for (float& weight : weights) weight = normal(random);
+    change(weights);
     const auto read = [&](int64_t first, absl::Span<float> out) {
       std::copy_n(weights.begin() + first, out.size(), out.begin());
       return absl::OkStatus();
     };
-    const absl::Status saved = SaveWeights(root_ / "model", config, layout, read);
+    const absl::Status saved = SaveWeights(root_ / name, config, layout, read);
     ASSERT_TRUE(saved.ok()) << saved;
-    auto loaded = LoadSavedModel(root_ / "model", {.compute_dtype = ComputeDType::kF32, .threads = 1});
+    auto loaded = LoadSavedModel(root_ / name, {.compute_dtype = ComputeDType::kF32, .threads = 1});
     ASSERT_TRUE(loaded.ok()) << loaded.status();
     model_ = *std::move(loaded);
   }
@@ -107,6 +114,13 @@ TEST_F(MultipleChoice, ALongContextLosesItsBeginning) {
   EXPECT_EQ(likelier(std::string(500, 'z') + end), likelier(end));
   EXPECT_THAT(std::string(Answer(Line("c", std::string(40, 'x'), "y", 0)).status().message()),
               HasSubstr("questions.jsonl:1: a choice of 40 tokens does not fit into 16"));
+}
+
+// It took the first choice of each question, so the accuracy was the share of those with answer 0.
+TEST_F(MultipleChoice, AModelThatIsNotFiniteHasNoAccuracy) {
+  Load("diverged", [](std::vector<float>& weights) { weights.back() = NAN; });  // of the head
+  EXPECT_THAT(std::string(Answer(Line("a", "b", "c", 0)).status().message()),
+              HasSubstr("questions.jsonl:1: the model gives its choices no probability: its logits are not finite"));
 }
 
 TEST_F(MultipleChoice, WhatIsNoQuestionIsRefused) {

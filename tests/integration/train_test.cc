@@ -618,7 +618,7 @@ TEST_F(TrainTest, WithoutStandardStreamsNoFileHasTheirNumbers) {
     std::error_code error;
     const fs::path file = fs::read_symlink(absl::StrCat("/proc/", pid, "/fd/", stream), error);
     // gRPC makes an eventfd before main.
-    EXPECT_THAT(file.string(), AnyOf("/dev/null", "anon_inode:[eventfd]")) << stream;
+    EXPECT_THAT(file.string(), testing::AnyOf("/dev/null", "anon_inode:[eventfd]")) << stream;
   }
   run.Signal(SIGTERM);
   EXPECT_EQ(run.Wait().exit_code, 143);

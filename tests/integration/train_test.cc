@@ -253,6 +253,25 @@ TEST_F(TrainTest, EvalOfARunKeepsDocumentsApartAsTheRunDoes) {
   EXPECT_THAT(of_model.output, AllOf(HasSubstr("\nloss        "), Not(HasSubstr(loss)), Not(HasSubstr("apart"))));
 }
 
+// A model may take sequences that are longer than those it was trained on, and knows nothing of what lies beyond.
+TEST_F(TrainTest, EvalOfARunHasTheSequencesOfTheRun) {
+  const CommandResult run = Train("a", {"--set", "batch.sequence_length=16", "--set", "train.compute_dtype=f32",
+                                        "--set", "train.validation_microbatches=0", "--set", "optimizer.lr=1e-2"});
+  ASSERT_EQ(run.exit_code, 0) << run.output;
+  constexpr char kValidation[] = "\nvalidation loss  ";
+  const size_t at = run.output.find(kValidation);
+  ASSERT_NE(at, std::string::npos) << run.output;
+  const std::string loss = "\nloss        " + run.output.substr(at + std::strlen(kValidation), 6);
+
+  const auto eval = [&](const std::string& model, std::vector<std::string> options = {}) {
+    options.insert(options.begin(), {"eval", Path(model), Path("valid.bin"), "--dtype", "f32"});
+    return RunHoldfast(options).output;
+  };
+  EXPECT_THAT(eval("a"), AllOf(HasSubstr(loss), HasSubstr("sequences   of 16 tokens, as in the run")));
+  EXPECT_THAT(eval("a/model"), HasSubstr("sequences   of 32 tokens\n"));
+  EXPECT_THAT(eval("a/model", {"--sequence-length", "16"}), HasSubstr(loss));
+}
+
 /// The mean loss of the bytes of a token file of llm.c's, by the logits (sequences, 32, 256) in a safetensors file.
 double LossByLogits(const std::string& safetensors, const std::string& token_file) {
   const auto at = [](const std::string& bytes, size_t offset, auto value) {

@@ -72,23 +72,32 @@ class LogitsRows {
 
 }  // namespace
 
-absl::StatusOr<bool> EvalCommand::KeepsDocumentsApart() const {
+absl::StatusOr<std::optional<Config>> EvalCommand::ConfigOfRun() const {
   const RunDirectory run(model);
-  if (!std::filesystem::exists(run.config())) return false;  // a saved model by itself
-  ASSIGN_OR_RETURN(const Config config, ReadRunConfig(run));
-  return config.data.document_mask;
+  if (!std::filesystem::exists(run.config())) return std::nullopt;
+  return ReadRunConfig(run);
+}
+
+absl::StatusOr<bool> EvalCommand::KeepsDocumentsApart() const {
+  ASSIGN_OR_RETURN(const std::optional<Config> run, ConfigOfRun());
+  return run.has_value() && run->data.document_mask;
 }
 
 absl::StatusOr<int> EvalCommand::Run() const {
+  ASSIGN_OR_RETURN(const std::optional<Config> run, ConfigOfRun());
+  const bool as_in_run = sequence == 0 && run.has_value();
+  const int64_t wanted = as_in_run ? run->batch.sequence_length : sequence;
   ASSIGN_OR_RETURN(
       const auto loaded,
-      LoadSavedModel(model, {.compute_dtype = dtype, .threads = threads, .batch = batch, .sequence = sequence}));
-  const int64_t length = sequence > 0 ? sequence : std::min<int64_t>(1024, loaded->config.max_sequence_length);
+      LoadSavedModel(model, {.compute_dtype = dtype, .threads = threads, .batch = batch, .sequence = wanted}));
+  const int64_t length = wanted > 0 ? wanted : std::min<int64_t>(1024, loaded->config.max_sequence_length);
   std::vector<std::string> token_files;
   std::copy_if(data.begin(), data.end(), std::back_inserter(token_files),
                [](const std::string& file) { return !HoldsQuestions(file); });
   std::printf("computes    in %s\n", dtype == ComputeDType::kBF16 ? "bf16, sums in fp32" : "fp32");
-  ASSIGN_OR_RETURN(const bool apart, KeepsDocumentsApart());
+  std::printf("sequences   of %lld tokens%s\n", static_cast<long long>(length),
+              as_in_run ? ", as in the run (batch.sequence_length)" : "");
+  const bool apart = run.has_value() && run->data.document_mask;
   if (apart && !token_files.empty()) std::printf("documents   kept apart, as in the run (data.document_mask)\n");
   RETURN_IF_ERROR(PrintLosses(*loaded, token_files, length));
   for (const std::string& file : data) {
@@ -214,7 +223,8 @@ void EvalCommand::AddTo(CLI::App& command) {
       ->required();
   AddPlaceOptions(command, places);
   AddDTypeOption(command, dtype);
-  command.add_option("--sequence-length", sequence, "0 = the model's, at most 1024")->check(CLI::Range(0, 1 << 24));
+  command.add_option("--sequence-length", sequence, "0 = as in the run; of a saved model alone its own, at most 1024")
+      ->check(CLI::Range(0, 1 << 24));
   command.add_option("--batch", batch, absl::StrCat("sequences at a time; default ", batch))
       ->check(CLI::Range(1, 65536));
   command.add_option("--microbatches", microbatches, "of a file, stop after this many; 0 = all of it")

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -18,7 +19,8 @@ namespace holdfast {
 struct EvalCommand {
   std::string model;
   std::vector<std::string> data;
-  int64_t sequence = 0, batch = 4, microbatches = 0, threads = 0;
+  int64_t sequence = 0;  // 0: as in the run; of a saved model alone its own, at most 1024
+  int64_t batch = 4, microbatches = 0, threads = 0;
   ComputeDType dtype = ComputeDType::kBF16;
   std::string logits;  // a file to write them to; empty: none
   PlaceSettings places;
@@ -27,6 +29,8 @@ struct EvalCommand {
   absl::StatusOr<int> Run() const;
 
  private:
+  /// None for a saved model by itself.
+  absl::StatusOr<std::optional<Config>> ConfigOfRun() const;
   /// Whether the model is that of a run whose data.document_mask takes documents apart where the files do not.
   absl::StatusOr<bool> KeepsDocumentsApart() const;
   absl::StatusOr<Dataset> Open(Places& access, const LoadedModel& loaded, const std::string& file,

@@ -117,6 +117,22 @@ void WarnOfAnotherTokenizer(const Config& config) {
              "will turn tokens into the wrong text: set data.tokenizer to that one");
 }
 
+void WarnOfUnreadValidation(const Config& config) {
+  const int64_t limit = config.train.validation_microbatches, read = limit * config.batch.microbatch_size;
+  if (limit == 0) return;
+  Places places(DataPlaces(config.data));
+  int64_t before = 0;  // sequences
+  for (const std::string& file : config.data.validation) {
+    if (before >= read) {
+      return LogWarning("train.validation_microbatches: ", limit, " microbatches are the first ", read,
+                        " sequences of data.validation, which end before ", file,
+                        ": no loss is of that file; set it to 0 to validate on all, or higher");
+    }
+    const auto size = Dataset::Measure({&file, 1}, config.batch.sequence_length, {.files = &places});
+    before += size.ok() ? size->samples : 0;
+  }
+}
+
 absl::Status CheckTrainingData(const Config& config) {
   std::vector<std::string> problems;
   for (const absl::Status& status :
@@ -127,6 +143,7 @@ absl::Status CheckTrainingData(const Config& config) {
   }
   if (!problems.empty()) return absl::InvalidArgumentError(absl::StrJoin(problems, "; "));
   WarnOfAnotherTokenizer(config);
+  WarnOfUnreadValidation(config);
   return absl::OkStatus();
 }
 

@@ -35,6 +35,10 @@ bool LearnsEveryToken(const Config& config);
 /// the saved model are. Reads the index of one file, as there may be thousands.
 void WarnOfAnotherTokenizer(const Config& config);
 
+/// Warns of a file of data.validation that no validation comes to: microbatches are read in the order of the files, up
+/// to train.validation_microbatches. Names the first such file.
+void WarnOfUnreadValidation(const Config& config);
+
 /// The same as MeasureTrainingData for who only looks at the config: InvalidArgument with all that is wrong, by key.
 /// Another code if it could not be looked at. Warns as above.
 absl::Status CheckTrainingData(const Config& config);

@@ -142,6 +142,7 @@ absl::StatusOr<int> TrainCommand::Run() const {
   if (const std::string warning = IdleWorkersWarning(config); !warning.empty()) LogWarning(warning);
   ASSIGN_OR_RETURN(const auto launcher, OpenLauncher(config, directory, job.get()));
   WarnOfAnotherTokenizer(config);
+  WarnOfUnreadValidation(config);
   ASSIGN_OR_RETURN(const PreparedRun prepared,
                    PrepareRun(config, directory, launcher->outline().layout,
                               {.overwrite = start.overwrite, .resume = start.resume, .workers_are_new = true}));

@@ -1,5 +1,5 @@
 // Proves that a config whose tokenizer cannot be the one that its data was packed with is warned of, and only such a
-// one: by the largest token that the index of the first file names.
+// one: by the largest token that the index of the first file names. And of files that no validation comes to.
 
 #include "models/runtime/training_data.h"
 
@@ -34,6 +34,22 @@ TEST_F(TrainingDataTest, ATokenThatTheTokenizerHasNotIsWarnedOf) {
   WriteTokens("train.bin", 256);
   EXPECT_THAT(LogOfCheck(config), HasSubstr("data.tokenizer: bytes has 256 tokens, but " + (root_ / "train.bin") +
                                             " holds token 256, so it was packed with another tokenizer"));
+}
+
+// The loss was that of the first file alone, without a word. Its 4,000 tokens are 249 sequences of 16.
+TEST_F(TrainingDataTest, AFileThatNoValidationComesToIsWarnedOf) {
+  WriteTokens("other.bin", 97);
+  const auto log = [&](const std::string& files, int microbatches) {
+    return LogOfCheck(ConfigOf({"data.validation=[" + files + "]",
+                                absl::StrCat("train.validation_microbatches=", microbatches)}));  // of 2 sequences
+  };
+  const std::string one = root_ / "train.bin", two = one + ", " + (root_ / "other.bin");
+  EXPECT_THAT(log(two, 8), HasSubstr("train.validation_microbatches: 8 microbatches are the first 16 sequences of "
+                                     "data.validation, which end before " +
+                                     (root_ / "other.bin")));
+  EXPECT_THAT(log(two, 124), HasSubstr("which end before"));
+  for (const int enough : {125, 1000, 0}) EXPECT_THAT(log(two, enough), Not(HasSubstr("which end before"))) << enough;
+  EXPECT_THAT(log(one, 8), Not(HasSubstr("which end before")));
 }
 
 }  // namespace

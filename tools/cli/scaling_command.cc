@@ -278,6 +278,10 @@ absl::StatusOr<int> ScalingPredictCommand::Run() const {
   if (!overwrite) RETURN_IF_ERROR(CheckReplacesNoPrediction(out));
   ASSIGN_OR_RETURN(const Fit read, ReadFit(fit));
   ASSIGN_OR_RETURN(const Config checked, config.Load());
+  if (const std::string why = NoLawBecause(checked); !why.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("a run of this config ", why, ": a law of other runs does not say its loss"));
+  }
   const RunSize size = RunSizeOf(checked);
   const SavedPrediction saved{.run_name = checked.run.name,
                               .config_digest = RunDigestOf(checked),

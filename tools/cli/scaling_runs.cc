@@ -43,6 +43,14 @@ uint64_t RunDigestOf(const Config& config) {
   return BitsDigest(portable);
 }
 
+std::string NoLawBecause(const Config& config) {
+  if (config.trains_part()) return "trains a part of its model only";
+  if (!config.train.init_from.empty()) return "begins with a saved model (train.init_from)";
+  if (HasWholeSchedule(config)) return "";
+  return absl::StrCat("ends at step ", config.train.steps, " of ", EndOfSchedule(config), " of its schedule ",
+                      "(schedule.total_steps, schedule.decay_steps), before its learning rate has come down");
+}
+
 Observation ObservationOf(const Config& config, double tokens, double loss, const std::string& name) {
   Observation seen;
   seen.name = name;

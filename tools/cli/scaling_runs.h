@@ -18,6 +18,9 @@ RunSize RunSizeOf(const Config& config);
 /// Which run a config is, wherever it is computed: framework/config/decides.h's digest, of any kernels.
 uint64_t RunDigestOf(const Config& config);
 
+/// Why a law says nothing of the loss of a run of `config`: "trains a part of its model only"; empty if it does.
+std::string NoLawBecause(const Config& config);
+
 struct FinishedRun {
   Observation observation;
   Config config;

@@ -337,6 +337,23 @@ TEST_F(Scaling, PredictThenCompare) {
   EXPECT_TRUE(IsUsageError(Compare("none").status()));
 }
 
+// Else the loss that it ends with would be compared with that of a run whose learning rate comes down.
+TEST_F(Scaling, WhatNoLawSaysIsNotPredicted) {
+  ASSERT_TRUE(FitCommand("fit").Run().ok());
+  EXPECT_THAT(MessageOf(Predict({"schedule.decay_steps=41"})),
+              HasSubstr("a run of this config ends at step 40 of 41 of its schedule"));
+  EXPECT_FALSE(std::filesystem::exists(Path("prediction.json")));
+  ConfigArguments arguments;
+  arguments.path = Path("config.yaml");
+  Config config = *arguments.Load();
+  EXPECT_EQ(NoLawBecause(config), "");
+  Config part = config;
+  part.train.only = {"head.*"};
+  EXPECT_EQ(NoLawBecause(part), "trains a part of its model only");
+  config.train.init_from = "a_model";
+  EXPECT_EQ(NoLawBecause(config), "begins with a saved model (train.init_from)");
+}
+
 TEST_F(Scaling, NextAndOptimumOfAFit) {
   ASSERT_TRUE(FitCommand("fit").Run().ok());
   ScalingNextCommand next;

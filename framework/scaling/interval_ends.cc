@@ -106,7 +106,7 @@ class Resamples {
 
 }  // namespace
 
-std::string ValueInterval::Note() const {
+std::string LimitedInterval::Note() const {
   if (!low_is_limit && !high_is_limit) return "";
   const char* const ends = low_is_limit && high_is_limit ? "both ends" : (low_is_limit ? "low end" : "high end");
   return absl::StrCat(ends, ": limit of the search");

@@ -16,14 +16,14 @@ namespace holdfast {
 struct LimitedInterval {
   Interval interval;
   bool low_is_limit = false, high_is_limit = false;
+
+  /// "low end: limit of the search"; empty if neither end is one.
+  std::string Note() const;
 };
 
 struct ValueInterval : LimitedInterval {
   std::string name;
   double fitted = 0;
-
-  /// "low end: limit of the search"; empty if neither end is one.
-  std::string Note() const;
 };
 
 /// Those of ValuesOf, in their order, then that of AllocationExponent, "p".

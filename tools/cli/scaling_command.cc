@@ -18,6 +18,7 @@
 #include "framework/metrics/xml_text.h"
 #include "framework/scaling/fit_file.h"
 #include "framework/scaling/hyperparameter_law.h"
+#include "framework/scaling/interval_ends.h"
 #include "framework/scaling/plots.h"
 #include "framework/scaling/prediction_file.h"
 #include "framework/scaling/report.h"
@@ -295,6 +296,11 @@ absl::StatusOr<int> ScalingPredictCommand::Run() const {
               size.active, size.tokens, p.loss);
   std::printf("the law     %.4f to %.4f (%.3g %%)\na run       %.4f to %.4f\n", p.law.low, p.law.high,
               100 * saved.level, p.run.low, p.run.high);
+  const LimitedInterval law =
+      LimitedIntervalOf(read, LawPart::kWhole, [&size](const Law& one) { return one.Loss(size); });
+  if (const std::string note = law.Note(); !note.empty()) {
+    std::printf("note        %s; there the runs do not bound the loss\n", note.c_str());
+  }
   if (!out.empty()) RETURN_IF_ERROR(WriteFileAtomically(out, ToJson(saved)));
   return kExitDone;
 }

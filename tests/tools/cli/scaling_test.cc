@@ -354,6 +354,21 @@ TEST_F(Scaling, WhatNoLawSaysIsNotPredicted) {
   EXPECT_EQ(NoLawBecause(config), "begins with a saved model (train.init_from)");
 }
 
+// Some of a fit's resampled laws have no constant term, as where the runs do not show one.
+TEST_F(Scaling, APredictionSaysWhereItsIntervalEndsAtTheLimitOfTheSearch) {
+  ASSERT_TRUE(FitCommand("fit").Run().ok());
+  const auto said = [&] {
+    testing::internal::CaptureStdout();
+    EXPECT_TRUE(Predict({}, /*overwrite=*/true).ok());
+    return testing::internal::GetCapturedStdout();
+  };
+  EXPECT_THAT(said(), testing::Not(HasSubstr("limit of the search")));
+  Fit fit = *ReadFit(Path("fit/fit.json"));
+  for (size_t i = 0; i < fit.resampled.size() / 4; ++i) fit.resampled[i].log_coefficients[0] = -40;
+  Write("fit/fit.json", ToJson(fit));
+  EXPECT_THAT(said(), HasSubstr("note        low end: limit of the search; there the runs do not bound the loss\n"));
+}
+
 TEST_F(Scaling, NextAndOptimumOfAFit) {
   ASSERT_TRUE(FitCommand("fit").Run().ok());
   ScalingNextCommand next;

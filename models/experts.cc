@@ -343,6 +343,27 @@ absl::Status Experts::ServeBackward(const Pass& pass, int unit, const ExpertTraf
   return elsewhere_.Backward(pass, unit, nullptr, {}, traffic, {}, nullptr, {});
 }
 
+kernels::RouterReportArgs Experts::ReportOf(const Pass& pass, const Routing& routing) const {
+  kernels::RouterReportArgs report{
+      .logits = routing.logits.matrix(), .forward = OutOf(routing), .counts = CountsOf(pass)};
+  if (balance_pooled_) {
+    report.pooled = pass.expert_counts.i32();
+    report.pooled_layers = num_layers_;
+  }
+  if (pass.statistics == nullptr) return report;
+  report.balance = pass.layout->At<double>(pass.statistics, 0) + index_;
+  report.z = pass.layout->At<double>(pass.statistics, 1) + index_;
+  report.entropy = pass.layout->At<double>(pass.statistics, 2) + index_;
+  report.load = pass.layout->At<int64_t>(pass.statistics, 3) + index_ * shape_.num_experts;
+  report.offsets = routing.offsets.i32();
+  if (capacity_ > 0) report.dropped = pass.layout->At<int64_t>(pass.statistics, 4) + index_;
+  return report;
+}
+
+void Experts::Report(const Pass& pass, const ExpertActivations& activations) const {
+  if (pass.statistics != nullptr) pass.ops->RouterReport(ReportOf(pass, activations.routing), shape_);
+}
+
 // The gradient of the losses is that of the sum over microbatches of their mean over layers, each weighted by its share
 // of what is counted in the step: loss_scale is 1 / (rows of the step), and the trainer multiplies what all have summed
 // by (rows of the step) / (counted in the step). Where all rows count that is 1 / microbatches.
@@ -351,23 +372,10 @@ void Experts::RouterBackward(const Pass& pass, const Routing& routing, const flo
   const ArenaScope scope(*pass.arena);
   const double scale = pass.loss_scale * pass.counted / static_cast<double>(num_layers_);
   const auto experts = static_cast<double>(shape_.num_experts), rows = static_cast<double>(pass.rows());
-  kernels::RouterReportArgs report{
-      .logits = routing.logits.matrix(), .forward = OutOf(routing), .counts = CountsOf(pass)};
-  if (balance_pooled_) {
-    report.pooled = pass.expert_counts.i32();
-    report.pooled_layers = num_layers_;
-  }
+  kernels::RouterReportArgs report = ReportOf(pass, routing);
   if (balance_loss_ > 0) {
     report.slope = pass.Floats({shape_.num_experts}).f32();
     report.slope_scale = static_cast<float>(balance_loss_ * scale * experts / rows);
-  }
-  if (pass.statistics != nullptr) {
-    report.balance = pass.layout->At<double>(pass.statistics, 0) + index_;
-    report.z = pass.layout->At<double>(pass.statistics, 1) + index_;
-    report.entropy = pass.layout->At<double>(pass.statistics, 2) + index_;
-    report.load = pass.layout->At<int64_t>(pass.statistics, 3) + index_ * shape_.num_experts;
-    report.offsets = routing.offsets.i32();
-    if (capacity_ > 0) report.dropped = pass.layout->At<int64_t>(pass.statistics, 4) + index_;
   }
   if (report.slope != nullptr || report.load != nullptr) pass.ops->RouterReport(report, shape_);
   pass.ops->RouterBackward({.d_logits = d_logits,

@@ -89,6 +89,9 @@ class Experts {
                         kernels::ConstMatrix x, const ExpertActivations& activations, kernels::ConstMatrix d_y,
                         kernels::Matrix d_x) const;
 
+  /// Writes the statistics of a training pass, as Backward does: in its place where nothing below is trained.
+  void Report(const Pass& pass, const ExpertActivations& activations) const;
+
   /// What a rank without a microbatch does in the others' ForwardDown and Backward.
   absl::Status ServeForward(const Pass& pass, int unit, ExpertTraffic* traffic) const;
   absl::Status ServeBackward(const Pass& pass, int unit, const ExpertTraffic& traffic) const;
@@ -101,6 +104,8 @@ class Experts {
   bool HasJitter(const Pass& pass) const { return pass.training && jitter_ > 0; }
   /// What the router sees of x (R, C); with jitter in memory of the arena.
   kernels::ConstMatrix RouterInput(const Pass& pass, kernels::ConstMatrix x) const;
+  /// What the router says of its choices, in the pass's statistics if it has some.
+  kernels::RouterReportArgs ReportOf(const Pass& pass, const Routing& routing) const;
   /// Of the router, with the losses of its own.
   void RouterBackward(const Pass& pass, const Routing& routing, const float* d_weights, kernels::Matrix d_logits) const;
   /// What router and shared expert, whose own backward pass is done, add to the gradient of x, in the dtype of

@@ -265,7 +265,10 @@ absl::Status Transformer::HeadForwardBackward(const Pass& pass, const PassContex
 absl::Status Transformer::BackwardBlocks(const Pass& pass, UnitStore& store, const Saved& saved) const {
   const int first_trained = FirstTrainedUnit();
   for (size_t l = modules_.blocks.size(); l-- > 0;) {
-    if ((modules_.blocks[l].has_experts() ? ExpertsUnit(l) : BlockUnit(l)) < first_trained) break;
+    if ((modules_.blocks[l].has_experts() ? ExpertsUnit(l) : BlockUnit(l)) < first_trained) {
+      if (modules_.blocks[l].has_experts()) modules_.blocks[l].experts().Report(pass, saved.blocks[l].experts);
+      continue;
+    }
     const ArenaScope inner(*pass.arena);
     BlockActivations activations = saved.blocks[l];
     ASSIGN_OR_RETURN(const BlockWeights unit, AcquireBlock(pass, store, l));

@@ -7,9 +7,11 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <numeric>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_replace.h"
+#include "models/experts.h"
 #include "tests/models/reference_model.h"
 #include "tests/models/test_models.h"
 
@@ -271,6 +273,35 @@ TEST(TransformerExpertsTest, AuxiliaryLossesCountByWhatIsLearned) {
     whole = std::max(whole, std::abs(double{gradients[2][i]} - gradients[0][i]));
   }
   EXPECT_LT(half_way, 1e-5 * whole);
+}
+
+// Below the lowest layer that is trained there is no backward pass, and routers there choose experts all the same.
+TEST(TransformerExpertsTest, WhatIsFrozenSaysItsLoadsToo) {
+  ModelConfig config = TinyMixture();  // experts in blocks 0 and 2
+  config.expert_capacity = 0.75;
+  config.router_balance_loss = 0.3;
+  const std::vector<float> weights = RandomWeights(TransformerLayout(config), 3);
+  const Tokens tokens = RandomTokens(config.vocab_size, 3, 9, 11);
+  const auto statistics = [&](const TransformerOptions& options) {
+    TestModel model(config, options, 1, weights);
+    std::vector<uint64_t> said(static_cast<size_t>(model.model().statistics().size()));
+    Arena arena = Arena::Create(model.device(), PlanTraining(model.model(), 3, 9).arena_bytes).value();
+    PassContext context = model.Context(arena, kLossScale);
+    context.statistics = said.data();
+    std::vector<float> losses(tokens.inputs.size());
+    EXPECT_TRUE(model.model().ForwardBackward(tokens.view(), context, losses.data()).ok());
+    return said;
+  };
+  const std::vector<uint64_t> all = statistics(kF32);
+  const auto load = RouterStatistics(config).offset(3);
+  EXPECT_EQ(std::accumulate(all.begin() + load, all.begin() + load + 5, uint64_t{0}), 3u * 9 * 2) << "two a token";
+  for (const bool recompute : {false, true}) {
+    for (const char* trained : {"blocks.1.", "blocks.2.", "head."}) {
+      TransformerOptions part = recompute ? kF32Recompute : kF32;
+      part.frozen = [&](const ParameterSpec& spec) { return !absl::StartsWith(spec.name, trained); };
+      EXPECT_EQ(statistics(part), all) << trained;
+    }
+  }
 }
 
 // A router that cannot tell its experts apart: every token goes to the first of them, which then is the dense layer.

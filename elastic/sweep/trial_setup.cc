@@ -4,6 +4,8 @@
 #include <charconv>
 #include <cmath>
 #include <iterator>
+#include <limits>
+#include <optional>
 #include <variant>
 
 #include "absl/strings/str_cat.h"
@@ -14,6 +16,7 @@
 #include "framework/config/decides.h"
 #include "framework/train/trainer.h"
 #include "models/experts.h"
+#include "models/runtime/data_places.h"
 #include "models/runtime/trained_parameters.h"
 #include "models/runtime/training_data.h"
 #include "models/runtime/training_runtime.h"
@@ -101,6 +104,19 @@ std::vector<search::Point> SomeOfAll(const search::SearchSpace& space) {
   return points;
 }
 
+/// How many sequences of data.validation each validation asks for.
+int64_t ValidatedSequences(const Config& config) {
+  const int64_t limit = config.train.validation_microbatches;
+  return limit == 0 ? std::numeric_limits<int64_t>::max() : limit * config.batch.microbatch_size;
+}
+
+/// And how many there are.
+int64_t SequencesOfValidation(const Config& config) {
+  Places places(DataPlaces(config.data));
+  const auto size = Dataset::Measure(config.data.validation, config.batch.sequence_length, {.files = &places});
+  return size.ok() ? size->samples : std::numeric_limits<int64_t>::max();
+}
+
 }  // namespace
 
 std::string NumberText(double value) {
@@ -165,6 +181,28 @@ absl::Status CheckEveryTrial(const SweepConfig& sweep, const LoadTrialFn& load, 
     std::erase_if(wrong, [&](const std::string& line) { return std::ranges::find(lines, line) == lines.end(); });
   }
   return wrong.empty() ? absl::OkStatus() : absl::InvalidArgumentError(absl::StrJoin(wrong, "\n"));
+}
+
+std::string ValidationDifference(const SweepConfig& sweep, const LoadTrialFn& load, const search::SearchSpace& space) {
+  if (sweep.metric != kValidationLoss) return "";
+  std::optional<Config> first;
+  for (const search::Point& point : SomeOfAll(space)) {
+    const absl::StatusOr<Config> config = load(OverridesOf(point));
+    if (!config.ok() || config->data.validation.empty()) continue;
+    if (!first.has_value()) first = *config;
+    if (config->batch.sequence_length != first->batch.sequence_length) {
+      return "trials differ in batch.sequence_length, and a token of a longer sequence has more before it: their "
+             "validation losses are not of the same thing";
+    }
+    if (ValidatedSequences(*config) == ValidatedSequences(*first)) continue;
+    const int64_t all = SequencesOfValidation(*config);
+    const int64_t here = std::min(all, ValidatedSequences(*config)), there = std::min(all, ValidatedSequences(*first));
+    if (here == there) continue;
+    return absl::StrCat("trials are validated on ", std::min(here, there), " and on ", std::max(here, there),
+                        " sequences of data.validation, train.validation_microbatches of the size that theirs have: ",
+                        "set it to 0, so that all are validated on the same");
+  }
+  return "";
 }
 
 }  // namespace holdfast

@@ -55,4 +55,8 @@ absl::StatusOr<TrialSetup> SetUpTrial(const SweepConfig& sweep, const LoadTrialF
 /// nothing is wrong. `load` may leave out what takes long.
 absl::Status CheckEveryTrial(const SweepConfig& sweep, const LoadTrialFn& load, const search::SearchSpace& space);
 
+/// Where trials are compared by their validation loss: what differs in what some of them are validated on, as their
+/// batches differ, and what to do; empty if nothing does.
+std::string ValidationDifference(const SweepConfig& sweep, const LoadTrialFn& load, const search::SearchSpace& space);
+
 }  // namespace holdfast

@@ -24,6 +24,7 @@
 #include "elastic/worker/stop_signal.h"
 #include "framework/base/files.h"
 #include "framework/base/limits.h"
+#include "framework/base/log.h"
 #include "framework/base/status.h"
 #include "framework/config/yaml_tree.h"
 #include "framework/metrics/progress.h"
@@ -307,6 +308,9 @@ absl::StatusOr<int> SweepCommand::Run() const {
   if (const absl::Status every = CheckEveryTrial(config, load_quickly, space); !every.ok()) {
     return UsageError(
         absl::StrCat(path, ": no trial can be trained (", config.config, " with sweep.set):\n", every.message()));
+  }
+  if (const std::string differs = ValidationDifference(config, load_quickly, space); !differs.empty()) {
+    LogWarning(path, ": ", differs);
   }
   if (dry_run) {
     ASSIGN_OR_RETURN(const auto plan, take_up());

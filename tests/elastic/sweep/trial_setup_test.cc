@@ -107,5 +107,28 @@ TEST_F(TrialSetupTest, AStepOfWhichEveryTokenIsLearnedHasLearnedTokens) {
   EXPECT_EQ(value_of(64), 64);
 }
 
+// The first train.validation_microbatches microbatches are more sequences the larger they are.
+TEST_F(TrialSetupTest, TrialsThatAreValidatedOnOtherSequencesAreToldApart) {
+  WriteTokens("valid.bin", 97);  // 249 sequences of 16
+  const auto differs = [&](const std::string& metric, const std::vector<std::string>& base, const std::string& key,
+                           const std::vector<std::string>& choices) {
+    std::vector<std::string> all{absl::StrCat("data.validation=[", root_ / "valid.bin", "]")};
+    all.insert(all.end(), base.begin(), base.end());
+    const auto space = search::SearchSpace::Create(
+        {{.name = key, .scale = search::Scale::kChoice, .choices = choices, .condition = {}}});
+    EXPECT_TRUE(space.ok()) << space.status();
+    return ValidationDifference(SweepFor(metric), LoadOf(all), *space);
+  };
+  const std::string size = "batch.microbatch_size";
+  EXPECT_THAT(differs("validation_loss", {}, size, {"2", "4"}),
+              HasSubstr("on 16 and on 32 sequences of data.validation"));
+  EXPECT_EQ(differs("validation_loss", {}, "batch.microbatches", {"2", "4"}), "");
+  EXPECT_EQ(differs("validation_loss", {"train.validation_microbatches=0"}, size, {"2", "4"}), "");
+  EXPECT_EQ(differs("validation_loss", {"train.validation_microbatches=125"}, size, {"2", "4"}), "") << "all of it";
+  EXPECT_EQ(differs("training_loss", {}, size, {"2", "4"}), "");
+  EXPECT_THAT(differs("validation_loss", {}, "batch.sequence_length", {"8", "16"}),
+              HasSubstr("trials differ in batch.sequence_length"));
+}
+
 }  // namespace
 }  // namespace holdfast

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
+#include <map>
 #include <set>
 #include <system_error>
 #include <utility>
@@ -13,6 +14,7 @@
 #include "absl/time/time.h"
 #include "checkpoint/admin/new_directory.h"
 #include "elastic/sweep/sweep.h"
+#include "framework/base/log.h"
 #include "framework/base/processors.h"
 #include "framework/base/status.h"
 #include "framework/metrics/xml_text.h"
@@ -39,6 +41,7 @@ constexpr char kFitFile[] = "fit.json";
 absl::StatusOr<std::vector<Observation>> ReadRuns(const std::vector<std::string>& places) {
   std::vector<Observation> runs;
   std::set<fs::path> seen;
+  std::map<std::string, std::string> validated_on;  // and the first run that was
   for (const std::string& place : places) {
     std::error_code error;
     if (!seen.insert(fs::weakly_canonical(place, error)).second) {
@@ -58,7 +61,14 @@ absl::StatusOr<std::vector<Observation>> ReadRuns(const std::vector<std::string>
     }
     ASSIGN_OR_RETURN(const FinishedRun run, ReadFinishedRun(place));
     std::printf("%s: loss %.4f, %s\n", place.c_str(), run.observation.loss, run.loss_from.c_str());
+    if (!run.validated_on.empty()) validated_on.emplace(run.validated_on, place);
     runs.push_back(run.observation);
+  }
+  if (validated_on.size() > 1) {
+    const auto& [here, run] = *validated_on.begin();
+    const auto& [there, other] = *validated_on.rbegin();
+    LogWarning("the loss of ", run, " is of ", here, ", that of ", other, " of ", there,
+               ": a law takes them for losses of the same text");
   }
   return runs;
 }

@@ -114,6 +114,10 @@ absl::StatusOr<FinishedRun> ReadFinishedRun(const std::string& run_dir) {
   double loss = 0;
   if (ending.validation.has_value() && ending.validation->step == steps.back().step) {
     loss = ending.validation->loss;
+    const int64_t limit = run.config.train.validation_microbatches;
+    run.validated_on =
+        absl::StrCat(limit == 0 ? "all" : absl::StrCat("the first ", limit * run.config.batch.microbatch_size),
+                     " sequences of ", run.config.batch.sequence_length, " tokens of data.validation");
     run.loss_from = absl::StrCat("validation after step ", ending.validation->step);
   } else {
     const LastLoss last = LastTrainingLoss(steps);

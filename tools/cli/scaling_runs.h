@@ -25,6 +25,8 @@ struct FinishedRun {
   Observation observation;
   Config config;
   std::string loss_from;  // "validation after step 240", "mean of training steps 229 to 240"
+  // "the first 32 sequences of 64 tokens of data.validation", "all sequences of ..."; empty without validation.
+  std::string validated_on;
 };
 
 /// A run of `config` that has ended after all of its steps, or that many of them, with this loss. FLOPs are those that

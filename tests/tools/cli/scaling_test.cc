@@ -274,6 +274,26 @@ TEST_F(Scaling, ARunSaysItsSizeAndWhereItEnded) {
   EXPECT_EQ(longer->observation.loss, 2.0) << "not that of half of its tokens";
 }
 
+TEST_F(Scaling, RunsThatWereValidatedOnOtherTextAreToldApart) {
+  const std::vector<RunEvent> events = {Validated(40, 2.5), event::RunFinished{}};
+  WriteRun("small", 40, events);
+  WriteRun("alike", 40, events, {"model.hidden_size=64"});
+  WriteRun("large", 40, events, {"batch.microbatch_size=4", "batch.microbatches=1"});
+  WriteRun("whole", 40, events, {"train.validation_microbatches=0"});
+  EXPECT_EQ(ReadFinishedRun(Path("large"))->validated_on, "the first 32 sequences of 32 tokens of data.validation");
+  EXPECT_EQ(ReadFinishedRun(Path("whole"))->validated_on, "all sequences of 32 tokens of data.validation");
+  const auto said = [&](const std::vector<std::string>& runs) {
+    ScalingFitCommand fit;
+    for (const std::string& run : runs) fit.runs.push_back(Path(run));
+    testing::internal::CaptureStderr();
+    EXPECT_FALSE(fit.Run().ok()) << "too few";
+    return testing::internal::GetCapturedStderr();
+  };
+  EXPECT_THAT(said({"small", "alike"}), testing::Not(HasSubstr("of the same text")));
+  EXPECT_THAT(said({"small", "large"}),
+              HasSubstr("small is of the first 16 sequences of 32 tokens of data.validation, that of"));
+}
+
 TEST_F(Scaling, ARunThatHasNotEndedIsRefused) {
   WriteRun("half", 20, {Validated(20, 3.0)});
   EXPECT_THAT(std::string(ReadFinishedRun(Path("half")).status().message()),

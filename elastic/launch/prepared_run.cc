@@ -185,7 +185,8 @@ absl::Status CheckNewest(const Config& config, const std::vector<StoredTensor>& 
   }
   RETURN_IF_ERROR(CheckOptimizer(config, newest->manifest, tensors));
   run->warning = Differences(config, newest->manifest);
-  for (const std::string& moved : {ScheduleChange(config, newest->manifest), DataChange(config, newest->manifest)}) {
+  for (const std::string& moved : {ScheduleChange(config, newest->manifest), DataChange(config, newest->manifest),
+                                   ValidationChange(config, newest->manifest)}) {
     if (!moved.empty()) absl::StrAppend(&run->warning, run->warning.empty() ? "" : "; ", moved);
   }
   return absl::OkStatus();

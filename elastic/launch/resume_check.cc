@@ -159,6 +159,16 @@ std::string DataChange(const Config& config, const Manifest& manifest) {
                       between == 1 ? " is " : " are ", next < read ? "read again" : "passed over");
 }
 
+std::string ValidationChange(const Config& config, const Manifest& manifest) {
+  if (config.train.early_stop_patience == 0 && config.checkpoint.keep_best == 0) return "";
+  const auto stored = ParseStoredConfig(manifest.config, manifest.name.ToString(), FamilyPresets());
+  if (!stored.ok() || manifest.name.step == 0 || stored->data.validation.empty()) return "";
+  const auto read = [](const Config& c) { return c.train.validation_microbatches * c.batch.microbatch_size; };
+  if (read(config) == read(*stored) && config.batch.sequence_length == stored->batch.sequence_length) return "";
+  return "validations to come read another part of data.validation than those before (train.validation_microbatches, "
+         "batch), and train.early_stop_patience and checkpoint.keep_best compare the losses of both";
+}
+
 std::string ChangedKeys(const std::string& printed, const Config& config) {
   return Changes(printed, config, [](const std::string& key) { return WhatDecides(key) == Decides::kBits; });
 }

@@ -26,6 +26,10 @@ std::string ScheduleChange(const Config& config, const Manifest& manifest);
 /// that has changed says.
 std::string DataChange(const Config& config, const Manifest& manifest);
 
+/// Where validations decide something (train.early_stop_patience, checkpoint.keep_best): that those to come read
+/// another part of data.validation than those before. Of other files their digest tells. Empty if nothing has changed.
+std::string ValidationChange(const Config& config, const Manifest& manifest);
+
 /// Keys that decide the bits of a run and are not as in the printed config: "run.seed was 1 and is 2; ...".
 std::string ChangedKeys(const std::string& printed, const Config& config);
 

@@ -300,6 +300,29 @@ TEST_F(PreparedRunTest, AnotherBatchSaysWhatComesAgain) {
   EXPECT_THAT(ResumeText(*run), HasSubstr("; step 13 reads the data from sequence "));
 }
 
+// A loss is lower than another one by what it is of, too.
+TEST_F(PreparedRunTest, OtherValidationsAreSaidWhereTheyDecideSomething) {
+  const std::string files = absl::StrCat("data.validation=[", root_ / "train.bin", "]");
+  const auto change = [&](const std::vector<std::string>& overrides, const std::string& decides) {
+    const std::vector<std::string> was = {files, decides, "train.validate_every_steps=2"};
+    std::vector<std::string> is = was;
+    is.insert(is.end(), overrides.begin(), overrides.end());
+    Manifest manifest;
+    manifest.config = PrintConfig(ConfigOf(was));
+    manifest.name.step = 4;
+    return ValidationChange(ConfigOf(is), manifest);
+  };
+  const std::string keeps = "checkpoint.keep_best=1";
+  EXPECT_EQ(change({}, keeps), "");
+  EXPECT_EQ(change({"batch.microbatches=3", "train.steps=20"}, keeps), "");
+  for (const char* other : {"train.validation_microbatches=4", "train.validation_microbatches=0",
+                            "batch.microbatch_size=4", "batch.sequence_length=8"}) {
+    EXPECT_THAT(change({other}, keeps), HasSubstr("read another part of data.validation")) << other;
+    EXPECT_EQ(change({other}, "checkpoint.keep_best=0"), "") << other;
+  }
+  EXPECT_EQ(change({"batch.microbatch_size=4", "train.validation_microbatches=4"}, keeps), "") << "as many sequences";
+}
+
 TEST_F(PreparedRunTest, UtilisationCountsWhatIsTrained) {
   const Config whole = ConfigOf();
   Config adapters = whole;

@@ -311,4 +311,11 @@ std::string IdleWorkersWarning(const Config& config) {
                       " nothing to compute: batch.microbatches is ", config.batch.microbatches);
 }
 
+std::string UntrainedPositionsWarning(const Config& config) {
+  const int64_t trained = config.batch.sequence_length, all = config.model.max_sequence_length;
+  if (config.model.position != PositionKind::kLearned || trained >= all || !config.train.init_from.empty()) return "";
+  return absl::StrCat("positions ", trained + 1, " to ", all, " (model.max_sequence_length) are never trained, as ",
+                      "batch.sequence_length is ", trained, ": the saved model takes longer texts than it has learned");
+}
+
 }  // namespace holdfast

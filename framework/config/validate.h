@@ -34,6 +34,8 @@ std::vector<Violation> ValidateConfig(const Config& config);
 
 /// "1 of 3 workers has nothing to compute ..."; empty if each has a microbatch. They hold state, so that is allowed.
 std::string IdleWorkersWarning(const Config& config);
+/// "positions 65 to 1024 ... are never trained ..."; empty if all are, or follow from angles, or are those of a model.
+std::string UntrainedPositionsWarning(const Config& config);
 
 /// InvalidArgument, naming every key, if a value of a resolved model is out of its range or does not fit the others.
 /// For models that come from elsewhere than a config file.

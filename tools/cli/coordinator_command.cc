@@ -96,7 +96,9 @@ absl::StatusOr<int> CoordinatorCommand::Run() const {
   ASSIGN_OR_RETURN(const Config config, run.Load());
   RETURN_IF_ERROR(CheckAlertsOf(config));  // now, and not when it is to take a run over
   if (!start.overwrite) RETURN_IF_ERROR(run.CheckIsSameRun(config));
-  if (const std::string warning = IdleWorkersWarning(config); !warning.empty()) LogWarning(warning);
+  for (const std::string& warning : {IdleWorkersWarning(config), UntrainedPositionsWarning(config)}) {
+    if (!warning.empty()) LogWarning(warning);
+  }
   const RunDirectory directory = run.Directory(config);
   bool has_led = had_led;
   RareLog failures(kLogInterval);

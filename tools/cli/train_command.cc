@@ -139,7 +139,9 @@ absl::StatusOr<int> TrainCommand::Run() const {
     if (job->rank() != 0) return Follow(config, directory, *job, stop_signal);
   }
   RETURN_IF_ERROR(CheckAlertsOf(config));
-  if (const std::string warning = IdleWorkersWarning(config); !warning.empty()) LogWarning(warning);
+  for (const std::string& warning : {IdleWorkersWarning(config), UntrainedPositionsWarning(config)}) {
+    if (!warning.empty()) LogWarning(warning);
+  }
   ASSIGN_OR_RETURN(const auto launcher, OpenLauncher(config, directory, job.get()));
   WarnOfAnotherTokenizer(config);
   WarnOfUnreadValidation(config);

@@ -244,8 +244,8 @@ absl::StatusOr<int> ValidateCommand::Run() const {
   PrintRow("measured matmul rate", absl::StrFormat("%.0f GFLOP/s on %s", rate / 1e9, device->name()));
   PrintRow("estimated step", FormatDuration(step_flops / rate) + " (matrix products alone, one worker)");
   PrintRow("estimated run", FormatDuration(step_flops / rate * static_cast<double>(checked.train.steps)));
-  if (const std::string warning = IdleWorkersWarning(checked); !warning.empty()) {
-    std::printf("warning: %s\n", warning.c_str());
+  for (const std::string& warning : {IdleWorkersWarning(checked), UntrainedPositionsWarning(checked)}) {
+    if (!warning.empty()) std::printf("warning: %s\n", warning.c_str());
   }
   RETURN_IF_ERROR(CheckHeads(checked));
   RETURN_IF_ERROR(CheckDataOf(checked));  // at the end: sizes are of use before there is data

@@ -525,6 +525,20 @@ TEST(ValidateTest, MoreWorkersThanMicrobatchesAreWarnedOf) {
   EXPECT_EQ(IdleWorkersWarning(config), "2 of 4 workers have nothing to compute: batch.microbatches is 2");
 }
 
+// The default of model.max_sequence_length is 1024.
+TEST(ValidateTest, PositionsThatAreNeverTrainedAreWarnedOf) {
+  Config config;
+  config.batch.sequence_length = 64;
+  EXPECT_EQ(UntrainedPositionsWarning(config),
+            "positions 65 to 1024 (model.max_sequence_length) are never trained, as batch.sequence_length is 64: the "
+            "saved model takes longer texts than it has learned");
+  Config rope = config, tuned = config;
+  rope.model.position = PositionKind::kRope;
+  tuned.train.init_from = "a_model";
+  config.model.max_sequence_length = 64;
+  for (const Config& fine : {rope, tuned, config}) EXPECT_EQ(UntrainedPositionsWarning(fine), "");
+}
+
 TEST(ValidateTest, NoErrorThatFollowsFromAnother) {
   EXPECT_EQ(ErrorsOf(kGood, {"model.num_heads=x", "model.num_kv_heads=5", "train.steps=zero"}),
             "--set model.num_heads=x: expected an integer, got 'x'\n"

@@ -211,9 +211,11 @@ std::vector<Violation> UnusedFactors(const std::vector<std::string>& patterns, c
   std::vector<Violation> violations;
   std::vector<std::string> earlier;
   for (const std::string& pattern : patterns) {
-    bool trained = false, counts = false;
+    bool trained = false, counts = false, balances = false;
     for (const ParameterSpec& spec : layout.parameters()) {
       if (!MatchesGlob(pattern, spec.name) || (frozen != nullptr && frozen(spec))) continue;
+      balances = balances || spec.balance.has_value();
+      if (spec.balance.has_value()) continue;  // has model.router_bias_rate
       trained = true;
       counts = counts || !MatchesAny(earlier, spec.name);
     }
@@ -223,7 +225,9 @@ std::vector<Violation> UnusedFactors(const std::vector<std::string>& patterns, c
            absl::StrCat("'", pattern, "' ",
                         trained ? "never counts: patterns before it match all that it does, and the first counts; put "
                                   "it before them"
-                                : "matches only parameters that are not trained; leave it out")});
+                        : balances
+                            ? "matches biases of routers, which no learning rate moves; set model.router_bias_rate"
+                            : "matches only parameters that are not trained; leave it out")});
     }
     earlier.push_back(pattern);
   }

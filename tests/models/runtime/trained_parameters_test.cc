@@ -121,6 +121,19 @@ TEST_F(TrainedParametersTest, AFactorThatDecidesNothingIsRefused) {
   config.train.freeze = {"embedding.*"};
   EXPECT_EQ(RatesOf(config).status().message(),
             "optimizer.lr_factors: 'embedding.*' matches only parameters that are not trained; leave it out");
+
+  std::vector<std::string> mixture = {"model.activation=swiglu",
+                                      "model.bias=false",
+                                      "model.num_experts=4",
+                                      "model.experts_per_token=2",
+                                      "model.expert_intermediate_size=8",
+                                      "model.router_bias=true",
+                                      "optimizer.lr_factors=['*router*=3']"};
+  EXPECT_TRUE(RatesOf(ConfigOf(mixture)).ok()) << "routers have a rate";
+  mixture.back() = "optimizer.lr_factors=['*router_bias=3']";
+  EXPECT_EQ(RatesOf(ConfigOf(mixture)).status().message(),
+            "optimizer.lr_factors: '*router_bias' matches biases of routers, which no learning rate moves; set "
+            "model.router_bias_rate");
   config.train.freeze = {"head.*"};
   EXPECT_TRUE(RatesOf(config).ok());
   config.train.freeze = {};

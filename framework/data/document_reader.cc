@@ -55,40 +55,6 @@ absl::Status RefuseWhatIsNoText(std::string_view start, const std::string& name)
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::string> DocumentOfLine(std::string_view line, const std::string& field) {
-  if (JsonNestsDeeperThan(line, kJsonDepthMax)) {
-    return absl::InvalidArgumentError(absl::StrCat("JSON nested deeper than ", kJsonDepthMax));
-  }
-  try {
-    using Json = nlohmann::json;
-    int times = 0;
-    const Json object = Json::parse(line.begin(), line.end(), [&](int depth, Json::parse_event_t event, Json& value) {
-      times += depth == 1 && event == Json::parse_event_t::key && value == field ? 1 : 0;
-      return true;
-    });
-    if (!object.is_object()) return absl::InvalidArgumentError("not a JSON object");
-    if (times > 1) return absl::InvalidArgumentError(absl::StrCat("field \"", field, "\" is there twice; keep one"));
-    const auto found = object.find(field);
-    if (found == object.end()) {
-      const bool is_chat = object.contains("messages") || (object.contains("prompt") && object.contains("completion"));
-      return absl::InvalidArgumentError(absl::StrCat("no field \"", field, "\"; name the one that holds the text with ",
-                                                     "--jsonl-field",
-                                                     is_chat ? ", or pack conversations with --chat" : ""));
-    }
-    if (!found->is_string()) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("field \"", field, "\" is ", found->type_name(), ", not a string"));
-    }
-    return found->get<std::string>();
-  } catch (const nlohmann::json::parse_error& error) {
-    const char* const problem = absl::StrContains(error.what(), "UTF-8") ? "invalid UTF-8" : "malformed JSON";
-    return absl::InvalidArgumentError(
-        absl::StrCat(problem, " at byte ", error.byte, "; each line has to be one whole JSON object in UTF-8"));
-  } catch (const nlohmann::json::exception&) {
-    return absl::InvalidArgumentError("JSON with a number that is too large");
-  }
-}
-
 /// Where it was closed a library may have opened an epoll or an event under its number, before main.
 bool IsStandardInputOpen() {
   struct stat info;
@@ -160,8 +126,9 @@ absl::Status ReadTextDocument(InputFile& file, const DocumentSink& sink) {
   return absl::OkStatus();
 }
 
-absl::Status ReadLines(InputFile& file, const std::function<absl::Status(std::string_view line)>& take,
-                       const std::function<void(int64_t bytes)>& count_bytes) {
+absl::Status ReadNumberedLines(InputFile& file,
+                               const std::function<absl::Status(std::string_view line, int64_t number)>& take,
+                               const std::function<void(int64_t bytes)>& count_bytes) {
   std::string buffer;
   int64_t line_number = 1;
   bool is_first = true, more = true;
@@ -182,8 +149,7 @@ absl::Status ReadLines(InputFile& file, const std::function<absl::Status(std::st
       if (end == std::string::npos && more) break;
       end = std::min(end, buffer.size());
       const std::string_view line = std::string_view(buffer).substr(begin, end - begin);
-      const absl::Status status = IsBlank(line) ? absl::OkStatus() : take(line);
-      if (!status.ok()) return Annotate(status, absl::StrCat(file.name(), ":", line_number));
+      if (!IsBlank(line)) RETURN_IF_ERROR(take(line, line_number));
       ++line_number;
       begin = end + 1;
     }
@@ -193,12 +159,47 @@ absl::Status ReadLines(InputFile& file, const std::function<absl::Status(std::st
   return absl::OkStatus();
 }
 
-absl::Status ReadJsonlDocuments(InputFile& file, const std::string& field, const DocumentSink& sink) {
-  const auto take = [&](std::string_view line) -> absl::Status {
-    ASSIGN_OR_RETURN(const std::string document, DocumentOfLine(line, field));
-    return sink.take(document, true).status();
+absl::Status ReadLines(InputFile& file, const std::function<absl::Status(std::string_view line)>& take,
+                       const std::function<void(int64_t bytes)>& count_bytes) {
+  const auto take_numbered = [&](std::string_view line, int64_t number) {
+    const absl::Status status = take(line);
+    return status.ok() ? status : Annotate(status, absl::StrCat(file.name(), ":", number));
   };
-  return ReadLines(file, take, sink.count_bytes);
+  return ReadNumberedLines(file, take_numbered, count_bytes);
+}
+
+absl::StatusOr<std::string> DocumentOfLine(std::string_view line, const std::string& field) {
+  if (JsonNestsDeeperThan(line, kJsonDepthMax)) {
+    return absl::InvalidArgumentError(absl::StrCat("JSON nested deeper than ", kJsonDepthMax));
+  }
+  try {
+    using Json = nlohmann::json;
+    int times = 0;
+    const Json object = Json::parse(line.begin(), line.end(), [&](int depth, Json::parse_event_t event, Json& value) {
+      times += depth == 1 && event == Json::parse_event_t::key && value == field ? 1 : 0;
+      return true;
+    });
+    if (!object.is_object()) return absl::InvalidArgumentError("not a JSON object");
+    if (times > 1) return absl::InvalidArgumentError(absl::StrCat("field \"", field, "\" is there twice; keep one"));
+    const auto found = object.find(field);
+    if (found == object.end()) {
+      const bool is_chat = object.contains("messages") || (object.contains("prompt") && object.contains("completion"));
+      return absl::InvalidArgumentError(absl::StrCat("no field \"", field, "\"; name the one that holds the text with ",
+                                                     "--jsonl-field",
+                                                     is_chat ? ", or pack conversations with --chat" : ""));
+    }
+    if (!found->is_string()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("field \"", field, "\" is ", found->type_name(), ", not a string"));
+    }
+    return found->get<std::string>();
+  } catch (const nlohmann::json::parse_error& error) {
+    const char* const problem = absl::StrContains(error.what(), "UTF-8") ? "invalid UTF-8" : "malformed JSON";
+    return absl::InvalidArgumentError(
+        absl::StrCat(problem, " at byte ", error.byte, "; each line has to be one whole JSON object in UTF-8"));
+  } catch (const nlohmann::json::exception&) {
+    return absl::InvalidArgumentError("JSON with a number that is too large");
+  }
 }
 
 }  // namespace holdfast

@@ -48,11 +48,16 @@ inline constexpr size_t kDocumentHeldBytesMax = 64 << 20;
 /// The whole file as one document.
 absl::Status ReadTextDocument(InputFile& file, const DocumentSink& sink);
 
-/// Every line that is not blank, in order, whole; an error of `take` gets "FILE:LINE: " in front.
+/// Every line that is not blank, in order, whole, with its number, from 1. Errors of `take` are returned as they are.
+absl::Status ReadNumberedLines(InputFile& file,
+                               const std::function<absl::Status(std::string_view line, int64_t number)>& take,
+                               const std::function<void(int64_t bytes)>& count_bytes);
+
+/// The same without numbers; an error of `take` gets "FILE:LINE: " in front.
 absl::Status ReadLines(InputFile& file, const std::function<absl::Status(std::string_view line)>& take,
                        const std::function<void(int64_t bytes)>& count_bytes);
 
-/// Every line an object; its member `field`, a string, is a document. Lines of nothing but white space are skipped.
-absl::Status ReadJsonlDocuments(InputFile& file, const std::string& field, const DocumentSink& sink);
+/// The document in a line of JSONL: the member `field`, a string, of an object.
+absl::StatusOr<std::string> DocumentOfLine(std::string_view line, const std::string& field);
 
 }  // namespace holdfast

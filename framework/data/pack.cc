@@ -9,8 +9,11 @@
 #include <cstdlib>
 #include <functional>
 #include <memory>
+#include <optional>
+#include <utility>
 
 #include "framework/base/file_descriptor.h"
+#include "framework/base/in_order.h"
 #include "framework/base/status.h"
 #include "framework/data/document_reader.h"
 #include "framework/data/token_file.h"
@@ -61,6 +64,32 @@ class TokenSpill {
 bool EndsWith(std::string_view text, std::string_view end) {
   return text.size() >= end.size() && text.substr(text.size() - end.size()) == end;
 }
+
+// Lines of JSONL that are encoded together.
+struct LineBatch {
+  struct Line {
+    size_t begin, size;
+    int64_t number;
+  };
+
+  void Add(std::string_view line, int64_t number) {
+    lines.push_back({text.size(), line.size(), number});
+    text += line;
+  }
+
+  std::string text;
+  std::vector<Line> lines;
+};
+
+struct EncodedDocuments {
+  std::vector<int32_t> tokens;
+  int64_t documents = 0, empty_documents = 0;
+};
+
+// Beside lines that are up to kDocumentHeldBytesMax long: enough that a thread is worth beginning.
+constexpr size_t kBatchBytes = 1 << 18;
+// For each thread, so that all have work while the oldest batch is waited for.
+constexpr int kBatchesPerThread = 2;
 
 // One run of Pack.
 class Packer {
@@ -115,14 +144,79 @@ class Packer {
   }
 
   absl::Status ReadInput(const std::string& path, InputFile& file) {
-    const DocumentSink sink = {[this](std::string_view text, bool is_last) { return Take(text, is_last); },
-                               [this](int64_t bytes) { CountBytes(bytes); }};
     const bool has_jsonl_name = EndsWith(path, ".jsonl") || EndsWith(path, ".ndjson");
     const bool is_jsonl = options_.format == PackOptions::Format::kJsonl ||
                           (options_.format == PackOptions::Format::kAuto && has_jsonl_name);
-    return is_jsonl ? ReadJsonlDocuments(file, options_.jsonl_field, sink) : ReadTextDocument(file, sink);
+    if (is_jsonl) return ReadJsonl(file);
+    const DocumentSink sink = {[this](std::string_view text, bool is_last) { return Take(text, is_last); },
+                               [this](int64_t bytes) { CountBytes(bytes); }};
+    return ReadTextDocument(file, sink);
   }
 
+  absl::Status ReadJsonl(InputFile& file) {
+    InOrder<absl::StatusOr<EncodedDocuments>> encoded(
+        options_.threads > 1 ? kBatchesPerThread * options_.threads : 1,
+        [this](absl::StatusOr<EncodedDocuments> documents) { return Append(std::move(documents)); });
+    LineBatch batch;
+    const auto encode = [&] {
+      return encoded.Begin(
+          [this, name = file.name(), lines = std::exchange(batch, {})] { return Encode(lines, name); });
+    };
+    const auto take = [&](std::string_view line, int64_t number) {
+      batch.Add(line, number);
+      return batch.text.size() < kBatchBytes ? absl::OkStatus() : encode();
+    };
+    absl::Status read = ReadNumberedLines(file, take, [this](int64_t bytes) { CountBytes(bytes); });
+    if (read.ok()) read = encode();
+    RETURN_IF_ERROR(encoded.Finish());  // what is wrong with a line before the one that could not be read
+    return read;
+  }
+
+  // Called by several threads.
+  absl::StatusOr<EncodedDocuments> Encode(const LineBatch& batch, const std::string& file) const {
+    EncodedDocuments encoded;
+    for (const LineBatch::Line& line : batch.lines) {
+      const absl::Status status = Encode(std::string_view(batch.text).substr(line.begin, line.size), encoded);
+      if (!status.ok()) return Annotate(status, absl::StrCat(file, ":", line.number));
+    }
+    return encoded;
+  }
+
+  absl::Status Encode(std::string_view line, EncodedDocuments& encoded) const {
+    ASSIGN_OR_RETURN(const std::string document, DocumentOfLine(line, options_.jsonl_field));
+    ASSIGN_OR_RETURN(std::vector<int32_t> tokens, tokenizer_.Encode(document));
+    ++encoded.documents;
+    if (tokens.empty()) {
+      ++encoded.empty_documents;
+      return absl::OkStatus();
+    }
+    MarkStart(tokens);
+    AppendEndOfText(tokens);
+    encoded.tokens.insert(encoded.tokens.end(), tokens.begin(), tokens.end());
+    return absl::OkStatus();
+  }
+
+  absl::Status Append(absl::StatusOr<EncodedDocuments> encoded) {
+    RETURN_IF_ERROR(encoded.status());
+    report_.documents += encoded->documents;
+    report_.empty_documents += encoded->empty_documents;
+    return Append(encoded->tokens);
+  }
+
+  absl::Status Append(absl::Span<const int32_t> tokens) {
+    return spill_ ? spill_->Append(tokens) : Write(*writer_, tokens);
+  }
+
+  void MarkStart(std::vector<int32_t>& tokens) const {
+    if (options_.documents) tokens[0] = static_cast<int32_t>(static_cast<uint32_t>(tokens[0]) | kDocumentStart);
+  }
+
+  void AppendEndOfText(std::vector<int32_t>& tokens) const {
+    const std::optional<int32_t> end = tokenizer_.end_of_text();
+    if (options_.append_end_of_text && end.has_value()) tokens.push_back(*end);
+  }
+
+  // The beginning of the rest of a text.
   absl::StatusOr<size_t> Take(std::string_view text, bool is_last) {
     tokens_.clear();
     size_t taken = text.size();
@@ -131,22 +225,16 @@ class Packer {
     } else {
       ASSIGN_OR_RETURN(taken, tokenizer_.EncodeBeginning(text, tokens_));
     }
-    if (options_.documents && document_is_empty_ && !tokens_.empty()) {
-      tokens_[0] = static_cast<int32_t>(static_cast<uint32_t>(tokens_[0]) | kDocumentStart);
-    }
+    if (document_is_empty_ && !tokens_.empty()) MarkStart(tokens_);
     document_is_empty_ = document_is_empty_ && tokens_.empty();
     if (is_last) EndDocument();
-    RETURN_IF_ERROR(spill_ ? spill_->Append(tokens_) : Write(*writer_, tokens_));
+    RETURN_IF_ERROR(Append(tokens_));
     return taken;
   }
 
   void EndDocument() {
     ++report_.documents;
-    if (document_is_empty_) {
-      ++report_.empty_documents;
-    } else if (options_.append_end_of_text && tokenizer_.end_of_text().has_value()) {
-      tokens_.push_back(*tokenizer_.end_of_text());
-    }
+    document_is_empty_ ? void(++report_.empty_documents) : AppendEndOfText(tokens_);
     document_is_empty_ = true;
   }
 

@@ -23,6 +23,7 @@ struct PackOptions {
   bool append_end_of_text = true;
   /// Files that say where documents begin, so that training keeps them apart: with marks, of 4 bytes a token.
   bool documents = false;
+  int threads = 1;  // that encode JSONL, on which no bit of the files depends
   std::function<void(int64_t done_bytes, int64_t total_bytes)> progress = {};  // may be empty; total 0 = unknown
 };
 
@@ -33,8 +34,8 @@ struct PackReport {
 };
 
 /// Writes the token file(s) and their indexes, each complete or not at all, and none before all can be; errors name
-/// file and line. A document's text may not hold more than 64 MiB without a place to cut (a line of JSONL: 64 MiB in
-/// all).
+/// file and line, the first that has one. A document's text may not hold more than 64 MiB without a place to cut (a
+/// line of JSONL: 64 MiB in all).
 absl::StatusOr<PackReport> Pack(const Tokenizer& tokenizer, const PackOptions& options, FileAccess& files);
 
 }  // namespace holdfast

@@ -15,6 +15,7 @@
 #include "checkpoint/model_directory.h"
 #include "framework/base/files.h"
 #include "framework/base/format_bytes.h"
+#include "framework/base/processors.h"
 #include "framework/base/status.h"
 #include "framework/data/byte_level.h"
 #include "framework/data/pack.h"
@@ -324,6 +325,7 @@ absl::StatusOr<int> DataVerifyCommand::Run() const {
 }
 
 void DataPackCommand::AddTo(CLI::App& command) {
+  options.threads = AvailableProcessors();
   command
       .add_option("INPUT", options.paths.inputs,
                   "text files (a document each) or JSONL files (a document per line); - = "
@@ -351,6 +353,10 @@ void DataPackCommand::AddTo(CLI::App& command) {
   auto* append = command.add_flag("--append-eot", append_eot,
                                   "end-of-text token after each document (the default if the tokenizer has one)");
   command.add_flag("--no-eot", no_eot, "no end-of-text tokens")->excludes(append);
+  command
+      .add_option("--threads", options.threads,
+                  "threads that encode JSONL; the files are the same with any number. Default: all processors")
+      ->check(CLI::Range(1, 4096));
   command.add_flag(
       "--documents", options.documents,
       "say where documents begin, so that training keeps them apart: 4 bytes a token, a format of Holdfast");
@@ -365,7 +371,7 @@ void DataPackCommand::AddChatTo(CLI::App& command) {
                      .add_option("--sequence-length", sequence_length,
                                  "tokens of a row that conversations are packed into: batch.sequence_length")
                      ->check(CLI::Range(int64_t{2}, int64_t{1} << 24));
-  for (const char* of_text : {"--format", "--jsonl-field", "--append-eot", "--no-eot", "--documents"}) {
+  for (const char* of_text : {"--format", "--jsonl-field", "--append-eot", "--no-eot", "--threads", "--documents"}) {
     is_chat->excludes(command.get_option(of_text));
   }
   is_chat->needs(length);

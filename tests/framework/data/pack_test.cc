@@ -169,6 +169,43 @@ TEST_F(PackTest, JsonlLinesLongerThanAPiece) {
   EXPECT_TRUE(bytes_->Decode(ReadTokens(out_)) == expected);
 }
 
+TEST_F(PackTest, AnyNumberOfThreadsMakesTheSameFile) {
+  const std::string text = LongText();
+  std::string lines;
+  std::vector<int32_t> expected;
+  size_t at = 0;
+  for (size_t i = 0; at < text.size(); ++i) {  // some longer than a batch, some empty, some blank lines
+    const size_t size = i % 50 == 7 ? 400'000 : i % 10 == 3 ? 0 : i * 37 % 2000 + 1;
+    std::string document;
+    for (const char c : text.substr(at, size)) {
+      if (static_cast<unsigned char>(c) < 0x80 && c >= ' ') document += c;
+    }
+    at += size;
+    lines += "{\"text\": \"" + document + (i % 20 == 5 ? "\"}\n\n" : "\"}\n");
+    if (document.empty()) continue;
+    const std::vector<int32_t> tokens = bpe_->Encode(document).value();
+    expected.insert(expected.end(), tokens.begin(), tokens.end());
+    expected.push_back(*bpe_->end_of_text());
+  }
+  const std::string input = Write("a.jsonl", lines);
+  for (const int threads : {1, 2, 7}) {
+    const auto report = Run({.paths = {.inputs = {input}}, .threads = threads});
+    ASSERT_TRUE(report.ok()) << report.status();
+    EXPECT_TRUE(ReadTokens(out_) == expected) << threads;
+    EXPECT_GT(report->empty_documents, 0);
+  }
+}
+
+TEST_F(PackTest, OfSeveralLinesThatAreWrongTheFirstIsNamed) {
+  const std::string line = "{\"text\": \"" + std::string(100'000, 'x') + "\"}\n";
+  std::string lines;
+  for (int i = 0; i < 5; ++i) lines += line;
+  lines += "{\"text\": 5}\n" + line + line + line + "[1]\n" + line;
+  ExpectError(Write("two.jsonl", lines), "two.jsonl:6: field \"text\" is number", {.threads = 4});
+  lines += std::string(66 << 20, 'x');
+  ExpectError(Write("long.jsonl", lines), "long.jsonl:6: field \"text\" is number", {.threads = 4});
+}
+
 TEST_F(PackTest, ValidationIsTheExactEnd) {
   const std::string text = LongText().substr(0, 1'000'003);
   const std::string validation = directory_ / "validation.bin";

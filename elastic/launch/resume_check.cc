@@ -195,6 +195,17 @@ absl::Status CheckFrozenWeights(const Config& config, const Manifest& manifest) 
                    config.train.init_digest, ": bring those back, or begin another run"));
 }
 
+LeadingConfig ConfigToLeadOnWith(const Config& config, const RunDirectory& directory) {
+  LeadingConfig leading{.config = config, .changes = ""};
+  if (!directory.HoldsRun()) return leading;
+  const auto of_run = LoadStoredConfig(directory.config(), FamilyPresets());
+  if (!of_run.ok()) return leading;
+  leading.config = WithKeysThat({Decides::kBits, Decides::kContent, Decides::kLayout}, *of_run, config);
+  if (!ValidateConfig(leading.config).empty()) leading.config = *of_run;  // what this one has of its own does not fit
+  leading.changes = Changes(PrintConfig(leading.config), config, [](const std::string&) { return true; });
+  return leading;
+}
+
 absl::Status CheckImported(const Config& config, const Manifest& manifest) {
   if (manifest.sharding != kImported) return absl::OkStatus();
   const auto imported = ParseStoredConfig(manifest.config, manifest.name.ToString(), FamilyPresets());

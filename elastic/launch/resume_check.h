@@ -7,6 +7,7 @@
 #include "absl/status/status.h"
 #include "checkpoint/sharded/manifest.h"
 #include "framework/config/config.h"
+#include "framework/metrics/run_directory.h"
 
 namespace holdfast {
 
@@ -42,5 +43,16 @@ absl::Status CheckOptimizer(const Config& config, const Manifest& manifest, cons
 
 /// FailedPrecondition if the checkpoint has a part of a model, or adapters, and the rest of the model is another now.
 absl::Status CheckFrozenWeights(const Config& config, const Manifest& manifest);
+
+struct LeadingConfig {
+  Config config;
+  std::string changes;  // "optimizer.lr was 0.001 and is 0.1; ...": of the run, and of the one that leads it on
+};
+
+/// With what config one that has `config` leads on the run in `directory`, which another one has led until now. Its
+/// workers live, and would be refused if a key that all workers have alike had another value: those keys are the run's,
+/// as its directory has them. Of others each coordinator has its own, where they fit those. `config` as it is if no run
+/// has begun there, or its config cannot be read.
+LeadingConfig ConfigToLeadOnWith(const Config& config, const RunDirectory& directory);
 
 }  // namespace holdfast

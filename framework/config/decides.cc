@@ -36,16 +36,19 @@ Decides WhatDecides(const std::string& key) {
   return Decides::kUnsaid;
 }
 
-Config OnlyKeysThat(const std::vector<Decides>& kept, const Config& config) {
-  Config from = config, to;
-  std::vector<Section> given = ConfigTable(&from), made = ConfigTable(&to);
+Config OnlyKeysThat(const std::vector<Decides>& kept, const Config& config) { return WithKeysThat(kept, config, {}); }
+
+Config WithKeysThat(const std::vector<Decides>& taken, const Config& from, const Config& config) {
+  Config source = from, made = config;
+  std::vector<Section> given = ConfigTable(&source), to = ConfigTable(&made);
   for (size_t s = 0; s < given.size(); ++s) {
     for (size_t f = 0; f < given[s].fields.size(); ++f) {
       const Field& field = given[s].fields[f];
-      if (std::find(kept.begin(), kept.end(), field.decides) != kept.end()) Copy(field.value, &made[s].fields[f].value);
+      if (std::find(taken.begin(), taken.end(), field.decides) != taken.end())
+        Copy(field.value, &to[s].fields[f].value);
     }
   }
-  return to;
+  return made;
 }
 
 uint64_t BitsDigest(const Config& config) {

@@ -24,6 +24,9 @@ Decides WhatDecides(const std::string& key);
 /// `config` with the keys that decide something of `kept`; all others have their defaults.
 Config OnlyKeysThat(const std::vector<Decides>& kept, const Config& config);
 
+/// `config` with the keys of `from` that decide something of `taken`.
+Config WithKeysThat(const std::vector<Decides>& taken, const Config& from, const Config& config);
+
 /// Of what decides the bits of a run: not of how it is spread, watched, saved or shown, nor of where its files lie.
 uint64_t BitsDigest(const Config& config);
 

@@ -232,6 +232,34 @@ TEST_F(StandbyTest, WhoTakesARunOverDoesNotBeginItAnew) {
   ExpectEnd(130);
 }
 
+// Its workers would all be refused by a coordinator with another config.
+TEST_F(StandbyTest, WhoTakesARunOverLeadsItWithTheConfigThatItHas) {
+  StartCoordinator("a");
+  ASSERT_TRUE(LeaderIs("a"));
+  StartCoordinator("b", "127.0.0.1:0", {"--set", "optimizer.lr=0.123"});
+  ASSERT_TRUE(StandsBy("b", "a"));
+  ASSERT_NO_FATAL_FAILURE(StartAgents());
+  const auto rate = [] {
+    std::ifstream config(Run() + "/config.yaml");
+    std::string line;
+    while (std::getline(config, line) && line.find(" lr: ") == std::string::npos) {
+    }
+    return line;
+  };
+  const std::string before = rate();
+  EXPECT_NE(before, "");
+  Cluster::Kill(coordinator("a"));
+  ASSERT_TRUE(LeaderIs("b"));
+  ASSERT_TRUE(GoesOn());
+  EXPECT_EQ(rate(), before);
+  EXPECT_NE(coordinator("b").Log().find("and is 0.123): it leads the run on with the run's own"), std::string::npos)
+      << coordinator("b").Log();
+  ExpectSameWorkers();
+  coordinators_.erase("a");
+  coordinator("b").Signal(SIGINT);
+  ExpectEnd(130);
+}
+
 // Nor is it when it could not be led at the first attempt.
 TEST_F(StandbyTest, WhoTakesARunOverAtTheSecondAttemptDoesNotBeginItAnewEither) {
   StartCoordinator("a");

@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "elastic/coordinator/run_alerts.h"
 #include "elastic/launch/prepared_run.h"
+#include "elastic/launch/resume_check.h"
 #include "elastic/launch/server_launcher.h"
 #include "elastic/lease/directory_lease.h"
 #include "elastic/lease/open_lease.h"
@@ -75,6 +76,20 @@ ServerLauncher::Options CoordinatorCommand::Listening() const {
 absl::StatusOr<CoordinatorShell::Outcome> CoordinatorCommand::LeadRun(const Config& config,
                                                                       const RunDirectory& directory, const Turn& turn,
                                                                       const StopSignal& stop) const {
+  if (turn.from.empty()) return LeadRunWith(config, directory, turn, stop);
+  const LeadingConfig leading = ConfigToLeadOnWith(config, directory);
+  if (!leading.changes.empty()) {
+    LogWarning("this coordinator was started with another config than the run has (", leading.changes,
+               "): it leads the run on with the run's own, as the workers have that; to change it, stop the run and ",
+               "resume it with the other one");
+  }
+  return LeadRunWith(leading.config, directory, turn, stop);
+}
+
+absl::StatusOr<CoordinatorShell::Outcome> CoordinatorCommand::LeadRunWith(const Config& config,
+                                                                          const RunDirectory& directory,
+                                                                          const Turn& turn,
+                                                                          const StopSignal& stop) const {
   std::string resume_text;
   const auto on_listening = [&](const std::string& address) {
     Say(absl::StrCat("listening at ", address, "; run directory ", directory.root(), "\n", resume_text));

@@ -32,8 +32,11 @@ struct CoordinatorCommand {
                                                    bool has_led) const;
   absl::StatusOr<Turn> TakeTurn(const Config& config, const RunDirectory& directory, bool has_led,
                                 const StopSignal& stop) const;
+  /// With the run's config if another one has led it.
   absl::StatusOr<CoordinatorShell::Outcome> LeadRun(const Config& config, const RunDirectory& directory,
                                                     const Turn& turn, const StopSignal& stop) const;
+  absl::StatusOr<CoordinatorShell::Outcome> LeadRunWith(const Config& config, const RunDirectory& directory,
+                                                        const Turn& turn, const StopSignal& stop) const;
 };
 
 }  // namespace holdfast

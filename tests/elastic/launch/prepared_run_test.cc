@@ -563,6 +563,33 @@ TEST_F(PreparedRunTest, OnlyWhatDecidesBitsIsADifference) {
   EXPECT_THAT(Differences(config, manifest), HasSubstr("run.seed was"));
 }
 
+// Workers that have the run's config would be refused by a coordinator with another one.
+TEST_F(PreparedRunTest, WhoLeadsARunOnLeadsItWithTheConfigThatItHas) {
+  const Config config = ConfigOf({"optimizer.lr=0.25", "elastic.workers=2"});
+  const Config other = ConfigOf({"optimizer.lr=0.5", "train.steps=20", "data.shuffle=false", "elastic.workers=3"});
+  EXPECT_EQ(PrintConfig(ConfigToLeadOnWith(other, directory_).config), PrintConfig(other)) << "no run has begun";
+  ASSERT_TRUE(Prepare(config, {.workers_are_new = true}).ok());
+  const LeadingConfig leading = ConfigToLeadOnWith(other, directory_);
+  EXPECT_EQ(leading.changes,
+            "data.shuffle was true and is false; optimizer.lr was 0.25 and is 0.5; train.steps was 12 and is 20");
+  Config expected = config;
+  expected.elastic.workers = 3;  // which each host may have its own of
+  EXPECT_EQ(PrintConfig(leading.config), PrintConfig(expected));
+  EXPECT_EQ(ConfigToLeadOnWith(config, directory_).changes, "");
+}
+
+// As where the run ends early and keeps its best checkpoint, and the other coordinator keeps none.
+TEST_F(PreparedRunTest, WhoLeadsARunOnWithWhatDoesNotFitItHasAllOfTheRun) {
+  WriteTokens("validation.bin", 97);
+  const Config config =
+      ConfigOf({absl::StrCat("data.validation=[", root_ / "validation.bin", "]"), "train.validate_every_steps=4",
+                "train.early_stop_patience=2", "checkpoint.every_steps=4", "checkpoint.keep_best=1"});
+  ASSERT_TRUE(Prepare(config, {.workers_are_new = true}).ok());
+  const LeadingConfig leading = ConfigToLeadOnWith(ConfigOf({"checkpoint.every_steps=4"}), directory_);
+  EXPECT_EQ(PrintConfig(leading.config), PrintConfig(config));
+  EXPECT_THAT(leading.changes, HasSubstr("checkpoint.keep_best was 1 and is 0"));
+}
+
 TEST_F(PreparedRunTest, AnImportLeavesTheArithmeticToTheRun) {
   const Config config = ConfigOf();  // resolved
   Config imported = config;

@@ -54,6 +54,12 @@ std::string AdviceFor(std::string_view kind, const std::string& directory) {
     return absl::StrCat("Make room, or mend the storage, for ", directory,
                         " and the checkpoints; the run resumes by itself.");
   }
+  if (kind == "checkpoints") {
+    return absl::StrCat(
+        "Look at the storage of the checkpoints: room, permissions, credentials. Training continues, but ",
+        "a loss of state, or a stop, would cost all steps since the last checkpoint; ", look,
+        " shows the last events.");
+  }
   if (kind == "coordinator") return "Start another coordinator with --standby, so that this one may be lost, too.";
   if (kind == "bits") return "Take the host of the worker that differs out of service and test its memory.";
   if (kind == "state")
@@ -288,6 +294,19 @@ void IncidentTracker::On(const event::LinkSlow& e) {
 }
 void IncidentTracker::On(const event::StepSlowResolved&) {
   for (const char* incident : {"slow_link", "pace"}) End(incident, "steps take as long as before");
+}
+
+void IncidentTracker::On(const event::CheckpointSaved& e) {
+  failed_checkpoints_ = 0;
+  saved_step_ = e.step;
+  End("checkpoints", absl::StrCat("that of step ", e.step, " is written"));
+}
+void IncidentTracker::On(const event::CheckpointFailed& e) {
+  if (++failed_checkpoints_ < kFailedCheckpoints || open_.count("disk") > 0) return;
+  const std::string newest = saved_step_ > 0 ? absl::StrCat(" since that of step ", saved_step_) : "";
+  Begin("checkpoints", Alert::Severity::kError, "",
+        absl::StrCat(failed_checkpoints_, " checkpoints have failed and none was written", newest, "; that of step ",
+                     e.step, ": ", e.cause));
 }
 
 void IncidentTracker::On(const event::StateFields& e) {

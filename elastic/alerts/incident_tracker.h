@@ -14,6 +14,9 @@
 //   bits                bits_differ                  recovered; the run's end
 //   size                too_few_workers              recovered; the run's end
 //   disk                paused                       resumed; the run's end
+//   checkpoints         kFailedCheckpoints times     checkpoint; the run's end
+//                       checkpoint_failed and none
+//                       that exists in between
 //   coordinator         coordinator_changed          recovered; the run's end
 //   link/HOST/HOST      link_cut                     link_back; the run's end
 //   pace                step_slow                    step_slow_resolved; the run's end
@@ -24,7 +27,8 @@
 // A worker that hangs is removed and so lost: one incident. What a node loses is gathered for kGathering after its
 // first loss: a dead host is one incident, however many workers it had. Keys carry the run's name and a digest of its
 // directory, so a coordinator that was started again opens no second incident for what is still open, and runs of one
-// name are told apart. What becomes of the workers of a node that was told to leave is no incident.
+// name are told apart. What becomes of the workers of a node that was told to leave is no incident, nor is a checkpoint
+// that fails by itself, as with every loss of a worker that was writing, or while the run is paused for it.
 //
 // Thread-safety: none.
 
@@ -53,6 +57,7 @@ class IncidentTracker {
  public:
   using Time = std::chrono::steady_clock::time_point;
   static constexpr std::chrono::seconds kGathering{2};
+  static constexpr int kFailedCheckpoints = 3;
 
   explicit IncidentTracker(AlertedRun run);
 
@@ -110,6 +115,8 @@ class IncidentTracker {
   void On(const event::StepSlow& e);
   void On(const event::LinkSlow& e);
   void On(const event::StepSlowResolved& e);
+  void On(const event::CheckpointSaved& e);
+  void On(const event::CheckpointFailed& e);
   void On(const event::StateFields& e);  // missing or lost
   void On(const event::Rewind& e);
   void On(const event::BitsDiffer& e);
@@ -140,6 +147,8 @@ class IncidentTracker {
   std::map<std::string, Incident> open_;
   std::map<std::string, Loss> losses_;  // by node
   std::set<std::string> leaving_;       // nodes
+  int failed_checkpoints_ = 0;          // since the last that exists
+  int64_t saved_step_ = 0;              // of that; 0 = not known
   std::vector<Alert> alerts_;           // of the event at hand
 };
 

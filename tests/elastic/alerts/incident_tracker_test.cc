@@ -188,6 +188,30 @@ TEST_F(IncidentTrackerTest, SlownessAndStandstillsAreIncidents) {
   EXPECT_THAT(On(event::Resumed{3.0}), ElementsAre("-disk"));
 }
 
+TEST_F(IncidentTrackerTest, CheckpointsThatFailAgainAndAgainAreAnIncidentUntilOneIsWritten) {
+  const auto fails = [](int64_t step) { return event::CheckpointFailed{step, "s3://b/c: Access Denied"}; };
+  const auto exists = [](int64_t step) { return event::CheckpointSaved{.step = step, .name = "c"}; };
+  for (const int64_t step : {10, 20}) EXPECT_THAT(On(fails(step)), IsEmpty());
+  EXPECT_THAT(On(exists(30)), IsEmpty());
+  for (const int64_t step : {40, 50}) EXPECT_THAT(On(fails(step)), IsEmpty());
+  EXPECT_THAT(On(fails(60)), ElementsAre("+checkpoints"));
+  EXPECT_EQ(last_.severity, Alert::Severity::kError);
+  EXPECT_EQ(last_.summary,
+            "run tiny: 3 checkpoints have failed and none was written since that of step 30; that of step 60: "
+            "s3://b/c: Access Denied");
+  EXPECT_THAT(last_.advice, HasSubstr("credentials"));
+  EXPECT_THAT(On(fails(70)), IsEmpty());
+  EXPECT_THAT(On(kRecovered), IsEmpty());
+  EXPECT_THAT(On(exists(80)), ElementsAre("-checkpoints"));
+  EXPECT_THAT(On(fails(90)), IsEmpty()) << "counts from the one that was written";
+}
+
+// As at the end of a run, where each attempt fails.
+TEST_F(IncidentTrackerTest, CheckpointsThatFailWhileTheRunIsPausedForThemAreNoIncidentBesideIt) {
+  EXPECT_THAT(On(event::Paused{"disk full"}), ElementsAre("+disk"));
+  for (int i = 0; i < 5; ++i) EXPECT_THAT(On(event::CheckpointFailed{100, "disk full"}), IsEmpty());
+}
+
 TEST_F(IncidentTrackerTest, AChangeOfCoordinatorsIsAnIncidentUntilWorkersAreBack) {
   EXPECT_THAT(On(event::CoordinatorChanged{"process 7 on h1 has been silent for 5000 ms"}),
               ElementsAre("+coordinator"));

@@ -1,6 +1,7 @@
 #include "elastic/launch/prepared_run.h"
 
 #include <algorithm>
+#include <chrono>
 #include <filesystem>
 #include <optional>
 #include <string>
@@ -11,9 +12,12 @@
 #include "absl/strings/str_cat.h"
 #include "checkpoint/place/checkpoint_place.h"
 #include "elastic/control/checkpoint_schedule.h"
+#include "elastic/control/run_event.h"
+#include "elastic/coordinator/event_json.h"
 #include "elastic/coordinator/run_alerts.h"
 #include "elastic/launch/resume_check.h"
 #include "elastic/lease/directory_lease.h"
+#include "framework/base/log.h"
 #include "framework/base/status.h"
 #include "framework/config/load.h"
 #include "framework/optim/optimizer.h"
@@ -146,6 +150,14 @@ absl::Status GoBack(const RunDirectory& directory, int64_t step, PreparedRun* ru
   return directory.CutMetrics(run->history.recorded_step);
 }
 
+/// For whoever reads the events. As any other, one that cannot be written is lost.
+void RecordRewind(const RunDirectory& directory, const event::Rewind& rewind) {
+  const double now = std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+  absl::StatusOr<JsonLinesWriter> events = JsonLinesWriter::Open(directory.events());
+  const absl::Status written = events.ok() ? events->Write(EventLine(now, rewind)) : events.status();
+  if (!written.ok()) LogWarning("cannot write events: ", written.message());
+}
+
 /// Tells those to resume from and those that are not. One whose step was never recorded would leave a hole in the
 /// record; that of a run which has recorded nothing begins with the first step after its checkpoint.
 void FindUsable(const RunDirectory& directory, PreparedRun* run) {
@@ -202,7 +214,9 @@ absl::Status Choose(const Config& config, const RunDirectory& directory, const s
   } else {
     FindUsable(directory, run);
   }
+  int64_t from_step = run->history.recorded_step;
   if (step.has_value()) {
+    if (!run->usable.empty()) from_step = std::max(from_step, run->usable.front().step);
     const auto is_later = [&](const CheckpointChoice& c) { return c.step > *step; };
     gives_up = gives_up || run->history.recorded_step > *step || std::erase_if(run->usable, is_later) > 0;
     std::erase_if(run->usable, [&](const CheckpointChoice& c) { return c.step != *step; });
@@ -217,7 +231,15 @@ absl::Status Choose(const Config& config, const RunDirectory& directory, const s
     }
   }
   if (step.has_value() && gives_up) RETURN_IF_ERROR(CheckWhole(*run->keeper, run->usable.front().name));
-  return gives_up ? GoBack(directory, run->usable.empty() ? 0 : run->usable.front().step, run) : absl::OkStatus();
+  if (!gives_up) return absl::OkStatus();
+  RETURN_IF_ERROR(GoBack(directory, run->usable.empty() ? 0 : run->usable.front().step, run));
+  if (step.has_value() && !options.overwrite) {
+    RecordRewind(directory, {.from_step = from_step,
+                             .step = *step,
+                             .name = run->usable.front().name,
+                             .reason = absl::StrCat("--resume ", *step)});
+  }
+  return absl::OkStatus();
 }
 
 absl::Status OpenCheckpoints(const Config& config, const RunDirectory& directory, const ParameterLayout& layout,

@@ -6,8 +6,11 @@
 #include <variant>
 
 #include "absl/strings/str_cat.h"
+#include "checkpoint/sharded/manifest.h"
+#include "elastic/coordinator/coordinator_state.h"
 #include "elastic/coordinator/event_json.h"
 #include "elastic/coordinator/event_text.h"
+#include "framework/base/branch.h"
 #include "framework/base/status.h"
 #include "framework/config/load.h"
 #include "framework/metrics/run_lock.h"
@@ -47,10 +50,17 @@ std::string HowToResume(const RunEnding& ending) {
                       "; the command that started it resumes it");
 }
 
+/// The run has gone back behind it. Events need not say so: they are not synced.
+bool IsGivenUp(const event::CheckpointSaved& saved, const Branch& branch) {
+  const std::optional<CheckpointName> name = CheckpointName::Parse(saved.name);
+  return name.has_value() && !branch.Includes(name->generation, name->step);
+}
+
 }  // namespace
 
 RunEnding ReadEnding(const RunDirectory& directory, int64_t recorded_step) {
   RunEnding ending;
+  const Branch branch = ReadCoordinatorState(directory).value_or(CoordinatorState()).branch;
   std::ifstream events(directory.events());
   for (std::string line; std::getline(events, line);) {
     const std::optional<RecordedEvent> recorded = ReadEventLine(line);
@@ -61,7 +71,7 @@ RunEnding ReadEnding(const RunDirectory& directory, int64_t recorded_step) {
     if (const auto* validation = std::get_if<event::Validation>(event)) {
       ending.validation = {.step = validation->step, .loss = validation->loss};
     } else if (const auto* saved = std::get_if<event::CheckpointSaved>(event)) {
-      if (saved->step <= recorded_step) ending.checkpoint = saved->step;
+      if (saved->step <= recorded_step && !IsGivenUp(*saved, branch)) ending.checkpoint = saved->step;
     } else if (const auto* rewind = std::get_if<event::Rewind>(event)) {
       ending.checkpoint = rewind->step;
     }

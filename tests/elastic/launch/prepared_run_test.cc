@@ -13,9 +13,11 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "checkpoint/place/checkpoint_place.h"
+#include "elastic/coordinator/event_json.h"
 #include "elastic/launch/in_process_launcher.h"
 #include "elastic/launch/resume_check.h"
 #include "elastic/launch/standby.h"
@@ -347,6 +349,17 @@ TEST_F(PreparedRunTest, AStepToResumeFromCutsTheRecord) {
   EXPECT_EQ(run->usable.front().step, 8);
   EXPECT_EQ(run->history.recorded_step, 8);
   EXPECT_EQ(directory_.ReadMetrics()->size(), 8u);
+  // By which `holdfast status` knows that the checkpoint of step 12 is none of the run any more.
+  std::string line, last;
+  for (std::ifstream events(directory_.events()); std::getline(events, line);) last = line;
+  const auto recorded = ReadEventLine(last);
+  ASSERT_TRUE(recorded.has_value() && recorded->event.has_value()) << last;
+  const auto* rewind = std::get_if<event::Rewind>(&*recorded->event);
+  ASSERT_NE(rewind, nullptr) << last;
+  EXPECT_EQ(rewind->from_step, 12);
+  EXPECT_EQ(rewind->step, 8);
+  EXPECT_EQ(rewind->name, run->usable.front().name);
+  EXPECT_EQ(rewind->reason, "--resume 8");
 }
 
 TEST_F(PreparedRunTest, ACheckpointBeyondTheRecordIsNamed) {

@@ -10,7 +10,9 @@
 #include <filesystem>
 #include <optional>
 
+#include "checkpoint/sharded/manifest.h"
 #include "elastic/agent/worker_commands.h"
+#include "elastic/coordinator/coordinator_state.h"
 #include "elastic/coordinator/event_json.h"
 #include "framework/config/load.h"
 #include "framework/metrics/run_directory.h"
@@ -463,6 +465,15 @@ TEST(StatusCommand, ARunThatWasKilledSaysHowFarItIsAndWhatToDo) {
   EXPECT_THAT(detail({rewind, event::CheckpointSaved{.step = 6, .name = "six"}}),
               StartsWith("run tiny: not running: no process leads it any more; its newest checkpoint is of step 6"));
   EXPECT_THAT(StatusJson(*StatusAtTheEnd(directory)), HasSubstr("\"state\": \"not running\""));
+  // It went back to step 4 after generation 7, of which no event tells, as after a loss of power.
+  CoordinatorState state{.generation = 8, .branch = {}};
+  state.branch.GoBack({.generation = 7, .step = 4});
+  ASSERT_TRUE(WriteCoordinatorState(directory, state).ok());
+  const auto saved = [](int64_t step, uint64_t generation) {
+    return event::CheckpointSaved{.step = step, .name = CheckpointName{step, generation}.ToString()};
+  };
+  EXPECT_THAT(detail({saved(4, 7), saved(6, 7)}), HasSubstr("its newest checkpoint is of step 4" + progress));
+  EXPECT_THAT(detail({saved(4, 7), saved(6, 8)}), HasSubstr("its newest checkpoint is of step 6" + progress));
 
   StatusCommand status;
   status.target = place.path();

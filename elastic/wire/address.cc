@@ -61,15 +61,24 @@ std::string ReachableAddress(const ListenAddress& address) {
   return HostAndPort(host.ok() ? *host : HostName(), address.port);
 }
 
-absl::StatusOr<Listener> ListenAt(const ListenAddress& address) {
+namespace {
+
+/// AlreadyExists if the port is in use.
+absl::StatusOr<Listener> TryToListenAt(const ListenAddress& address) {
   if (address.host == "0.0.0.0") {
-    absl::StatusOr<Listener> both = ListenAt({"::", address.port, address.loopback});
+    absl::StatusOr<Listener> both = TryToListenAt({"::", address.port, address.loopback});
     if (both.ok() || absl::IsAlreadyExists(both.status())) return both;  // else this machine has no IPv6
   }
   ASSIGN_OR_RETURN(const SocketAddress resolved, ResolveHost(address.host, address.port));
-  absl::StatusOr<Listener> listener = Listen(resolved);
+  return Listen(resolved);
+}
+
+}  // namespace
+
+absl::StatusOr<Listener> ListenAt(const ListenAddress& address) {
+  absl::StatusOr<Listener> listener = TryToListenAt(address);
   if (!absl::IsAlreadyExists(listener.status())) return listener;
-  return absl::AlreadyExistsError(
+  return absl::UnavailableError(
       absl::StrCat("cannot listen on ", address.Text(), ": the port is in use; is another coordinator running?"));
 }
 

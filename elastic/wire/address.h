@@ -23,7 +23,8 @@ struct ListenAddress {
 /// "host:port", "[v6]:port" or "host" (port 29400). A name with several addresses gives its IPv4 one.
 absl::StatusOr<ListenAddress> ResolveListenAddress(const std::string& address);
 
-/// Listens there; all of this machine's IPv4 addresses are all of IPv6 as well. AlreadyExists if another process does.
+/// Listens there; all of this machine's IPv4 addresses are all of IPv6 as well. Unavailable if another process
+/// does: it may be free later.
 absl::StatusOr<Listener> ListenAt(const ListenAddress& address);
 
 /// This machine's address, numeric, on the way to `address` ("host:port"): where others that reach that may reach us.

@@ -248,7 +248,8 @@ TEST_F(LauncherTest, AServerThatCannotListenIsRefusedAtOnce) {
   const auto refusal = [&](const ServerLauncher::Options& options) {
     return ServerLauncher::Open(ConfigOf(), directory, options).status().ToString();
   };
-  EXPECT_THAT(refusal({.listen = listen}), HasSubstr("ALREADY_EXISTS: cannot listen on " + listen));
+  EXPECT_THAT(refusal({.listen = listen}),
+              HasSubstr("UNAVAILABLE: cannot listen on " + listen + ": the port is in use"));
   EXPECT_THAT(refusal({.listen = "127.0.0.1:0", .token_file = "none"}), HasSubstr("NOT_FOUND"));
   EXPECT_FALSE(directory.HoldsRun());
 }

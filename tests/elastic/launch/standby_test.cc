@@ -125,7 +125,7 @@ TEST_F(StandbyTest, NobodyTakesARunThatItCouldNotLead) {
   std::atomic<int> asked = 0;
   may_lead_ = [&] {
     ++asked;
-    return is_in_use ? absl::AlreadyExistsError("the port is in use") : absl::OkStatus();
+    return is_in_use ? absl::UnavailableError("the port is in use") : absl::OkStatus();
   };
   const auto frozen = RunLock::Take(directory_);
   ASSERT_TRUE(frozen.ok() && frozen->Say(LeaderWords{.beat = 1}.Line()).ok());
@@ -139,8 +139,8 @@ TEST_F(StandbyTest, NobodyTakesARunThatItCouldNotLead) {
 }
 
 TEST_F(StandbyTest, WhoBeginsARunAndCannotLeadItSaysSo) {
-  may_lead_ = [] { return absl::AlreadyExistsError("the port is in use"); };
-  EXPECT_TRUE(absl::IsAlreadyExists(LookAround().status()));
+  may_lead_ = [] { return absl::UnavailableError("the port is in use"); };
+  EXPECT_TRUE(absl::IsUnavailable(LookAround().status()));
   EXPECT_TRUE(absl::IsNotFound(RunLock::Read(directory_).status())) << "the run has no owner";
 }
 

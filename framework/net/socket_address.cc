@@ -9,6 +9,7 @@
 #include <memory>
 
 #include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
 #include "framework/base/status.h"
 
 namespace holdfast {
@@ -21,6 +22,15 @@ const addrinfo& Preferred(const addrinfo& first) {
     if (entry->ai_family == AF_INET) return *entry;
   }
   return first;
+}
+
+/// `error` is getaddrinfo's, which says EAI_AGAIN where no server of names answers.
+absl::Status NoAddress(const std::string& host, int error, int system_error) {
+  const std::string what = absl::StrCat("no address found for host '", host, "'");
+  if (error == EAI_SYSTEM) return ErrnoToStatus(system_error, what);
+  const std::string message = absl::StrCat(what, ": ", gai_strerror(error));
+  const bool may_pass = error == EAI_AGAIN || error == EAI_MEMORY;
+  return may_pass ? absl::UnavailableError(message) : absl::InvalidArgumentError(message);
 }
 
 void SetPort(SocketAddress& address, int port) {
@@ -40,9 +50,7 @@ absl::StatusOr<SocketAddress> ResolveHost(const std::string& host, int port, Hos
   if (names == HostNames::kNumericOnly) hints.ai_flags = AI_NUMERICHOST;
   addrinfo* found = nullptr;
   const int error = getaddrinfo(host.c_str(), nullptr, &hints, &found);
-  if (error != 0 || found == nullptr) {
-    return absl::InvalidArgumentError(absl::StrCat("no address found for host '", host, "': ", gai_strerror(error)));
-  }
+  if (error != 0 || found == nullptr) return NoAddress(host, error, errno);
   const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> owner(found, &freeaddrinfo);
   const addrinfo& chosen = Preferred(*found);
   SocketAddress address;

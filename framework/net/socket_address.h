@@ -29,7 +29,7 @@ struct SocketAddress {
 enum class HostNames { kResolve, kNumericOnly };
 
 /// Of a name or a numeric address; a name with several addresses gives its first IPv4 one, if it has any.
-/// InvalidArgument if there is none.
+/// InvalidArgument if there is none, Unavailable if that cannot be told now, as where no server of names answers.
 absl::StatusOr<SocketAddress> ResolveHost(const std::string& host, int port = 0, HostNames names = HostNames::kResolve);
 
 /// "host:port" or "[v6]:port" -> host and port; InvalidArgument if it is neither.

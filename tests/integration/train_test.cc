@@ -139,6 +139,15 @@ TEST_F(TrainTest, AnAgentWhoseCoordinatorDoesNotComeEndsWithTheCodeForLater) {
   EXPECT_THAT(agent.output, HasSubstr("is a coordinator running?"));
 }
 
+// As where pods are started together, and the coordinator's has no name yet.
+TEST_F(TrainTest, AnAgentThatDoesNotKnowItsCoordinatorsNameEndsWithTheCodeForLater) {
+  const CommandResult agent =
+      RunHoldfast({"agent", Path("config.yaml"), "--run-dir", Path("run"), "--coordinator", "no such host:1"});
+  EXPECT_EQ(agent.exit_code, 75);
+  EXPECT_THAT(agent.output, HasSubstr("error: the way to the coordinator is not known: no address found for host 'no "
+                                      "such host'"));
+}
+
 // Its workers would join, and no world with them could be made.
 TEST_F(TrainTest, AnAgentWhoseWorkersCouldNotBeReachedIsRefused) {
   const CommandResult agent =

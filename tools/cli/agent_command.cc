@@ -89,9 +89,14 @@ absl::StatusOr<std::string> HostFor(const std::string& host, const std::string& 
     if (towards = LocalAddressTowards(address); towards.ok()) break;
   }
   if (host.empty()) {
-    return towards.ok() ? towards : UsageError(absl::StrCat(std::string(towards.status().message()), "; pass --host"));
+    if (towards.ok()) return towards;
+    // A machine that is being started may have no network yet, and a coordinator that is no name.
+    return absl::UnavailableError(
+        absl::StrCat("the way to the coordinator is not known: ", std::string(towards.status().message()),
+                     "; it may be later, if --coordinator is right; with --host the agent waits for it"));
   }
   if (const auto here = ResolveHost(host); !here.ok()) {  // workers listen at it
+    if (!absl::IsInvalidArgument(here.status())) return Annotate(here.status(), "--host");
     return UsageError(absl::StrCat("error: --host: ", here.status().message()));
   }
   if (towards.ok() && !IsLoopbackHost(*towards) && IsLoopbackHost(host)) {

@@ -109,11 +109,12 @@ absl::StatusOr<WorkerMessage> Read(const v1::Recovered& wire) {
   FieldCheck check("Recovered");
   RecoveredMessage message;
   message.generation = wire.generation();
-  message.abort_seconds = check.Seconds(wire.abort_seconds(), "abort_seconds");
-  message.rendezvous_seconds = check.Seconds(wire.rendezvous_seconds(), "rendezvous_seconds");
-  message.transfer_seconds = check.Seconds(wire.transfer_seconds(), "transfer_seconds");
-  message.bytes_received = check.Count(wire.bytes_received(), "bytes_received");
-  message.mirror_bytes = check.Count(wire.mirror_bytes(), "mirror_bytes");
+  message.abort_seconds = check.MeasuredSeconds(wire.abort_seconds(), "abort_seconds");
+  message.rendezvous_seconds = check.MeasuredSeconds(wire.rendezvous_seconds(), "rendezvous_seconds");
+  message.transfer_seconds = check.MeasuredSeconds(wire.transfer_seconds(), "transfer_seconds");
+  constexpr int64_t kMaxBytes = INT64_MAX / (2 * kMaxWorkers);  // both, of all members, are added
+  message.bytes_received = check.Range(wire.bytes_received(), 0, kMaxBytes, "bytes_received");
+  message.mirror_bytes = check.Range(wire.mirror_bytes(), 0, kMaxBytes, "mirror_bytes");
   return check.Done<WorkerMessage>(message);
 }
 
@@ -184,9 +185,10 @@ absl::StatusOr<WorkerMessage> Read(const v1::Vote& wire) {
   message.loss_bits = wire.loss_bits();
   message.grad_norm_bits = wire.grad_norm_bits();
   message.lr = wire.lr();
-  message.compute_seconds = check.Seconds(wire.compute_seconds(), "compute_seconds");
-  message.wait_seconds = check.Seconds(wire.wait_seconds(), "wait_seconds");
-  message.stall_seconds = check.Seconds(wire.stall_seconds(), "stall_seconds");
+  check.Require(std::isfinite(message.lr), "lr", "not a number");  // metrics.jsonl could not be read again
+  message.compute_seconds = check.MeasuredSeconds(wire.compute_seconds(), "compute_seconds");
+  message.wait_seconds = check.MeasuredSeconds(wire.wait_seconds(), "wait_seconds");
+  message.stall_seconds = check.MeasuredSeconds(wire.stall_seconds(), "stall_seconds");
   message.microbatches = check.Count(wire.microbatches(), "microbatches");
   constexpr int64_t kMaxBytes = INT64_MAX / kMaxWorkers;  // all votes' are added
   message.exchanged.in_node = check.Range(wire.exchanged_in_node(), 0, kMaxBytes, "exchanged_in_node");
@@ -286,8 +288,8 @@ absl::StatusOr<WorkerMessage> Read(const v1::Saved& wire) {
   message.chunks = check.Count(wire.chunks(), "chunks");
   message.raw_bytes = check.Count(wire.raw_bytes(), "raw_bytes");
   message.stored_bytes = check.Count(wire.stored_bytes(), "stored_bytes");
-  message.stall_seconds = check.Seconds(wire.stall_seconds(), "stall_seconds");
-  message.persist_seconds = check.Seconds(wire.persist_seconds(), "persist_seconds");
+  message.stall_seconds = check.MeasuredSeconds(wire.stall_seconds(), "stall_seconds");
+  message.persist_seconds = check.MeasuredSeconds(wire.persist_seconds(), "persist_seconds");
   return check.Done<WorkerMessage>(std::move(message));
 }
 

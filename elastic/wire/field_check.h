@@ -34,6 +34,12 @@ class FieldCheck {
     Require(std::isfinite(value) && value >= 0, field, "not a duration");
     return value;
   }
+  /// That a worker has measured. What follows from several (sums, ratios, a number of microbatches) is finite, too.
+  double MeasuredSeconds(double value, const char* field) {
+    constexpr double kMost = 1e9;  // 31 years
+    Require(!(value > kMost), field, "longer than anything has taken");
+    return Seconds(value, field);
+  }
   std::string Text(const std::string& value, size_t max_bytes, const char* field) {
     if (value.size() <= max_bytes) return value;
     Require(false, field, absl::StrCat(value.size(), " bytes; at most ", max_bytes, " are accepted"));

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "framework/base/status.h"
 
 namespace holdfast {
@@ -44,7 +45,12 @@ class WeightReader {
   }
 
   /// Every rank, for a chunk that was asked for: its holder sends it, rank 0 keeps it.
-  absl::Status Answer(int chunk) {
+  absl::Status Answer(int64_t asked) {
+    const auto chunks = static_cast<int64_t>(placed_.map().layout().chunks().size());
+    if (asked < 0 || asked >= chunks) {
+      return absl::InternalError(absl::StrCat("rank 0 asks for chunk ", asked, " of a model of ", chunks, " chunks"));
+    }
+    const int chunk = static_cast<int>(asked);
     ++progress_.count;
     const int holder = placed_.map().PrimaryOf(chunk);
     values_.resize(static_cast<size_t>(placed_.map().layout().chunks()[static_cast<size_t>(chunk)].elements));
@@ -131,7 +137,7 @@ absl::Status WithWeights(PlacedState& placed, std::chrono::milliseconds timeout,
     if (chunk == kStillBusy) {
       ++progress.count;
     } else {
-      RETURN_IF_ERROR(reader.Answer(static_cast<int>(chunk)));
+      RETURN_IF_ERROR(reader.Answer(chunk));
     }
   }
 }

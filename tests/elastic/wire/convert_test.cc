@@ -163,8 +163,9 @@ TEST(ConvertTest, NegativeCountsAreRefused) {
     EXPECT_THAT(Refusal<To>([=](To* w) { w->mutable_vote()->set_exchanged_in_node(bad); }), HasSubstr("in_node"));
     EXPECT_THAT(Refusal<To>([=](To* w) { w->mutable_vote()->set_exchanged_between_nodes(bad); }),
                 HasSubstr("between_nodes"));
+    EXPECT_THAT(Refusal<To>([=](To* w) { w->mutable_recovered()->set_bytes_received(bad); }), HasSubstr("received"));
+    EXPECT_THAT(Refusal<To>([=](To* w) { w->mutable_recovered()->set_mirror_bytes(bad); }), HasSubstr("mirror_bytes"));
   }
-  EXPECT_THAT(Refusal<To>([](To* w) { w->mutable_recovered()->set_bytes_received(-1); }), HasSubstr("bytes_received"));
   EXPECT_THAT(Refusal<To>([](To* w) { w->mutable_join()->mutable_member()->set_pid(-1); }), HasSubstr("pid"));
   EXPECT_THAT(Refusal<To>([](To* w) { w->mutable_join()->mutable_member()->set_peak_flops(NAN); }),
               HasSubstr("peak_flops"));
@@ -184,9 +185,19 @@ TEST(ConvertTest, UnknownValuesAreRefused) {
   EXPECT_THAT(Refusal<From>([](From*) {}), HasSubstr("no known kind"));
 }
 
-TEST(ConvertTest, DurationsAreFiniteAndNotNegative) {
-  for (const double bad : {-1.0, std::nan(""), std::numeric_limits<double>::infinity()}) {
+TEST(ConvertTest, DurationsAreThoseOfThisWorld) {
+  for (const double bad : {-1.0, std::nan(""), std::numeric_limits<double>::infinity(), 1e300}) {
     EXPECT_THAT(Refusal<To>([=](To* w) { w->mutable_vote()->set_wait_seconds(bad); }), HasSubstr("wait_seconds"));
+    EXPECT_THAT(Refusal<To>([=](To* w) { w->mutable_vote()->set_compute_seconds(bad); }), HasSubstr("compute_seconds"));
+    EXPECT_THAT(Refusal<To>([=](To* w) { w->mutable_recovered()->set_transfer_seconds(bad); }), HasSubstr("transfer"));
+    EXPECT_THAT(Refusal<To>([=](To* w) { w->mutable_saved()->set_stall_seconds(bad); }), HasSubstr("stall_seconds"));
+  }
+}
+
+// A line of metrics.jsonl without it is damaged.
+TEST(ConvertTest, ALearningRateIsANumber) {
+  for (const double bad : {std::nan(""), std::numeric_limits<double>::infinity()}) {
+    EXPECT_THAT(Refusal<To>([=](To* w) { w->mutable_vote()->set_lr(bad); }), HasSubstr("Vote.lr"));
   }
 }
 

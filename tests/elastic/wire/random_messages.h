@@ -32,7 +32,7 @@ class RandomMessages {
       case 2:
         return RendezvousMessage{Word(), Bytes(kMaxBlobBytes)};
       case 3:
-        return RecoveredMessage{Word(), Seconds(), Seconds(), Seconds(), Count(), Count()};
+        return RecoveredMessage{Word(), Seconds(), Seconds(), Seconds(), Bytes64(), Bytes64()};
       case 4:
         return AVote();
       case 5:
@@ -124,6 +124,7 @@ class RandomMessages {
     constexpr auto kMax = static_cast<uint64_t>(std::numeric_limits<int64_t>::max());
     return static_cast<int64_t>(Flip() ? Below(kMax) + 1 : Below(3));
   }
+  int64_t Bytes64() { return static_cast<int64_t>(Below(uint64_t{1} << 40)); }
   double Seconds() { return static_cast<double>(Below(1 << 30)) / 1024; }
   Phase APhase() { return static_cast<Phase>(Below(static_cast<uint64_t>(Phase::kIdle) + 1)); }
   /// Any bytes, also none, also the most that is allowed.

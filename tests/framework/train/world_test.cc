@@ -9,10 +9,12 @@
 #include <barrier>
 #include <bit>
 #include <condition_variable>
+#include <cstring>
 #include <functional>
 #include <map>
 #include <mutex>
 #include <numeric>
+#include <optional>
 #include <random>
 #include <set>
 #include <thread>
@@ -257,6 +259,21 @@ class WatchedCommunicator final : public WrappedCommunicator {
   std::function<void()> on_exchange_;
 };
 
+/// What it hears from rank 0 in words of 64 bits is another number.
+class GarblingCommunicator final : public WrappedCommunicator {
+ public:
+  GarblingCommunicator(std::unique_ptr<Communicator> inner, int64_t word)
+      : WrappedCommunicator(std::move(inner)), word_(word) {}
+  absl::Status Broadcast(int root, Bytes data, Deadline deadline) override {
+    RETURN_IF_ERROR(WrappedCommunicator::Broadcast(root, data, deadline));
+    if (rank() != root && data.size() == sizeof(word_)) std::memcpy(data.data(), &word_, sizeof(word_));
+    return absl::OkStatus();
+  }
+
+ private:
+  const int64_t word_;
+};
+
 /// Members of a world, by rank, and what each step of it gave.
 class TestWorld {
  public:
@@ -282,6 +299,8 @@ class TestWorld {
   void SetPlacement(Placement placement) { placement_ = std::move(placement); }
   /// Called with the rank in each of its exchanges of rows of a unit that is computed in parts. Before Enter.
   void SetOnExchange(std::function<void(int rank)> on_exchange) { on_exchange_ = std::move(on_exchange); }
+  /// What all other ranks hear instead of a word of 64 bits of rank 0. Before Enter.
+  void SetGarbledWord(int64_t word) { garbled_word_ = word; }
   /// Mirrors are filled when it opens.
   void SetGate(Gate* gate) { gate_ = gate; }
   bool mirrored(int rank) const { return (*mirrored_)[static_cast<size_t>(rank)]; }
@@ -361,7 +380,11 @@ class TestWorld {
     std::vector<WorldCommunicators> result(members_.size());
     if (size() == 1) return result;
     auto all = MakeInProcessWorld(size(), 1);
-    for (size_t r = 0; r < all.size(); ++r) result[r].world = Restrict(std::move(all[r]), r);
+    for (size_t r = 0; r < all.size(); ++r) {
+      result[r].world = Restrict(std::move(all[r]), r);
+      if (!garbled_word_.has_value()) continue;
+      result[r].world = std::make_unique<GarblingCommunicator>(std::move(result[r].world), *garbled_word_);
+    }
     if (for_mirrors && placement_.num_mirrors() > 0) {
       auto again = MakeInProcessWorld(size(), 1);
       for (size_t r = 0; r < again.size(); ++r) {
@@ -404,6 +427,7 @@ class TestWorld {
   ParallelConfig parallel_;
   Placement placement_;
   Gate* gate_ = nullptr;
+  std::optional<int64_t> garbled_word_;
   std::function<void(int rank)> on_exchange_;
   // By rank: its missing mirrors have come. Shared with the threads that fill them, which a world may not live to see.
   std::shared_ptr<std::vector<std::atomic<bool>>> mirrored_;
@@ -871,6 +895,27 @@ void EvaluateAndGiveWeights(Setting setting) {
     for (const double loss : losses) EXPECT_EQ(loss, expected_loss);
     const TestWorld::Step after = world.Advance(3);  // and training goes on as if nothing had been
     EXPECT_EQ(after, Undisturbed(setting)[2]);
+  }
+}
+
+// As from a rank 0 with broken memory.
+TEST(World, AQuestionForAChunkThatThereIsNotIsRefused) {
+  for (const int64_t word : {int64_t{-3}, int64_t{1} << 20, int64_t{1} << 32}) {  // the last one is 0 in 32 bits
+    const Setting setting;
+    Fleet fleet(setting);
+    TestWorld world(fleet.Start(2), Nodes(2, 1), setting);
+    world.SetGarbledWord(word);
+    world.Enter(nullptr);
+    world.Run([&](int rank) {
+      const absl::Status status = world.trainer(rank).WithWeights([&](const ReadWeightsFn& read) {
+        std::vector<float> weights(static_cast<size_t>(world.members()[0]->model->layout().elements()));
+        return read(0, absl::MakeSpan(weights));
+      });
+      if (rank == 0) return;  // what it gets depends on who answers
+      EXPECT_EQ(status.code(), absl::StatusCode::kInternal) << status;
+      EXPECT_NE(status.message().find(absl::StrCat("asks for chunk ", word, " of a model of ")), std::string::npos);
+      world.trainer(rank).Abort("as a worker does that has failed");
+    });
   }
 }
 

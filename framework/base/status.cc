@@ -1,12 +1,30 @@
 #include "framework/base/status.h"
 
+#include <sys/resource.h>
+#include <unistd.h>
+
 #include <cerrno>
 #include <system_error>
 
 namespace holdfast {
+namespace {
+
+/// Of a limit of this process that was met: it may be raised while a run waits for room.
+std::string LimitAdvice(int error) {
+  if (error != EFBIG && error != EMFILE) return "";
+  const bool is_size = error == EFBIG;
+  rlimit limit{};
+  if (getrlimit(is_size ? RLIMIT_FSIZE : RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return "";
+  return absl::StrCat(is_size ? ": this process may write files of " : ": this process may have ", limit.rlim_cur,
+                      is_size ? " bytes" : " open", "; raise that by `prlimit --pid ", getpid(),
+                      is_size ? " --fsize=unlimited`" : " --nofile=65536`", ", or `ulimit ", is_size ? "-f" : "-n",
+                      "` before it is started");
+}
+
+}  // namespace
 
 absl::Status ErrnoToStatus(int error, const std::string& what) {
-  const std::string message = absl::StrCat(what, ": ", std::generic_category().message(error));
+  const std::string message = absl::StrCat(what, ": ", std::generic_category().message(error), LimitAdvice(error));
   switch (error) {
     case ENOENT:
       return absl::NotFoundError(message);

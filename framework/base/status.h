@@ -47,7 +47,7 @@ inline absl::Status Annotate(const absl::Status& status, const std::string& cont
 }
 
 /// An error from errno: "what path: No such file or directory", with the matching code (NotFound, PermissionDenied,
-/// ResourceExhausted for a full disk, ...).
+/// ResourceExhausted for a full disk, ...); of a limit of this process (`ulimit -f`, `-n`) with what raises it.
 absl::Status ErrnoToStatus(int error, const std::string& what);
 
 }  // namespace holdfast

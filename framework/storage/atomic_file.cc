@@ -139,9 +139,7 @@ absl::Status AtomicFile::TryReserve(uint64_t bytes) {
   if (bytes - taken > FreeBytes()) return NoSpace(bytes);  // first: fallocate would fill the disk before it fails
   rlimit limit = {};
   if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && bytes > limit.rlim_cur) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat(path_, ": ", FormatBytes(static_cast<double>(bytes)), " wanted, but this process may write ",
-                     FormatBytes(static_cast<double>(limit.rlim_cur)), " to a file (ulimit -f)"));
+    return ErrnoToStatus(EFBIG, absl::StrCat(path_, ": ", FormatBytes(static_cast<double>(bytes)), " wanted"));
   }
   CrashPoint("local.reserve.before");
   const int result =

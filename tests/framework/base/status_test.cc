@@ -3,9 +3,13 @@
 #include "framework/base/status.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <memory>
+#include <string>
 
 namespace holdfast {
 namespace {
@@ -51,6 +55,27 @@ TEST(StatusTest, ErrnoBecomesACode) {
   EXPECT_TRUE(absl::IsAlreadyExists(ErrnoToStatus(EEXIST, "")));
   EXPECT_TRUE(absl::IsInvalidArgument(ErrnoToStatus(EISDIR, "")));
   EXPECT_TRUE(absl::IsUnavailable(ErrnoToStatus(EIO, "")));
+}
+
+// A run that waits for room says it, and may be helped without being started again.
+TEST(StatusTest, ALimitOfTheProcessIsSaidWithWhatRaisesIt) {
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
+  rlimit low = before;
+  low.rlim_cur = std::min<rlim_t>(rlim_t{1} << 30, before.rlim_max);
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &low), 0);
+  const absl::Status size = ErrnoToStatus(EFBIG, "f");
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &before), 0);
+  EXPECT_EQ(size.message(), absl::StrCat("f: File too large: this process may write files of ", low.rlim_cur,
+                                         " bytes; raise that by `prlimit --pid ", getpid(),
+                                         " --fsize=unlimited`, or `ulimit -f` before it is started"));
+  rlimit files{};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &files), 0);
+  const std::string open = absl::StrCat("f: Too many open files: this process may have ", files.rlim_cur, " open; ");
+  if (files.rlim_cur != RLIM_INFINITY) {
+    EXPECT_EQ(ErrnoToStatus(EMFILE, "f").message().substr(0, open.size()), open);
+  }
+  EXPECT_EQ(ErrnoToStatus(ENOSPC, "f").message(), "f: No space left on device") << "no limit of the process";
 }
 
 TEST(StatusDeathTest, CheckSaysWhere) { EXPECT_DEATH(HOLDFAST_CHECK(1 + 1 == 3), "status_test.cc.*1 \\+ 1 == 3"); }

@@ -67,6 +67,7 @@ struct RunStatus {
   std::vector<std::string> nodes{};     // that stay, as far as their agents are connected
   std::optional<LoadProgress> loading;  // while there is one, and they have said; told in `detail` to other processes
   RunFigures figures{};
+  std::string leader{};  // who has the lock of the run's directory, as it stands there; empty = not known
 };
 
 }  // namespace holdfast

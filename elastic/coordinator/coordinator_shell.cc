@@ -111,6 +111,7 @@ CoordinatorShell::CoordinatorShell(const Config& config, const CoordinatorOption
       tick_(std::max<int64_t>(1, std::min<int64_t>(50, config.elastic.heartbeat_interval_ms / 2))),
       stop_timeout_(config.elastic.lost_state_timeout_ms),
       run_(config.run.name),
+      leader_(start.leader),
       wanted_workers_(config.elastic.workers),
       coordinator_(options),
       recorder_(std::move(recorder)),
@@ -354,6 +355,7 @@ RunStatus CoordinatorShell::StatusLocked() const {
   status.figures =
       tally_.Figures(SecondsSinceEpoch(), std::chrono::steady_clock::now(), status.world_size, wanted_workers_);
   status.figures.run = run_;
+  status.leader = leader_;
   if (paused_since_.has_value()) status.detail = absl::StrCat("paused, retrying: ", pause_cause_);
   if (outcome_.has_value()) {  // of a coordinator that was replaced: the run has not ended for the decisions
     status.state = RunState::kEnded;

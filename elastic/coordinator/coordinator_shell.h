@@ -66,6 +66,7 @@ struct RunStart {
   FlopsPerToken flops_per_token = nullptr;
   CheckpointKeeper* keeper = nullptr;    // null = no checkpoints
   std::vector<CheckpointChoice> usable;  // those to resume from, newest first
+  std::string leader{};                  // as RunStatus has it
 };
 
 /// What cannot be written down does not happen. If it can be later (a full disk), the run is paused: the action is
@@ -131,7 +132,7 @@ class CoordinatorShell {
   const std::vector<RunObserver*> observers_;  // called under mutex_
   CheckpointKeeper* keeper_;
   std::chrono::milliseconds tick_, stop_timeout_;
-  const std::string run_;  // its name
+  const std::string run_, leader_;  // its name; as RunStatus has it
   const int64_t wanted_workers_;
 
   mutable std::mutex mutex_;

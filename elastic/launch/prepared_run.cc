@@ -20,6 +20,7 @@
 #include "framework/base/log.h"
 #include "framework/base/status.h"
 #include "framework/config/load.h"
+#include "framework/metrics/run_lock.h"
 #include "framework/optim/optimizer.h"
 #include "models/experts.h"
 #include "models/families/families.h"
@@ -279,6 +280,7 @@ absl::StatusOr<PreparedRun> PrepareRun(const Config& config, const RunDirectory&
     lead = std::make_shared<Lead>(std::move(lease), std::chrono::milliseconds(0));
   }
   PreparedRun run{.lead = std::move(lead), .history = {}, .keeper = nullptr, .usable = {}, .warning = ""};
+  run.leader = RunLock::Read(directory).value_or(LockText()).owner;
   RETURN_IF_ERROR(CheckAlerts(config.alerts));
   RETURN_IF_ERROR(directory.TakeOver([&run] { return StillOurs(run); }));
   const bool goes_on = directory.HoldsRun() && !options.overwrite && options.resume != "never";
@@ -344,7 +346,8 @@ RunStart StartOf(const Config& config, const PreparedRun& run) {
                 return (whole - DroppedFlopsPerToken(model, figures)) * trained;
               },
           .keeper = run.keeper.get(),
-          .usable = run.usable};
+          .usable = run.usable,
+          .leader = run.leader};
 }
 
 }  // namespace holdfast

@@ -247,6 +247,7 @@ void ToWire(const RunStatus& status, v1::StatusReply* wire) {
   for (const WorkerStatus& worker : status.workers) Fill(worker, wire->add_workers());
   for (const std::string& node : status.nodes) wire->add_nodes(node);
   Fill(status.figures, wire->mutable_figures());
+  wire->set_leader(ClipText(status.leader, kMaxTextBytes));
 }
 
 absl::StatusOr<RunStatus> FromWire(const v1::StatusReply& wire) {
@@ -267,6 +268,7 @@ absl::StatusOr<RunStatus> FromWire(const v1::StatusReply& wire) {
     for (const std::string& node : wire.nodes()) status.nodes.push_back(check.Text(node, kMaxNameBytes, "nodes"));
   }
   status.figures = Read(wire.figures(), &check);
+  status.leader = check.Text(wire.leader(), kMaxTextBytes, "leader");
   return check.Done(std::move(status));
 }
 

@@ -73,6 +73,13 @@ absl::Status ExplainSilence(const absl::Status& status) {
       absl::StrCat(text.substr(0, raw), "no answer; the run is starting or ending, or it is not reached from here"));
 }
 
+/// Whether who answers leads the run in `directory`. Of one that was killed the address stays, where another run's
+/// coordinator may listen by now, which may have the same token.
+bool IsOfRun(const RunStatus& status, const RunDirectory& directory) {
+  const absl::StatusOr<LockText> lock = RunLock::Read(directory);
+  return !lock.ok() || lock->owner.empty() || status.leader.empty() || lock->owner == status.leader;
+}
+
 }  // namespace
 
 absl::StatusOr<RunStatus> StatusCommand::Fetch() const {
@@ -86,9 +93,16 @@ absl::StatusOr<RunStatus> StatusCommand::Fetch() const {
   ASSIGN_OR_RETURN(const ControlClientOptions options, connection.ClientOptions());
   absl::StatusOr<RunStatus> status = FetchStatus(options);
   const bool is_silent = absl::IsUnavailable(status.status()) || absl::IsDeadlineExceeded(status.status());
-  if (status.ok() || !lease.empty() || !directory.HoldsRun()) return status;
+  if (!lease.empty() || !directory.HoldsRun()) return status;
+  if (status.ok() && IsOfRun(*status, directory)) return status;
   // Who answers at the address that it has left, and wants another token, is another run's.
   if (!RunLock::IsHeld(directory).value_or(true)) return StatusAtTheEnd(directory);
+  if (status.ok()) {  // a coordinator that takes the run over is about to say where it listens
+    return absl::UnavailableError(absl::StrCat("the coordinator that answers at the address in ",
+                                               directory.coordinator_address(), ", of run ", status->figures.run,
+                                               ", is not the one that has the lock of ", directory.root(), ", ",
+                                               RunLock::Read(directory).value_or(LockText()).Name(), ": ask again"));
+  }
   if (!is_silent || tls.enabled()) return status;  // the words may be about certificates
   return ExplainSilence(status.status());
 }

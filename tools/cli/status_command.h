@@ -17,9 +17,10 @@ struct StatusCommand {
   void AddTo(CLI::App& command);
   /// With `watch`: until the run has ended, or no coordinator of it has answered for a minute.
   absl::StatusOr<int> Run() const;
+  /// From its coordinator, or of a run that has none by its record.
+  absl::StatusOr<RunStatus> Fetch() const;
 
  private:
-  absl::StatusOr<RunStatus> Fetch() const;
   void Print(const RunStatus& status) const;
 };
 

@@ -21,7 +21,10 @@
 #include "elastic/launch/in_process_launcher.h"
 #include "elastic/launch/local_launcher.h"
 #include "elastic/launch/server_launcher.h"
+#include "elastic/wire/control_client.h"
+#include "elastic/wire/token.h"
 #include "framework/metrics/compare.h"
+#include "framework/metrics/run_lock.h"
 #include "framework/net/socket_address.h"
 #include "framework/storage/atomic_file.h"
 #include "tests/models/runtime/tiny_run.h"
@@ -158,9 +161,13 @@ TEST_F(LauncherTest, ARunWhoseWorkersAreAllLostForGoodEnds) {
 TEST_F(LauncherTest, AServerSaysWhereItListensAndAStopEndsIt) {
   const Config config = ConfigOf({"elastic.workers=2", "parallel.transport=nccl", "train.device=cuda"});
   const RunDirectory directory(root_ / "run");
-  std::string heard;
+  std::string heard, leader;
   const auto on_listening = [&](const std::string& address) {
     heard = address;
+    const auto status = FetchStatus(
+        {.address = address, .token = ReadTokenFile(directory.token()).value_or(""), .connect_timeout = kDeadline});
+    EXPECT_TRUE(status.ok()) << status.status();
+    if (status.ok()) leader = status->leader;
     kill(getpid(), SIGTERM);
   };
   // Of a run on GPUs, which this machine need not have.
@@ -170,6 +177,8 @@ TEST_F(LauncherTest, AServerSaysWhereItListensAndAStopEndsIt) {
   const auto outcome = RunWith(**launcher, config, directory, stop_);
   ASSERT_TRUE(outcome.ok()) << outcome.status();
   EXPECT_THAT(heard, HasSubstr("127.0.0.1:"));
+  EXPECT_NE(leader, "");
+  EXPECT_EQ(leader, RunLock::Read(directory)->owner) << "by which `holdfast status` knows whose answer it is";
   EXPECT_EQ(outcome->exit_code, 128 + SIGTERM) << outcome->reason;
   EXPECT_FALSE(fs::exists(directory.coordinator_address())) << "nobody listens there any more";
 }

@@ -98,7 +98,8 @@ class RandomMessages {
                       .loss = Seconds(),
                       .tokens = Count(),
                       .tokens_per_second = Seconds(),
-                      .steps_per_second = Seconds()}};
+                      .steps_per_second = Seconds()},
+                     Bytes(256)};
     for (uint64_t i = Below(5); i > 0; --i) {
       status.workers.push_back({{Bytes(256), Word()},
                                 static_cast<int>(Below(100)) - 1,
@@ -260,7 +261,7 @@ bool Equal(const std::variant<Kinds...>& a, const std::variant<Kinds...>& b) {
 
 inline bool Equal(const RunStatus& a, const RunStatus& b) {
   const auto head = [](const RunStatus& s) {
-    return std::tie(s.state, s.detail, s.generation, s.world_size, s.committed_step, s.total_steps, s.nodes);
+    return std::tie(s.state, s.detail, s.generation, s.world_size, s.committed_step, s.total_steps, s.nodes, s.leader);
   };
   if (head(a) != head(b) || a.workers.size() != b.workers.size()) return false;
   for (size_t i = 0; i < a.workers.size(); ++i) {

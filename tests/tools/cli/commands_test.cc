@@ -14,6 +14,7 @@
 #include "elastic/agent/worker_commands.h"
 #include "elastic/coordinator/coordinator_state.h"
 #include "elastic/coordinator/event_json.h"
+#include "elastic/wire/control_server.h"
 #include "framework/config/load.h"
 #include "framework/metrics/run_directory.h"
 #include "framework/metrics/run_lock.h"
@@ -483,6 +484,53 @@ TEST(StatusCommand, ARunThatWasKilledSaysHowFarItIsAndWhatToDo) {
   ASSERT_TRUE(WriteFileAtomically(directory.lock(), "").ok());
   ASSERT_TRUE(WriteFileAtomically(directory.coordinator_address(), "127.0.0.1:1\n").ok());
   EXPECT_EQ(*status.Run(), kExitFailure);
+}
+
+/// A coordinator of another run.
+class OtherCoordinator final : public ControlHandler {
+ public:
+  void OnMessage(Connection, WorkerMessage) override {}
+  void OnDisconnect(Connection, std::string) override {}
+  RunStatus StatusNow() override { return status; }
+  RunStatus status;
+};
+
+// It was killed, and another run's coordinator took its port, and has the same token.
+TEST(StatusCommand, ARunIsNotToldByTheCoordinatorOfAnother) {
+  const TemporaryDirectory place;
+  const RunDirectory directory(place.path());
+  Config config;
+  config.run.name = "tiny";
+  config.model.vocab_size = 256;
+  config.data.train = {"none.bin"};
+  ASSERT_TRUE(directory.WriteConfig(PrintConfig(config)).ok());
+  OtherCoordinator other;
+  other.status.state = RunState::kTraining;
+  other.status.figures.run = "other";
+  const auto server = ControlServer::Start({.address = "127.0.0.1:0"}, &other);
+  ASSERT_TRUE(server.ok()) << server.status();
+  ASSERT_TRUE(WriteFileAtomically(directory.coordinator_address(), (*server)->address() + "\n").ok());
+  ASSERT_TRUE(WriteFileAtomically(directory.lock(), "process 7 on h1\n0123\n").ok());
+  StatusCommand status;
+  status.target = place.path();
+  const auto told_of = [&status] {
+    const auto told = status.Fetch();
+    return told.ok() ? told->figures.run : told.status().ToString();
+  };
+  EXPECT_EQ(told_of(), "other") << "of an earlier build, which does not say whose it is";
+  other.status.leader = "process 7 on h1\n4567\n";
+  const auto dead = status.Fetch();
+  ASSERT_TRUE(dead.ok()) << dead.status();
+  EXPECT_EQ(dead->figures.run, "tiny");
+  EXPECT_EQ(dead->state, RunState::kNotRunning);
+  const auto lock = RunLock::Take(directory);
+  ASSERT_TRUE(lock.ok()) << lock.status();
+  const absl::Status alive = status.Fetch().status();
+  EXPECT_TRUE(absl::IsUnavailable(alive)) << alive;
+  EXPECT_THAT(std::string(alive.message()),
+              HasSubstr(", of run other, is not the one that has the lock of " + place.path()));
+  other.status.leader = RunLock::Read(directory)->owner;
+  EXPECT_EQ(told_of(), "other") << "it is this one's";
 }
 
 TEST(StatusText, SaysHowFarTheRunIsWhoIsMissingAndWhatItHasLost) {

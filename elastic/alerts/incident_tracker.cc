@@ -248,7 +248,7 @@ void IncidentTracker::On(const event::Recovered& e) {
     }
   }
   for (const auto& [name, how] : back) End(name, how);
-  for (const char* incident : {kCoordinatorIncident, "progress", "state", "bits", "size", "disk"}) {
+  for (const char* incident : {kCoordinatorIncident, "progress", "state", "bits", "size"}) {
     End(incident, "the run has resumed");
   }
 }

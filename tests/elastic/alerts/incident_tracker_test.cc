@@ -188,6 +188,14 @@ TEST_F(IncidentTrackerTest, SlownessAndStandstillsAreIncidents) {
   EXPECT_THAT(On(event::Resumed{3.0}), ElementsAre("-disk"));
 }
 
+// At its end a run that waits for room makes a world for each attempt, which recovers, and says once that it is paused.
+TEST_F(IncidentTrackerTest, APauseIsNotOverWithAWorldThatTriesAgain) {
+  EXPECT_THAT(On(event::Paused{"disk full"}), ElementsAre("+disk"));
+  EXPECT_THAT(On(kPublished), IsEmpty());
+  EXPECT_THAT(On(kRecovered), IsEmpty());
+  EXPECT_THAT(On(event::Resumed{30.0}), ElementsAre("-disk"));
+}
+
 TEST_F(IncidentTrackerTest, CheckpointsThatFailAgainAndAgainAreAnIncidentUntilOneIsWritten) {
   const auto fails = [](int64_t step) { return event::CheckpointFailed{step, "s3://b/c: Access Denied"}; };
   const auto exists = [](int64_t step) { return event::CheckpointSaved{.step = step, .name = "c"}; };

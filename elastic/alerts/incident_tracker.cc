@@ -316,11 +316,17 @@ void IncidentTracker::On(const event::StateFields& e) {
             : absl::StrCat("no holder of a part of the state of step ", e.step, " is connected: ", e.holders));
 }
 void IncidentTracker::On(const event::Rewind& e) {
-  Begin("state", Alert::Severity::kCritical, "", absl::StrCat("state was lost; rewinding to step ", e.step));
+  Begin("state", Alert::Severity::kCritical, "",
+        absl::StrCat("rewinding from step ", e.from_step, " to step ", e.step, ": ", e.reason));
 }
 void IncidentTracker::On(const event::BitsDiffer& e) {
   Begin("bits", Alert::Severity::kCritical, "",
         absl::StrCat("workers disagree on the result of step ", e.step, " (faulty processor or memory): ", e.workers));
+}
+
+void IncidentTracker::On(const event::CopiesDiffer& e) {
+  Begin("bits", Alert::Severity::kCritical, "",
+        absl::StrCat("copies of the state of step ", e.step, " differ (faulty memory): ", e.workers));
 }
 
 void IncidentTracker::On(const event::RunFailed& e) {

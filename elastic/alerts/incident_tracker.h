@@ -11,7 +11,7 @@
 //   progress            no_progress                  recovered; the run's end
 //   state               state_missing, state_lost,   recovered; the run's end
 //                       rewind
-//   bits                bits_differ                  recovered; the run's end
+//   bits                bits_differ, copies_differ   recovered; the run's end
 //   size                too_few_workers              recovered; the run's end
 //   disk                paused                       resumed; the run's end
 //   checkpoints         kFailedCheckpoints times     checkpoint; the run's end
@@ -120,6 +120,7 @@ class IncidentTracker {
   void On(const event::StateFields& e);  // missing or lost
   void On(const event::Rewind& e);
   void On(const event::BitsDiffer& e);
+  void On(const event::CopiesDiffer& e);
   void On(const event::RunFailed& e);
   void On(const event::RunFinished& e);
   void On(const event::RunStopped& e);

@@ -37,6 +37,7 @@ constexpr std::chrono::seconds kLookTimeout{1};           // of an agent that wa
 constexpr std::chrono::milliseconds kInputInterval{200};  // between looks whether to end
 constexpr std::chrono::seconds kAbandonedAfter{10};       // without a coordinator
 constexpr std::chrono::seconds kLogInterval{30};
+constexpr size_t kMaxNodeBytes = 200;  // of which names of workers (kMaxNameBytes) and of their logs (255) are made
 
 /// The same command may succeed when there is a coordinator.
 absl::Status NobodyCame(const std::string& what, const Config& config) {
@@ -220,8 +221,10 @@ void AgentCommand::AddTo(CLI::App& command) {
                    "leave the run when standard input ends, as if by SIGTERM: for what starts agents through ssh");
   command.add_option("--node", node, "name of this machine: what may fail together")
       ->check([](const std::string& name) {  // it is a part of names of workers and of their logs
-        const bool is_one = !name.empty() && name.find('/') == std::string::npos;
-        return is_one ? std::string() : absl::StrCat("a name without / is expected, not '", name, "'");
+        const bool is_one = !name.empty() && name.find('/') == std::string::npos && name.size() <= kMaxNodeBytes;
+        return is_one
+                   ? std::string()
+                   : absl::StrCat("a name without / of up to ", kMaxNodeBytes, " bytes is expected, not '", name, "'");
       });
   command
       .add_option("--host", host,

@@ -278,7 +278,7 @@ TEST(AgentCommand, NeedsToKnowItsCoordinator) {
   EXPECT_EQ(agent->workers, 2);
   EXPECT_EQ(agent->node, "n");
   EXPECT_EQ(agent->host, "") << "the address on the way to the coordinator";
-  for (const char* no_name : {"", "rack/host"}) {
+  for (const std::string& no_name : {std::string(), std::string("rack/host"), std::string(201, 'n')}) {
     EXPECT_FALSE(Parse<AgentCommand>({"run.yaml", "--coordinator", "h:1", "--node", no_name}).has_value());
   }
 }

@@ -61,6 +61,9 @@ std::string AdviceFor(std::string_view kind, const std::string& directory) {
         " shows the last events.");
   }
   if (kind == "coordinator") return "Start another coordinator with --standby, so that this one may be lost, too.";
+  if (kind == "settings") {
+    return "Start the coordinator, or the agent of that worker, again with the config and the data that the run has.";
+  }
   if (kind == "bits") return "Take the host of the worker that differs out of service and test its memory.";
   if (kind == "state")
     return "Bring a host back that holds the state, if one can be; else the run goes back to a checkpoint.";
@@ -210,6 +213,12 @@ void IncidentTracker::On(const event::WorkerJoined& e) {
   for (auto& [name, incident] : open_) joins(incident.workers);
 }
 
+// What it holds is missing, and nothing else tells why: it asks again and again.
+void IncidentTracker::On(const event::WorkerRefused& e) {
+  Begin("settings", Alert::Severity::kCritical, e.host,
+        absl::StrCat(NameOf(e.worker, -1, e.host), " holds state of the run and is refused: it ", e.cause));
+}
+
 void IncidentTracker::On(const event::Straggler& e) {
   const std::string before =
       e.reason == kSlowerThanBefore ? absl::StrCat(Short(e.own_factor), " times as long as it used to take, ") : "";
@@ -248,7 +257,7 @@ void IncidentTracker::On(const event::Recovered& e) {
     }
   }
   for (const auto& [name, how] : back) End(name, how);
-  for (const char* incident : {kCoordinatorIncident, "progress", "state", "bits", "size"}) {
+  for (const char* incident : {kCoordinatorIncident, "progress", "state", "settings", "bits", "size"}) {
     End(incident, "the run has resumed");
   }
 }

@@ -11,6 +11,7 @@
 //   progress            no_progress                  recovered; the run's end
 //   state               state_missing, state_lost,   recovered; the run's end
 //                       rewind
+//   settings            worker_refused               recovered; the run's end
 //   bits                bits_differ, copies_differ   recovered; the run's end
 //   size                too_few_workers              recovered; the run's end
 //   disk                paused                       resumed; the run's end
@@ -101,6 +102,7 @@ class IncidentTracker {
   void On(const event::WorkerHung& e);
   void On(const event::WorkerLost& e);
   void On(const event::WorkerJoined& e);
+  void On(const event::WorkerRefused& e);
   void On(const event::Straggler& e);
   void On(const event::StragglerResolved& e);
   void On(const event::WorldPublished& e);

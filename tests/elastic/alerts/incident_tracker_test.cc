@@ -316,6 +316,21 @@ TEST_F(IncidentTrackerTest, CopiesThatDifferAreABrokenHostAndNoLostState) {
   EXPECT_THAT(On(kRecovered), ElementsAre("-state", "-bits"));
 }
 
+// As where a coordinator was started again with another config: the run stands still, and no state is known to be lost.
+TEST_F(IncidentTrackerTest, AHolderOfStateThatIsRefusedIsAnIncident) {
+  const auto refused = [](const std::string& worker) {
+    return event::WorkerRefused{
+        .worker = worker, .node = "n", .host = "h7", .cause = "has another configuration than this run (optimizer.lr)"};
+  };
+  EXPECT_THAT(On(refused("a")), ElementsAre("+settings"));
+  EXPECT_EQ(last_.summary,
+            "run tiny: worker a (host h7) holds state of the run and is refused: it has another configuration than "
+            "this run (optimizer.lr)");
+  EXPECT_THAT(last_.advice, HasSubstr("with the config and the data that the run has"));
+  EXPECT_THAT(On(refused("b")), IsEmpty());
+  EXPECT_THAT(On(kRecovered), ElementsAre("-settings"));
+}
+
 TEST_F(IncidentTrackerTest, MissingStateNamesItsHoldersIfItHasSome) {
   On(event::StateMissing{{.step = 7, .holders = ""}});
   EXPECT_EQ(last_.summary, "run tiny: no connected worker holds the state of step 7");

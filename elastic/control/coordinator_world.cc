@@ -151,7 +151,10 @@ void Coordinator::ResolveClaims() {
     // Nobody at all may be about to come back; only a stop does not wait for that.
     std::optional<Instant> since = formation_.first_join();
     if (!since.has_value() && end_.stop() != nullptr) since = end_.stop()->since;
-    if (AreTooFew()) AwaitMore();
+    if (AreTooFew()) {
+      AwaitMore();
+      ReportTooFew(formation_.waiting_for());
+    }
     const Instant waited = since.has_value() ? now_ - formation_.WaitsSince(*since) : Instant{0};
     const CheckpointChoice* newest = checkpoints_.newest();
     const bool something_to_lose = committed_ > (newest == nullptr ? 0 : newest->step);

@@ -112,6 +112,23 @@ TEST_F(LostStateTest, WhoJoinsWithoutStateDoesNotProlongTheWaitForIt) {
   EXPECT_TRUE(ended_.has_value());
 }
 
+// Until they are there nothing is given up, and the run stands still.
+TEST_F(LostStateTest, ACoordinatorThatIsStartedAgainSaysThatWorkersDoNotComeBack) {
+  CoordinatorOptions options = DefaultOptions();
+  options.recorded_step = 5;
+  options.last_generation = 3;
+  options.elastic.min_workers = 2;
+  options.elastic.join_timeout_ms = 20'000;
+  Start(options);
+  Pass(seconds(10), {});
+  EXPECT_EQ(Count<event::TooFewWorkers>(), 0) << "they may be about to";
+  JoinNew(7);
+  Pass(seconds(60), {7});
+  EXPECT_EQ(Count<event::TooFewWorkers>(), 1);
+  EXPECT_THAT(Last<event::TooFewWorkers>().detail, testing::HasSubstr("1 of at least 2 workers are connected"));
+  EXPECT_FALSE(ended_.has_value());
+}
+
 // It may be the coordinator that is cut off. Those who come without state may still be too few.
 TEST_F(LostStateTest, IsNotGivenUpWhileThereIsNobodyToGoOnWithoutIt) {
   CoordinatorOptions options = DefaultOptions();

@@ -318,6 +318,11 @@ void IncidentTracker::On(const event::CheckpointFailed& e) {
                      e.step, ": ", e.cause));
 }
 
+// That old ones cannot be deleted is said with every checkpoint, each of which exists.
+void IncidentTracker::On(const event::CheckpointWarning& e) {
+  if (e.seconds > 0) Begin("checkpoints", Alert::Severity::kError, "", e.cause);
+}
+
 void IncidentTracker::On(const event::StateFields& e) {
   Begin("state", Alert::Severity::kCritical, "",
         e.holders.empty()

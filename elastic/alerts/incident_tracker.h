@@ -17,7 +17,9 @@
 //   disk                paused                       resumed; the run's end
 //   checkpoints         kFailedCheckpoints times     checkpoint; the run's end
 //                       checkpoint_failed and none
-//                       that exists in between
+//                       that exists in between, or
+//                       checkpoint_warning of one
+//                       that has been written for long
 //   coordinator         coordinator_changed          recovered; the run's end
 //   link/HOST/HOST      link_cut                     link_back; the run's end
 //   pace                step_slow                    step_slow_resolved; the run's end
@@ -119,6 +121,7 @@ class IncidentTracker {
   void On(const event::StepSlowResolved& e);
   void On(const event::CheckpointSaved& e);
   void On(const event::CheckpointFailed& e);
+  void On(const event::CheckpointWarning& e);
   void On(const event::StateFields& e);  // missing or lost
   void On(const event::Rewind& e);
   void On(const event::BitsDiffer& e);

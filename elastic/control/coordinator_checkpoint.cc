@@ -147,9 +147,11 @@ void Coordinator::ReportSlowSaves() {
     }
     if (save.missing > 1) absl::StrAppend(&writers, " and ", save.missing - 1, " more");
     Report(event::CheckpointWarning{
-        save.step, absl::StrCat("checkpoint of step ", save.step, ": not written after ",
-                                std::chrono::duration_cast<std::chrono::seconds>(now_ - save.begun).count(), " s by ",
-                                writers, ", and no other is begun meanwhile; is its storage slow, or hanging?")});
+        .step = save.step,
+        .cause = absl::StrCat("checkpoint of step ", save.step, ": not written after ",
+                              std::chrono::duration_cast<std::chrono::seconds>(now_ - save.begun).count(), " s by ",
+                              writers, ", and no other is begun meanwhile; is its storage slow, or hanging?"),
+        .seconds = std::chrono::duration<double>(now_ - save.begun).count()});
   }
 }
 

@@ -363,7 +363,8 @@ struct CheckpointWarning {
   static constexpr const char* kName = "checkpoint_warning";
   int64_t step = 0;
   std::string cause;
-  static void Fields(auto& e, auto& field) { field("step", e.step)("cause", e.cause); }
+  double seconds = 0;  // that one has been written for; 0: old ones
+  static void Fields(auto& e, auto& field) { field("step", e.step)("cause", e.cause)("seconds", e.seconds); }
 };
 
 /// With `every: auto`.

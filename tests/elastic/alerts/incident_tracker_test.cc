@@ -214,6 +214,14 @@ TEST_F(IncidentTrackerTest, CheckpointsThatFailAgainAndAgainAreAnIncidentUntilOn
   EXPECT_THAT(On(fails(90)), IsEmpty()) << "counts from the one that was written";
 }
 
+TEST_F(IncidentTrackerTest, ACheckpointThatIsWrittenForLongIsAnIncidentUntilOneExists) {
+  EXPECT_THAT(On(event::CheckpointWarning{.step = 7, .cause = "cannot delete step-1"}), IsEmpty());
+  const std::string cause = "checkpoint of step 7: not written after 600 s by a on h1";
+  EXPECT_THAT(On(event::CheckpointWarning{.step = 7, .cause = cause, .seconds = 600}), ElementsAre("+checkpoints"));
+  EXPECT_EQ(last_.summary, "run tiny: " + cause);
+  EXPECT_THAT(On(event::CheckpointSaved{.step = 7, .name = "c"}), ElementsAre("-checkpoints"));
+}
+
 // As at the end of a run, where each attempt fails.
 TEST_F(IncidentTrackerTest, CheckpointsThatFailWhileTheRunIsPausedForThemAreNoIncidentBesideIt) {
   EXPECT_THAT(On(event::Paused{"disk full"}), ElementsAre("+disk"));

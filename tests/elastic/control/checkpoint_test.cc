@@ -479,6 +479,7 @@ TEST_F(CheckpointTest, AWriterThatHangsIsNamed) {
   EXPECT_EQ(Last<event::CheckpointWarning>().step, 1);
   EXPECT_THAT(Last<event::CheckpointWarning>().cause,
               HasSubstr("checkpoint of step 1: not written after 10 s by n0/1 on n0 and 1 more"));
+  EXPECT_GE(Last<event::CheckpointWarning>().seconds, 10);
   Pass(seconds(5), {0, 1, 2});
   EXPECT_EQ(Count<event::CheckpointWarning>(), 1);
 }

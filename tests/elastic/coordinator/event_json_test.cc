@@ -77,7 +77,7 @@ std::vector<Expected> EachKind() {
        R"("step":7,"name":"step-7","bytes":1024,"seconds":2.0,"stall_seconds":0.5,"skipped":1)"},
       {event::CheckpointFailed{7, "c"}, R"("step":7,"cause":"c")"},
       {event::CheckpointRejected{"step-7", "c"}, R"("name":"step-7","cause":"c")"},
-      {event::CheckpointWarning{7, "c"}, R"("step":7,"cause":"c")"},
+      {event::CheckpointWarning{7, "c", 2.5}, R"("step":7,"cause":"c","seconds":2.5)"},
       {event::CheckpointInterval{60, 0.5, 3600}, R"("seconds":60.0,"cost_seconds":0.5,"failure_seconds":3600.0)"},
       {event::DataChanged{"step-7"}, R"("name":"step-7")"},
       {event::KernelsChanged{"step-7"}, R"("name":"step-7")"},

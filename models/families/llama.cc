@@ -39,7 +39,7 @@ class Llama final : public LlamaLike {
     in.Only("use_sliding_window", {false});
     if (in.Bool("use_sliding_window", true)) in.Only("sliding_window", {0});
     in.Ignore({"sliding_window"});
-    in.Strings("layer_types", {"full_attention"});
+    ReadLayerTypes(in, c.num_layers, {"full_attention"});
     return c;
   }
 

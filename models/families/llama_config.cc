@@ -169,12 +169,24 @@ ordered_json LlamaLike::WriteShared(const ModelConfig& c, const char* causal_mod
   return object;
 }
 
+std::optional<std::vector<std::string>> ReadLayerTypes(ConfigFields& in, int64_t num_layers,
+                                                       std::initializer_list<const char*> known) {
+  const char* const key = "layer_types";
+  auto types = in.Strings(key, known);
+  if (types.has_value() && static_cast<int64_t>(types->size()) != num_layers) {
+    in.Invalid(key, absl::StrCat("has length ", types->size(), ", num_hidden_layers is ", num_layers));
+    types.reset();
+  }
+  return types;
+}
+
 int64_t ReadQwenWindow(ConfigFields& in, int64_t num_layers) {
   const bool used = in.Bool("use_sliding_window", false);
   const int64_t given = in.Whole("sliding_window", in.IsNull("sliding_window") ? 0 : 4096);
   const int64_t window = used ? given : 0, first = in.Whole("max_window_layers", 28);
   int64_t sliding = window > 0 ? std::max<int64_t>(num_layers - first, 0) : 0;
-  const auto types = in.Strings("layer_types", {kFull, kSliding});
+  const auto types = ReadLayerTypes(in, num_layers, {kFull, kSliding});
+  if (in.Has("layer_types") && !types.has_value()) return 0;  // a problem that is known
   if (types.has_value()) sliding = std::count(types->begin(), types->end(), kSliding);
   if (sliding > 0 && (sliding < num_layers || window == 0)) {
     in.Unsupported(types.has_value() ? "layer_types" : "max_window_layers");

@@ -1,8 +1,11 @@
 #pragma once
 // What Llama and the families after it share: keys of config.json, tensor names, and what they cannot say.
 
+#include <initializer_list>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "models/families/family.h"
 
@@ -32,6 +35,10 @@ class LlamaLike : public Family {
   /// The same keys.
   nlohmann::ordered_json WriteShared(const ModelConfig& config, const char* causal_model) const;
 };
+
+/// layer_types, one of `known` for each layer; none if the key is missing or something else, which is then a problem.
+std::optional<std::vector<std::string>> ReadLayerTypes(ConfigFields& in, int64_t num_layers,
+                                                       std::initializer_list<const char*> known);
 
 /// A dense family after Qwen2, with use_sliding_window, sliding_window, max_window_layers and layer_types: the window
 /// that all layers have, 0 if none has one. If only some have, layer_types or max_window_layers is unsupported.

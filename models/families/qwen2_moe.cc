@@ -41,7 +41,7 @@ class Qwen2Moe final : public MixtureLike {
     // Versions of transformers differ in which layers slide.
     in.Only("use_sliding_window", {false});
     in.Ignore({"sliding_window", "max_window_layers"});
-    in.Strings("layer_types", {"full_attention"});
+    ReadLayerTypes(in, c.num_layers, {"full_attention"});
     return c;
   }
 

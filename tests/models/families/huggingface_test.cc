@@ -214,6 +214,7 @@ TEST(HuggingFaceTest, RefusesNamingTheField) {
       {R"("sliding_window": 4096)", "sliding_window", kUnimplemented},
       {R"("use_sliding_window": true)", "use_sliding_window", kUnimplemented},
       {R"("layer_types": ["full_attention", "sliding_attention"])", "layer_types", kUnimplemented},
+      {R"("layer_types": ["full_attention"])", "layer_types has length 1, num_hidden_layers is 2", kInvalid},
       {R"("attention_bias": true)", "mlp_bias", kInvalid},
       {R"("quantization_config": {})", "quantization_config", kUnimplemented},
       {R"("architectures": ["LlamaForSequenceClassification"])", "architectures", kUnimplemented},
@@ -367,6 +368,11 @@ TEST(HuggingFaceTest, AQwenWindowIsOfAllLayersOrRefused) {
     EXPECT_THAT(window(slides + R"(, "layer_types": ["full_attention", "sliding_attention"])"),
                 ::testing::HasSubstr("layer_types"));
     EXPECT_THAT(window(all), ::testing::HasSubstr("layer_types"));  // without a window
+    for (const std::string kind : {"full", "sliding"}) {
+      const std::string layer = absl::StrCat("\"", kind, "_attention\"");
+      EXPECT_THAT(window(absl::StrCat(slides, ", \"layer_types\": [", layer, ", ", layer, ", ", layer, "]")),
+                  ::testing::HasSubstr("layer_types has length 3, num_hidden_layers is 2"));
+    }
     EXPECT_THAT(window(R"("layer_types": ["chunked_attention", "full_attention"])"),
                 ::testing::HasSubstr("layer_types"));
   }
@@ -394,6 +400,8 @@ TEST(HuggingFaceTest, EveryFamilyRefusesWhatItDoesNotKnow) {
               ::testing::HasSubstr("router_jitter_noise"));
   EXPECT_THAT(std::string(OfType("qwen2_moe", R"("use_sliding_window": true)").status().message()),
               ::testing::HasSubstr("use_sliding_window"));
+  EXPECT_THAT(std::string(OfType("qwen2_moe", R"("layer_types": [])").status().message()),
+              ::testing::HasSubstr("layer_types has length 0, num_hidden_layers is 2"));
   EXPECT_EQ(OfType("qwen3", R"("attention_bias": true)").status().code(), absl::StatusCode::kUnimplemented);
   EXPECT_EQ(OfType("mistral", R"("layer_types": ["full_attention", "full_attention"])").status().code(),
             absl::StatusCode::kUnimplemented);

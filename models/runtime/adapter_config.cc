@@ -12,6 +12,7 @@
 #include "framework/base/files.h"
 #include "framework/base/json_depth.h"
 #include "framework/base/status.h"
+#include "models/families/config_fields.h"
 #include "models/families/huggingface.h"
 #include "models/transformer.h"
 
@@ -22,7 +23,7 @@ using nlohmann::json;
 
 constexpr size_t kMaxConfigBytes = size_t{1} << 20;
 constexpr int kMaxConfigDepth = 16;
-constexpr double kMaxRank = 1 << 20;
+constexpr double kMaxAlpha = 1e9;
 
 std::string PathOf(const std::string& directory) { return absl::StrCat(directory, "/", kAdapterConfigFile); }
 
@@ -105,10 +106,23 @@ absl::Status CheckConfig(const json& config, const std::string& path) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<double> Number(const json& config, const char* key, const std::string& path) {
-  const auto found = config.find(key);
-  if (found != config.end() && found->is_number()) return found->get<double>();
-  return absl::InvalidArgumentError(absl::StrCat(path, ": ", key, " is no number"));
+double ReadAlpha(ConfigFields& in) {
+  const char* const key = "lora_alpha";
+  if (!in.Has(key)) return in.Invalid(key, "is missing"), 1;
+  const json& value = in[key];
+  const double alpha = value.is_number() ? value.get<double>() : kMaxAlpha * 2;
+  if (std::abs(alpha) <= kMaxAlpha) return alpha;
+  return in.Invalid(key, absl::StrCat("is ", value.dump(), ", not a number from ", -kMaxAlpha, " to ", kMaxAlpha)), 1;
+}
+
+std::vector<std::string> ReadTargetParameters(ConfigFields& in) {
+  const char* const key = "target_parameters";
+  if (!in.Has(key) || !IsSet(in[key])) return {};
+  const json& names = in[key];
+  if (names.is_array() && std::all_of(names.begin(), names.end(), [](const json& name) { return name.is_string(); })) {
+    return names.get<std::vector<std::string>>();
+  }
+  return in.Invalid(key, "is no list of names"), std::vector<std::string>();
 }
 
 }  // namespace
@@ -117,20 +131,12 @@ absl::StatusOr<AdapterKind> ReadAdapterKind(const std::string& directory) {
   const std::string path = PathOf(directory);
   ASSIGN_OR_RETURN(const json config, ReadConfig(path));
   RETURN_IF_ERROR(CheckConfig(config, path));
-  ASSIGN_OR_RETURN(const double rank, Number(config, "r", path));
-  ASSIGN_OR_RETURN(const double alpha, Number(config, "lora_alpha", path));
-  if (!(rank >= 1 && rank <= kMaxRank) || !std::isfinite(alpha)) {
-    return absl::InvalidArgumentError(absl::StrCat(path, ": r or lora_alpha is out of range"));
-  }
-  const bool rslora = IsSet(config.value("use_rslora", json()));
-  AdapterKind kind{.rank = static_cast<int64_t>(rank),
-                   .scale = static_cast<float>(alpha / (rslora ? std::sqrt(rank) : rank))};
-  const json parameters = config.value("target_parameters", json());
-  if (!IsSet(parameters)) return kind;
-  const bool names = parameters.is_array() &&
-                     std::all_of(parameters.begin(), parameters.end(), [](const json& p) { return p.is_string(); });
-  if (!names) return absl::InvalidArgumentError(absl::StrCat(path, ": target_parameters is no list of names"));
-  kind.parameters = parameters.get<std::vector<std::string>>();
+  ConfigFields in(config, path);
+  const int64_t rank = in.Size("r");
+  const double alpha = ReadAlpha(in), divisor = static_cast<double>(rank);
+  const double scale = alpha / (in.Bool("use_rslora", false) ? std::sqrt(divisor) : divisor);
+  AdapterKind kind{.rank = rank, .scale = static_cast<float>(scale), .parameters = ReadTargetParameters(in)};
+  RETURN_IF_ERROR(in.status());
   return kind;
 }
 

@@ -246,8 +246,19 @@ TEST_P(BadAdapterTest, IsRefusedByName) {
   expect(with("init_lora_weights", "pissa"), "init_lora_weights \"pissa\" is not supported");
   expect(with("modules_to_save", json::array({"lm_head"})), "modules_to_save");
   expect(with("a_new_kind", 3), "a_new_kind 3 is not supported");
-  expect(with("r", "three"), "r is no number");
-  expect(with("r", 0), "out of range");
+  const std::string range = ", not a whole number from 1 to 16777216";
+  expect(with("r", nullptr), "adapter_config.json: r is missing");
+  expect(with("r", "three"), "r is \"three\"" + range);
+  expect(with("r", 3.5), "r is 3.5" + range);
+  expect(with("r", true), "r is true" + range);
+  expect(with("r", 0), "r is 0" + range);
+  expect(with("r", -3), "r is -3" + range);
+  expect(with("r", 1e30), "r is 1e+30" + range);
+  expect(with("lora_alpha", nullptr), "lora_alpha is missing");
+  expect(with("lora_alpha", "7"), "lora_alpha is \"7\", not a number from -1e+09 to 1e+09");
+  expect(with("lora_alpha", 1e300), "lora_alpha is 1e+300, not a number");
+  expect(with("use_rslora", "false"), "use_rslora is \"false\", neither true nor false");
+  expect(with("use_rslora", 0), "use_rslora is 0, neither true nor false");
   expect(with("r", 5), "the adapters are for another model");
   expect(with("base_model_name_or_path", nullptr), "base_model_name_or_path names no directory");
   expect(with("base_model_name_or_path", absl::StrCat(SourceDir(), "/tests/golden/tiny_gpt2")),

@@ -4,16 +4,20 @@
 
 #include "absl/strings/str_cat.h"
 #include "framework/base/files.h"
+#include "framework/base/json_depth.h"
 #include "framework/base/status.h"
 #include "framework/data/bpe_tokenizer.h"
 #include "framework/data/metaspace_tokenizer.h"
 #include "framework/data/tokenizer_json.h"
+#include "nlohmann/json.hpp"
 
 namespace holdfast {
 namespace {
 
 constexpr char kBytes[] = "bytes";
 constexpr int64_t kTokenizerBytesMax = 100'000'000;
+constexpr size_t kSettingsBytesMax = size_t{16} << 20;
+constexpr int kSettingsDepthMax = 64;
 
 class ByteTokenizer final : public Tokenizer {
  public:
@@ -48,6 +52,24 @@ class ByteTokenizer final : public Tokenizer {
   std::optional<int32_t> end_of_text() const override { return std::nullopt; }
 };
 
+/// In a file beside tokenizer.json: a string, or an added token's object. "" if it names none, or cannot be read, as
+/// nothing else here needs it.
+std::string EosTokenIn(const std::string& path) {
+  const std::string text = ReadFile(path, kSettingsBytesMax).value_or("");
+  if (JsonNestsDeeperThan(text, kSettingsDepthMax)) return "";
+  const auto settings = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (!settings.is_object()) return "";
+  const auto token = settings.value("eos_token", nlohmann::json());
+  const auto content = token.is_object() ? token.value("content", nlohmann::json()) : token;
+  return content.is_string() ? content.get<std::string>() : "";
+}
+
+std::string EosTokenBeside(const std::string& tokenizer_json) {
+  const std::string directory = DirectoryOf(tokenizer_json);
+  std::string token = EosTokenIn(directory + "/tokenizer_config.json");
+  return token.empty() ? EosTokenIn(directory + "/special_tokens_map.json") : token;
+}
+
 }  // namespace
 
 std::unique_ptr<const Tokenizer> MakeTokenizer(BpeSpec spec) {
@@ -65,11 +87,19 @@ std::string TokenizerFileOf(const std::string& name) {
 
 absl::StatusOr<std::unique_ptr<const Tokenizer>> OpenTokenizer(const std::string& name) {
   if (name == kBytes) return std::make_unique<const ByteTokenizer>();
-  auto content = ReadFile(TokenizerFileOf(name), kTokenizerBytesMax);
+  const std::string file = TokenizerFileOf(name);
+  auto content = ReadFile(file, kTokenizerBytesMax);
   if (!content.ok()) return Annotate(content.status(), "tokenizer (\"bytes\" or a tokenizer.json)");
-  auto spec = ParseTokenizerJson(*content);
+  auto spec = ParseTokenizerJson(*content, EosTokenBeside(file));
   if (!spec.ok()) return Annotate(spec.status(), name);
   return MakeTokenizer(*std::move(spec));
+}
+
+std::string NoEndOfText(const std::string& name) {
+  return absl::StrCat("the tokenizer ", name, " has no end of text",
+                      name == kBytes ? ""
+                                     : " (no token of a usual name, and tokenizer_config.json and "
+                                       "special_tokens_map.json beside it name no eos_token that it has)");
 }
 
 absl::Status CheckVocabulary(const Tokenizer& tokenizer, const std::string& name, int64_t vocab_size) {

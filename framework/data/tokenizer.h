@@ -42,10 +42,11 @@ class Tokenizer {
   }
   /// The bytes of the tokens; unknown ids become U+FFFD. May end inside a UTF-8 character.
   virtual std::string Decode(absl::Span<const int32_t> tokens) const = 0;
-  /// The token that separates documents (GPT-2: <|endoftext|>), if the tokenizer has one.
+  /// The token that separates documents, if the tokenizer has one: by its usual names (GPT-2: <|endoftext|>), else
+  /// what tokenizer_config.json or special_tokens_map.json beside it call eos_token.
   virtual std::optional<int32_t> end_of_text() const = 0;
-  /// The token that a text begins with for programs that want one (Llama 3: <|begin_of_text|>); end_of_text if the
-  /// tokenizer has none of its own. Packing does not write it.
+  /// The token that a text begins with for programs that want one (Llama 3: <|begin_of_text|>); if the tokenizer has
+  /// none of its own, end_of_text by one of the usual names. Packing does not write it.
   virtual std::optional<int32_t> begin_of_text() const { return end_of_text(); }
 };
 
@@ -56,6 +57,9 @@ std::string TokenizerFileOf(const std::string& name);
 /// directory: BPE models with a ByteLevel pre-tokenizer (alone, or after a Split by regular expression), or with
 /// byte_fallback and ▁ for spaces; anything else is Unimplemented and named.
 absl::StatusOr<std::unique_ptr<const Tokenizer>> OpenTokenizer(const std::string& name);
+
+/// That this tokenizer has none, for a message: "the tokenizer NAME has no end of text", and where one was looked for.
+std::string NoEndOfText(const std::string& name);
 
 /// InvalidArgument if it has tokens beyond a model's vocabulary. `name` as for OpenTokenizer.
 absl::Status CheckVocabulary(const Tokenizer& tokenizer, const std::string& name, int64_t vocab_size);

@@ -377,7 +377,7 @@ std::optional<int32_t> FirstOf(absl::Span<const char* const> names, const Ids& i
 
 }  // namespace
 
-absl::StatusOr<BpeSpec> ParseTokenizerJson(const std::string& content) {
+absl::StatusOr<BpeSpec> ParseTokenizerJson(const std::string& content, const std::string& eos_token) {
   if (JsonNestsDeeperThan(content, kDepthMax)) {
     return absl::InvalidArgumentError(absl::StrCat("JSON nested deeper than ", kDepthMax));
   }
@@ -397,6 +397,7 @@ absl::StatusOr<BpeSpec> ParseTokenizerJson(const std::string& content) {
   spec.end_of_text = FirstOf(kEndOfTextNames, ids);
   spec.begin_of_text = FirstOf(kBeginOfTextNames, ids);
   if (!spec.begin_of_text.has_value()) spec.begin_of_text = spec.end_of_text;
+  if (!spec.end_of_text.has_value() && !eos_token.empty()) spec.end_of_text = FirstOf({eos_token.c_str()}, ids);
   return spec;
 }
 

@@ -12,8 +12,9 @@ namespace holdfast {
 
 /// `content` of a tokenizer.json. InvalidArgument if it is broken, Unimplemented (with the name of the feature) if it
 /// is none of the two kinds of BPE. Ignored on purpose: post_processor (tokens put around a text are not part of packed
-/// data), truncation and padding.
-absl::StatusOr<BpeSpec> ParseTokenizerJson(const std::string& content);
+/// data), truncation and padding. `eos_token` ends a text where the file has no token of one of the usual names; "" if
+/// there is none.
+absl::StatusOr<BpeSpec> ParseTokenizerJson(const std::string& content, const std::string& eos_token = "");
 
 std::unique_ptr<const Tokenizer> MakeTokenizer(BpeSpec spec);
 

@@ -25,9 +25,8 @@ absl::StatusOr<std::optional<int32_t>> EndOfDocument(const Config& config) {
   if (!config.data.document_mask) return std::nullopt;
   if ((*tokenizer)->end_of_text().has_value()) return (*tokenizer)->end_of_text();
   return absl::InvalidArgumentError(
-      absl::StrCat("data.document_mask: the tokenizer ", config.data.tokenizer,
-                   " has no token that ends a text; pack the data with --documents, whose files say where documents "
-                   "begin and need no such key"));
+      absl::StrCat("data.document_mask: ", NoEndOfText(config.data.tokenizer),
+                   "; pack the data with --documents, whose files say where documents begin and need no such key"));
 }
 
 /// Else the first validation would fail, after hours of training. Reads up to the first token that is learned.

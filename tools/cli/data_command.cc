@@ -42,7 +42,7 @@ void PrintPackReport(const DataPackCommand& arguments, const Tokenizer& tokenize
               static_cast<double>(report.input_bytes) / static_cast<double>(tokens),
               static_cast<long long>(tokenizer.vocab_size()), bits.c_str());
   if (!documents && !tokenizer.end_of_text().has_value() && report.documents > 1) {
-    std::printf("note        this tokenizer has no end of text: nothing marks where a document ends\n");
+    std::printf("note        %s: nothing marks where a document ends\n", NoEndOfText(arguments.tokenizer).c_str());
   }
   std::printf("%s  %s\n", arguments.options.paths.output.c_str(), Counted(report.tokens, "token").c_str());
   if (report.validation_tokens == 0) return;
@@ -222,8 +222,7 @@ absl::StatusOr<int> DataPackCommand::PackText() const {
   PackOptions pack = options;
   ASSIGN_OR_RETURN(const auto opened, OpenTokenizer(tokenizer));
   if (append_eot && !opened->end_of_text().has_value()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--append-eot: tokenizer ", tokenizer, " has no end-of-text token; leave the flag out"));
+    return absl::InvalidArgumentError(absl::StrCat("--append-eot: ", NoEndOfText(tokenizer), "; leave the flag out"));
   }
   pack.append_end_of_text = !no_eot;
   pack.paths.tokenizer = FilesOf(tokenizer);

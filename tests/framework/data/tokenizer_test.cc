@@ -565,5 +565,43 @@ TEST(Tokenizer, MayBeNamedByItsDirectory) {
   EXPECT_EQ((*of_file)->Decode({*end}), "<｜end▁of▁sentence｜>");
 }
 
+// As transformers has it: what the files beside tokenizer.json say, the older one where the newer one says nothing.
+TEST(Tokenizer, ItsEndOfTextIsNamedBesideIt) {
+  const TemporaryDirectory directory;
+  const std::string file = directory / "tokenizer.json";
+  Json root = Json::parse(Contents(kGolden + "tokenizer_gpt2_style.json"));
+  for (Json& added : root["added_tokens"]) {
+    if (added["content"] == "<|endoftext|>") added["content"] = "<|stop|>";
+  }
+  WriteText(file, root.dump());
+  const auto end = [&](const std::string& config, const std::string& map) -> std::string {
+    WriteText(directory / "tokenizer_config.json", config);
+    WriteText(directory / "special_tokens_map.json", map);
+    const auto tokenizer = Open(directory / "");
+    if (tokenizer == nullptr) return "not opened";
+    return tokenizer->end_of_text().has_value() ? tokenizer->Decode({*tokenizer->end_of_text()}) : "none";
+  };
+  EXPECT_EQ(end("{}", "{}"), "none");
+  EXPECT_EQ(end(R"({"eos_token": "<|stop|>"})", "{}"), "<|stop|>");
+  EXPECT_EQ(end(R"({"eos_token": {"content": "<|stop|>", "special": true}})", "{}"), "<|stop|>");
+  EXPECT_EQ(end(R"({"eos_token": null})", R"({"eos_token": "<|stop|>"})"), "<|stop|>");
+  for (const char* none : {R"({"eos_token": "<|gone|>"})", R"({"eos_token": ""})", R"({"eos_token": 3})",
+                           R"({"bos_token": "<|stop|>"})", R"([1])", "{", ""}) {
+    EXPECT_EQ(end(none, "{}"), "none") << none;
+  }
+  EXPECT_FALSE(Open(file)->begin_of_text().has_value());
+  EXPECT_EQ(NoEndOfText("bytes"), "the tokenizer bytes has no end of text");
+  EXPECT_THAT(NoEndOfText(file), HasSubstr("name no eos_token that it has"));
+}
+
+// So that data packed before stays what it is: chat models name what ends a turn.
+TEST(Tokenizer, AUsualNameComesBeforeTheOneBesideIt) {
+  const TemporaryDirectory directory;
+  WriteText(directory / "tokenizer.json", Contents(kGolden + "tokenizer_gpt2_style.json"));
+  WriteText(directory / "tokenizer_config.json", R"({"eos_token": "a"})");
+  const auto tokenizer = Open(directory / "tokenizer.json");
+  EXPECT_EQ(tokenizer->Decode({*tokenizer->end_of_text()}), "<|endoftext|>");
+}
+
 }  // namespace
 }  // namespace holdfast

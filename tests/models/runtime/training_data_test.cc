@@ -1,17 +1,23 @@
 // Proves that a config whose tokenizer cannot be the one that its data was packed with is warned of, and only such a
-// one: by the largest token that the index of the first file names. And of files that no validation comes to.
+// one: by the largest token that the index of the first file names. And of files that no validation comes to. And that
+// data.document_mask takes documents apart by the end of text that lies beside the tokenizer, or says what is missing.
 
 #include "models/runtime/training_data.h"
 
 #include <gmock/gmock.h>
 
+#include <fstream>
 #include <string>
 
+#include "absl/strings/str_replace.h"
+#include "framework/base/files.h"
 #include "tests/models/runtime/tiny_run.h"
+#include "tests/paths.h"
 
 namespace holdfast {
 namespace {
 
+using testing::AllOf;
 using testing::HasSubstr;
 using testing::Not;
 
@@ -50,6 +56,22 @@ TEST_F(TrainingDataTest, AFileThatNoValidationComesToIsWarnedOf) {
   EXPECT_THAT(log(two, 124), HasSubstr("which end before"));
   for (const int enough : {125, 1000, 0}) EXPECT_THAT(log(two, enough), Not(HasSubstr("which end before"))) << enough;
   EXPECT_THAT(log(one, 8), Not(HasSubstr("which end before")));
+}
+
+TEST_F(TrainingDataTest, DocumentsEndWithWhatTheFilesBesideTheTokenizerName) {
+  const std::string golden = SourceDir() + "/tests/framework/data/golden/tokenizer_gpt2_style.json";
+  const std::string tokenizer = root_ / "tokenizer.json";
+  std::ofstream(tokenizer) << absl::StrReplaceAll(ReadFile(golden, size_t{1} << 24).value(),
+                                                  {{"<|endoftext|>", "<|stop|>"}});
+  const Config config = ConfigOf({"model.vocab_size=1100", "data.document_mask=true", "data.tokenizer=" + tokenizer});
+  EXPECT_THAT(std::string(CheckTrainingData(config).message()),
+              AllOf(HasSubstr("data.document_mask: the tokenizer " + tokenizer + " has no end of text (no token of"),
+                    HasSubstr("--documents")));
+  std::ofstream(root_ / "tokenizer_config.json") << R"({"eos_token": "<|stop|>"})";
+  WriteTokens("train.bin", 1000);  // <|stop|>, which is where the second document would begin
+  const absl::StatusOr<TrainingData> data = OpenTrainingData(config);
+  ASSERT_TRUE(data.ok()) << data.status();
+  EXPECT_TRUE(data->training.has_documents());
 }
 
 }  // namespace

@@ -29,9 +29,9 @@ constexpr size_t kAddedTokenBytesMax = 4096;          // a text full of beginnin
 // GPT-2's, used by ByteLevel itself unless "use_regex" is false (Radford et al. 2019, encoder.py).
 constexpr char kGpt2Pattern[] = R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 
-// In the order in which they are looked for.
-constexpr std::array kEndOfTextNames = {"<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>", "<｜end▁of▁sentence｜>"};
-constexpr std::array kBeginOfTextNames = {"<|begin_of_text|>", "<s>", "<bos>", "<｜begin▁of▁sentence｜>"};
+// In the order in which they are looked for. Gemma's vocabulary also has <s> and </s>, the tags of HTML.
+constexpr std::array kEndOfTextNames = {"<|endoftext|>", "<|end_of_text|>", "<eos>", "</s>", "<｜end▁of▁sentence｜>"};
+constexpr std::array kBeginOfTextNames = {"<|begin_of_text|>", "<bos>", "<s>", "<｜begin▁of▁sentence｜>"};
 
 bool IsAbsent(const Json& object, const char* key) {
   const auto found = object.find(key);

@@ -565,6 +565,14 @@ TEST(Tokenizer, MayBeNamedByItsDirectory) {
   EXPECT_EQ((*of_file)->Decode({*end}), "<｜end▁of▁sentence｜>");
 }
 
+// Its vocabulary has <s> and </s>, too, which are tags of HTML there.
+TEST(Tokenizer, GemmasTextsBeginAndEndWithItsOwnTokens) {
+  const auto gemma = Open(SourceDir() + "/tests/framework/chat/golden/gemma");
+  ASSERT_TRUE(gemma->end_of_text().has_value() && gemma->begin_of_text().has_value());
+  EXPECT_EQ(gemma->Decode({*gemma->end_of_text()}), "<eos>");
+  EXPECT_EQ(gemma->Decode({*gemma->begin_of_text()}), "<bos>");
+}
+
 // As transformers has it: what the files beside tokenizer.json say, the older one where the newer one says nothing.
 TEST(Tokenizer, ItsEndOfTextIsNamedBesideIt) {
   const TemporaryDirectory directory;

@@ -219,7 +219,14 @@ TEST_F(TrainTest, ASavedModelIsEvaluatedSampledAndTrainedOn) {
   ASSERT_EQ(Train("a").exit_code, 0);
   const CommandResult eval = RunHoldfast({"eval", Path("a"), Path("valid.bin"), "--sequence-length", "32"});
   EXPECT_EQ(eval.exit_code, 0) << eval.output;
-  EXPECT_THAT(eval.output, HasSubstr("perplexity"));
+  EXPECT_THAT(eval.output, AllOf(HasSubstr("perplexity"), Not(HasSubstr("\nfile  "))));
+  WriteAll(directory_ / "questions.jsonl", R"({"context": "a", "choices": ["b", "c"], "answer": 0})");
+  const CommandResult both =
+      RunHoldfast({"eval", Path("a"), Path("questions.jsonl"), Path("valid.bin"), "--sequence-length", "32"});
+  EXPECT_EQ(both.exit_code, 0) << both.output;
+  EXPECT_THAT(both.output,
+              AllOf(HasSubstr("file        " + Path("valid.bin") + "\ntokens  "), Not(HasSubstr("all files")),
+                    HasSubstr("file        " + Path("questions.jsonl") + "\nquestions   1\n")));
   const auto sample = [&](const std::string& seed) {
     return RunHoldfast({"sample", Path("a/model"), "--tokens", "20", "--seed", seed, "--prompt", "line"});
   };

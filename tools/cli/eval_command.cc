@@ -190,9 +190,8 @@ absl::Status EvalCommand::PrintLosses(const LoadedModel& loaded, const std::vect
     ASSIGN_OR_RETURN(const LossSum loss, LossOf(loaded, file, length, writer.get()));
     total.sum += loss.sum;
     total.counted += loss.counted;
-    if (files.size() == 1) continue;
-    std::printf("file        %s\n", file.c_str());
-    PrintLoss(loss);
+    if (data.size() > 1) std::printf("file        %s\n", file.c_str());
+    if (files.size() > 1) PrintLoss(loss);
   }
   if (writer != nullptr) RETURN_IF_ERROR(writer->Finish());
   if (files.size() > 1) std::printf("all files\n");

@@ -7,6 +7,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "framework/base/counted.h"
 
 namespace holdfast {
 
@@ -20,8 +21,8 @@ class Problems {
   absl::Status ToStatus(const std::string& what) const {
     if (count_ == 0) return absl::OkStatus();
     const std::string more = count_ > kShown ? absl::StrCat("\n  and ", count_ - kShown, " more") : "";
-    return absl::InvalidArgumentError(absl::StrCat(what, ": ", count_, count_ == 1 ? " problem" : " problems", "\n  ",
-                                                   absl::StrJoin(shown_, "\n  "), more));
+    return absl::InvalidArgumentError(
+        absl::StrCat(what, ": ", Counted(count_, "problem"), "\n  ", absl::StrJoin(shown_, "\n  "), more));
   }
 
  private:

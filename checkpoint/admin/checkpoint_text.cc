@@ -8,6 +8,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/time.h"
+#include "framework/base/counted.h"
 #include "framework/base/format_bytes.h"
 #include "framework/config/printable.h"
 #include "framework/metrics/progress.h"
@@ -114,17 +115,19 @@ std::string SummaryText(const CatalogEntry& entry, const CheckpointReader& reade
   }
   const auto raw = static_cast<double>(values) * sizeof(float);
   std::string text = Line("checkpoint", where);
-  text += Line("written",
-               absl::StrCat(LocalTime(m.time), ", ", Age(m.time, now), ", by ", m.world_size,
-                            m.world_size == 1 ? " worker (" : " workers (", Printable(m.sharding, kMaxCellBytes), ")"));
   text +=
-      Line("step", absl::StrCat(m.name.step, ", generation ", m.name.generation, ", after ", m.samples, " samples"));
+      Line("written", absl::StrCat(LocalTime(m.time), ", ", Age(m.time, now), ", by ", Counted(m.world_size, "worker"),
+                                   " (", Printable(m.sharding, kMaxCellBytes), ")"));
+  text += Line("step",
+               absl::StrCat(m.name.step, ", generation ", m.name.generation, ", after ", Counted(m.samples, "sample")));
   text += Line("validation", m.validation_loss.has_value() ? "loss " + LossText(m) : "none of this step");
   text += Line("digest", DigestText(m.state_digest));
-  text += Line("size", absl::StrFormat("%s in %d shards; values %s stored in %s, %d of %d pieces compressed",
-                                       FormatBytes(static_cast<double>(entry.bytes)), m.shards.size(), FormatBytes(raw),
+  text += Line("size", absl::StrFormat("%s in %s; values %s stored in %s, %d of %d pieces compressed",
+                                       FormatBytes(static_cast<double>(entry.bytes)),
+                                       Counted(static_cast<int64_t>(m.shards.size()), "shard"), FormatBytes(raw),
                                        FormatBytes(static_cast<double>(stored)), compressed, pieces));
-  text += Line("parameters", absl::StrCat(WithCommas(elements), " in ", m.tensors.size(), " tensors"));
+  text += Line("parameters",
+               absl::StrCat(WithCommas(elements), " in ", Counted(static_cast<int64_t>(m.tensors.size()), "tensor")));
   text += Line("state", absl::StrJoin(PlaneNames(m.tensors), ", "));
   return text;
 }

@@ -14,6 +14,7 @@
 #include "checkpoint/model_directory.h"
 #include "checkpoint/saved_model.h"
 #include "checkpoint/saved_model_reader.h"
+#include "framework/base/counted.h"
 #include "framework/base/status.h"
 #include "framework/config/validate.h"
 #include "framework/tensor/device.h"
@@ -118,7 +119,7 @@ absl::Status CheckPlace(const std::string& output) {
 
 absl::StatusOr<ModelConfig> UpcycledConfig(const ModelConfig& dense, int64_t experts, int64_t experts_per_token) {
   if (dense.num_experts > 0) {
-    return absl::InvalidArgumentError(absl::StrCat("the model has ", dense.num_experts, " experts already"));
+    return absl::InvalidArgumentError(absl::StrCat("the model has ", Counted(dense.num_experts, "expert"), " already"));
   }
   const Family* family = FindFamily(dense.family);
   const Family* target = family == nullptr ? nullptr : family->with_experts();

@@ -8,6 +8,7 @@
 #include "elastic/control/balance.h"
 #include "elastic/control/coordinator.h"
 #include "elastic/control/state_source.h"
+#include "framework/base/counted.h"
 #include "framework/parallel/reduction_plan.h"
 
 namespace holdfast {
@@ -97,6 +98,7 @@ bool Coordinator::Ending() const {
 std::string Coordinator::EndReason(const RunEnd::Stop* stop) const {
   if (stop != nullptr) return absl::StrCat("stopped by signal ", stop->signal, " at step ", committed_);
   const std::optional<Validations::EarlyStop> early = EarlyEnd();
+  if (!early.has_value() && committed_ == 1) return "the only step is done";
   if (!early.has_value()) return absl::StrCat("all ", committed_, " steps are done");
   const auto& [lowest, last_fall, later] = *early;
   std::string reason = absl::StrFormat(
@@ -230,8 +232,8 @@ bool Coordinator::AreTooFew() const {
 void Coordinator::AwaitMore() {
   formation_.OnFew(now_);
   formation_.SetWaitingFor(absl::StrCat(roster_.workers().size(), " of at least ",
-                                        std::max<int64_t>(1, options_.elastic.min_workers), " workers are connected; ",
-                                        formation_.waiting_for()));
+                                        Counted(std::max<int64_t>(1, options_.elastic.min_workers), "worker"),
+                                        " connected; ", formation_.waiting_for()));
 }
 
 void Coordinator::RewindOrFail(const std::vector<Member>& holders) {

@@ -59,7 +59,7 @@ struct RunFigures {
 
 struct RunStatus {
   RunState state = RunState::kWaitingForWorkers;
-  std::string detail;  // why, e.g. "2 of at least 3 workers have joined"
+  std::string detail;  // why, e.g. "2 of at least 3 workers joined"
   uint64_t generation = 0;
   int world_size = 0;
   int64_t committed_step = 0, total_steps = 0;

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "elastic/control/state_source.h"
+#include "framework/base/counted.h"
 
 namespace holdfast {
 namespace {
@@ -63,10 +64,10 @@ std::string WhyTooFew(const ElasticConfig& elastic, const WorldQuestion& questio
   const auto quarantined = std::count_if(question.candidates.begin(), question.candidates.end(),
                                          [](const Candidate& c) { return c.quarantined; });
   const std::string aside = quarantined > 0 ? absl::StrCat("; ", quarantined, " in quarantine") : "";
-  if (count < least) return absl::StrCat(count, " of at least ", least, " workers have joined", aside);
+  if (count < least) return absl::StrCat(count, " of at least ", Counted(least, "worker"), " joined", aside);
   const bool wait_for_all = question.first && !question.joined_long && !question.ending;
   if (wait_for_all && count < elastic.workers) {
-    return absl::StrCat(count, " of ", elastic.workers, " workers have joined", aside);
+    return absl::StrCat(count, " of ", Counted(elastic.workers, "worker"), " joined", aside);
   }
   return "";
 }

@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "elastic/control/straggler.h"
+#include "framework/base/counted.h"
 #include "framework/base/format_bytes.h"
 #include "framework/metrics/progress.h"
 
@@ -177,14 +178,13 @@ std::string Words(const event::StepSlowResolved& e) {
 }
 std::string Words(const event::EarlyStop& e) {
   if (e.fall_step == 0 || e.fall_step == e.best_step) {
-    return absl::StrFormat(
-        "the validation loss has not fallen below that of step %d, %.4f, for %d validations: the run ends", e.best_step,
-        e.best_loss, e.validations);
+    return absl::StrFormat("the validation loss has not fallen below that of step %d, %.4f, for %s: the run ends",
+                           e.best_step, e.best_loss, Counted(e.validations, "validation"));
   }
   return absl::StrFormat(
-      "the validation loss has not fallen below that of step %d, %.4f, by more than train.early_stop_min_delta for %d "
-      "validations: the run ends; it was lowest at step %d, %.4f",
-      e.fall_step, e.fall_loss, e.validations, e.best_step, e.best_loss);
+      "the validation loss has not fallen below that of step %d, %.4f, by more than train.early_stop_min_delta for %s: "
+      "the run ends; it was lowest at step %d, %.4f",
+      e.fall_step, e.fall_loss, Counted(e.validations, "validation"), e.best_step, e.best_loss);
 }
 std::string Words(const event::StopRequested& e) {
   return absl::StrCat("a stop was requested by ", e.by, " (signal ", e.signal, ") after step ", e.step);

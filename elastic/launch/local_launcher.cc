@@ -12,6 +12,7 @@
 #include "elastic/coordinator/coordinator_server.h"
 #include "elastic/wire/grpc_link.h"
 #include "elastic/wire/token.h"
+#include "framework/base/counted.h"
 #include "framework/base/status.h"
 
 namespace holdfast {
@@ -34,9 +35,9 @@ class WorkerWatch {
             std::this_thread::sleep_for(std::chrono::milliseconds(50));
           }
           const int64_t left = agent_.NumRunning();
-          failure_ = left == 0
-                         ? agent_.Wait().reason
-                         : absl::StrCat(left, " of at least ", least, " workers are left, the others have failed");
+          failure_ = left == 0 ? agent_.Wait().reason
+                               : absl::StrCat(left, " of at least ", Counted(least, "worker"),
+                                              " left, the others have failed");
           // Those that are left may have something to save.
           left == 0 ? shell.GiveUpRun(*failure_) : shell.RequestStop(SIGTERM);
         }) {}

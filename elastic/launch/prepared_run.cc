@@ -17,6 +17,7 @@
 #include "elastic/coordinator/run_alerts.h"
 #include "elastic/launch/resume_check.h"
 #include "elastic/lease/directory_lease.h"
+#include "framework/base/counted.h"
 #include "framework/base/log.h"
 #include "framework/base/status.h"
 #include "framework/config/load.h"
@@ -298,8 +299,8 @@ absl::StatusOr<PreparedRun> PrepareRun(const Config& config, const RunDirectory&
     }
     if ((goes_back ? *step : run.history.recorded_step) > config.train.steps) {
       return absl::FailedPreconditionError(
-          absl::StrCat(directory.root(), " holds a run of which ", run.history.recorded_step,
-                       " steps are recorded, and train.steps is ", config.train.steps,
+          absl::StrCat(directory.root(), " holds a run with ", Counted(run.history.recorded_step, "step"),
+                       " recorded, and train.steps is ", config.train.steps,
                        ": raise train.steps, or go back to a step with --resume STEP"));
     }
     RETURN_IF_ERROR(StillOurs(run));
@@ -330,7 +331,7 @@ std::string ResumeText(const PreparedRun& run) {
   }
   if (run.keeper != nullptr && run.history.recorded_step > 0) {
     absl::StrAppend(&text, "resuming    after generation ", run.history.state.generation, "; ",
-                    run.history.recorded_step, " steps are recorded\n");
+                    Counted(run.history.recorded_step, "step"), " recorded\n");
   }
   if (!run.warning.empty()) absl::StrAppend(&text, "warning: ", run.warning, "\n");
   return text;

@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "elastic/coordinator/run_digests.h"
+#include "framework/base/counted.h"
 #include "framework/config/decides.h"
 #include "framework/config/enums.h"
 #include "framework/config/load.h"
@@ -89,7 +90,8 @@ std::string DoneWithOldRates(const Config& config, const Decay& now, const Decay
   if (before >= done) return "";
   std::string text = before + 1 == done ? absl::StrCat("; step ", done, ", which is done,")
                                         : absl::StrCat("; steps ", before + 1, " to ", done, ", which are done,");
-  absl::StrAppend(&text, " had another rate than in a run of ", config.train.steps, " steps that was never stopped");
+  absl::StrAppend(&text, " had another rate than in a run of ", Counted(config.train.steps, "step"),
+                  " that was never stopped");
   if (config.schedule.name == ScheduleKind::kWsd && before > 0) {
     absl::StrAppend(&text, "; --resume of step ", before, " or before goes back behind that");
   }

@@ -21,6 +21,7 @@
 #include "elastic/sweep/trial_reading.h"
 #include "elastic/sweep/trial_run.h"
 #include "elastic/sweep/worker_share.h"
+#include "framework/base/counted.h"
 #include "framework/base/file_descriptor.h"
 #include "framework/base/files.h"
 #include "framework/base/log.h"
@@ -341,7 +342,7 @@ class Runner {
 }  // namespace
 
 std::string StatusText(const SweepPlan& plan, const std::vector<SweepObserver::Running>& running) {
-  std::string text = absl::StrCat(plan.results(), " trials done");
+  std::string text = absl::StrCat(Counted(plan.results(), "trial"), " done");
   for (size_t i = 0; i < running.size(); ++i) {
     const SweepObserver::Running& run = running[i];
     absl::StrAppend(&text, i == 0 ? ", trial " : ", ", run.trial->number, ": ", run.step, "/",

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
+#include "framework/base/counted.h"
 #include "framework/base/files.h"
 #include "framework/base/status.h"
 #include "nlohmann/json.hpp"
@@ -85,9 +86,9 @@ absl::Status CheckRecorded(const RecordedTrial& recorded, const PlannedTrial& pl
     return absl::OkStatus();
   }
   return absl::FailedPreconditionError(
-      absl::StrCat("trial ", planned.number, " is recorded as {", recorded.point, "}, ", recorded.steps_planned,
-                   " steps, run ", Hex(recorded.digest), ", and would be {",
-                   search::PointText(planned.suggestion.point), "}, ", steps, " steps, run ", Hex(digest),
+      absl::StrCat("trial ", planned.number, " is recorded as {", recorded.point, "}, ",
+                   Counted(recorded.steps_planned, "step"), ", run ", Hex(recorded.digest), ", and would be {",
+                   search::PointText(planned.suggestion.point), "}, ", Counted(steps, "step"), ", run ", Hex(digest),
                    " now: the base config, the data or the program has changed since. Undo that, or begin another "
                    "sweep, in another --sweep-dir"));
 }

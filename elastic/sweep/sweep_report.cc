@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "framework/base/counted.h"
 #include "framework/metrics/parallel_coordinates.h"
 #include "framework/metrics/plot.h"
 #include "framework/metrics/progress.h"

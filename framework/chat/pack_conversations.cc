@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/strings/str_join.h"
+#include "framework/base/counted.h"
 #include "framework/base/status.h"
 #include "framework/chat/conversation.h"
 #include "framework/data/row_packer.h"
@@ -77,7 +78,8 @@ class ConversationPacker {
   absl::Status Open() {
     RETURN_IF_ERROR(CheckPackPaths(options_.paths));
     if (options_.row_tokens < 2) {
-      return absl::InvalidArgumentError(absl::StrCat("rows of ", options_.row_tokens, " tokens hold no conversation"));
+      return absl::InvalidArgumentError(
+          absl::StrCat("rows of ", Counted(options_.row_tokens, "token"), " hold no conversation"));
     }
     const RowPacker::Options rows{.row_tokens = options_.row_tokens};
     ASSIGN_OR_RETURN(RowFile training, RowFile::Create(files_, options_.paths.output, rows));

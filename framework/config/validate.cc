@@ -8,6 +8,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "framework/base/counted.h"
 #include "framework/config/enums.h"
 #include "framework/config/printable.h"
 #include "framework/config/validate_model.h"
@@ -307,7 +308,7 @@ std::vector<Violation> ValidateConfig(const Config& config) {
 std::string IdleWorkersWarning(const Config& config) {
   const int64_t idle = config.elastic.workers - config.batch.microbatches;
   if (idle <= 0) return "";
-  return absl::StrCat(idle, " of ", config.elastic.workers, " workers ", idle == 1 ? "has" : "have",
+  return absl::StrCat(idle, " of ", Counted(config.elastic.workers, "worker"), " ", idle == 1 ? "has" : "have",
                       " nothing to compute: batch.microbatches is ", config.batch.microbatches);
 }
 

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "framework/base/counted.h"
 #include "framework/base/status.h"
 
 namespace holdfast {
@@ -83,10 +84,9 @@ std::string Describe(const RunComparison& comparison) {
   const std::string lengths =
       comparison.steps_a == comparison.steps_b
           ? ""
-          : absl::StrCat(" (the runs have ", comparison.steps_a, " and ", comparison.steps_b, " steps)");
+          : absl::StrCat(" (the runs have ", comparison.steps_a, " and ", Counted(comparison.steps_b, "step"), ")");
   const std::string counts =
-      absl::StrCat(comparison.steps_compared, comparison.steps_compared == 1 ? " step and " : " steps and ",
-                   comparison.digests_compared, comparison.digests_compared == 1 ? " digest" : " digests");
+      absl::StrCat(Counted(comparison.steps_compared, "step"), " and ", Counted(comparison.digests_compared, "digest"));
   if (!comparison.difference.has_value()) return absl::StrCat("equal: ", counts, " are the same bits", lengths, "\n");
 
   const RunDifference& d = *comparison.difference;

@@ -18,10 +18,6 @@ std::string FormatDuration(double seconds) {
   return absl::StrFormat("%d d %02d h", whole / 86400, whole % 86400 / 3600);
 }
 
-std::string Counted(int64_t count, absl::string_view what) {
-  return absl::StrCat(count, " ", what, count == 1 ? "" : "s");
-}
-
 std::string FormatCount(double count) {
   if (!std::isfinite(count)) return "?";
   const double size = std::abs(count);

@@ -45,8 +45,6 @@ class Progress {
 
 /// "1 h 02 min", "3 min 20 s", "12 s"; of two years and more "4026 years".
 std::string FormatDuration(double seconds);
-/// "1 document", "2 documents".
-std::string Counted(int64_t count, absl::string_view what);
 /// 1234567 -> "1.23 M".
 std::string FormatCount(double count);
 

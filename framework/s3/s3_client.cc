@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/time/time.h"
+#include "framework/base/counted.h"
 #include "framework/base/log.h"
 #include "framework/base/status.h"
 #include "framework/s3/s3_answer.h"
@@ -76,9 +77,8 @@ absl::StatusOr<HttpAnswer> S3Client::Send(const S3Call& call, int* attempts) {
     const auto wait = Backoff(attempt, shell_.random(), asked ? *answer->retry_after : std::chrono::seconds(0));
     const std::chrono::milliseconds tried = shell_.elapsed() - begin;
     if (tried + wait >= retry_for) {
-      return absl::UnavailableError(absl::StrCat(what, ": failed in ", attempt, attempt == 1 ? " attempt" : " attempts",
-                                                 " within ", (retry_for.count() + 999) / 1000,
-                                                 " s: ", status.message()));
+      return absl::UnavailableError(absl::StrCat(what, ": failed in ", Counted(attempt, "attempt"), " within ",
+                                                 (retry_for.count() + 999) / 1000, " s: ", status.message()));
     }
     if (tried > kLong) SayThatItTakesLong(what, status, retry_for - tried);
     shell_.sleep(wait);

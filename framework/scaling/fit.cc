@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "framework/base/counted.h"
 #include "framework/base/parallel.h"
 #include "framework/base/status.h"
 #include "framework/scaling/interval_ends.h"
@@ -44,8 +45,8 @@ absl::Status CheckDistinct(absl::Span<const Observation> runs, const char* what,
   for (const Observation& run : runs) values.push_back(value(run.size));
   const int64_t distinct = CountDistinct(std::move(values));
   if (distinct >= needed) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat("the runs have ", distinct, " different ", what,
-                                                 distinct == 1 ? "" : "s", "; a fit needs at least ", needed));
+  return absl::InvalidArgumentError(absl::StrCat("the runs have ", Counted(distinct, absl::StrCat("different ", what)),
+                                                 "; a fit needs at least ", needed));
 }
 
 absl::Status CheckRuns(absl::Span<const Observation> runs, LawForm form) {
@@ -54,8 +55,8 @@ absl::Status CheckRuns(absl::Span<const Observation> runs, LawForm form) {
     RETURN_IF_ERROR(Annotate(CheckObservation(run), run.name));
   }
   if (runs.size() <= static_cast<size_t>(values) || runs.size() > kMaxObservations) {
-    return absl::InvalidArgumentError(absl::StrCat("there are ", runs.size(), " runs; a fit of the ", values,
-                                                   " values of ", NameOf(form), " needs ", values + 1, " to ",
+    return absl::InvalidArgumentError(absl::StrCat(Counted(static_cast<int64_t>(runs.size()), "run"), "; a fit of the ",
+                                                   values, " values of ", NameOf(form), " needs ", values + 1, " to ",
                                                    kMaxObservations));
   }
   RETURN_IF_ERROR(CheckDistinct(runs, "model size", 3, [](const RunSize& size) { return size.active; }));

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "framework/base/counted.h"
 #include "framework/search/gaussian_process.h"
 #include "framework/search/history.h"
 #include "framework/search/low_discrepancy.h"
@@ -177,8 +178,8 @@ class Bayes : public SearchStrategy {
       std::optional<Point> point = NextSpread(space_, options_.seed, history);
       if (!point.has_value()) return std::nullopt;
       return Suggestion{.point = *std::move(point),
-                        .why = absl::StrCat("an even random spread until ", options_.initial, " trials are measured; ",
-                                            measured, " are")};
+                        .why = absl::StrCat("an even random spread for the first ", Counted(options_.initial, "trial"),
+                                            "; ", measured, " measured")};
     }
     const std::set<std::string> tried = Tried(space_, history);
     const std::optional<int64_t> count = space_.Count();
@@ -195,8 +196,8 @@ class Bayes : public SearchStrategy {
     return Suggestion{
         .point = std::move(best.point),
         .why = model.has_costs()
-                   ? absl::StrCat("most expected improvement at its cost, by a model of ", measured, " trials")
-                   : absl::StrCat("most expected improvement, by a model of ", measured, " trials")};
+                   ? absl::StrCat("most expected improvement at its cost, by a model of ", Counted(measured, "trial"))
+                   : absl::StrCat("most expected improvement, by a model of ", Counted(measured, "trial"))};
   }
 
  private:

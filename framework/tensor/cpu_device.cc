@@ -2,6 +2,7 @@
 #include <cstring>
 
 #include "framework/base/aligned_memory.h"
+#include "framework/base/counted.h"
 #include "framework/base/format_bytes.h"
 #include "framework/base/processors.h"
 #include "framework/base/status.h"
@@ -34,7 +35,7 @@ class CpuDevice final : public Device {
 
   std::string name() const override {
     return absl::StrCat("cpu (", kernels::CpuInstructionSets().front(), ", ", kernels::NameOf(arithmetic_),
-                        " arithmetic, ", threads_, threads_ == 1 ? " thread)" : " threads)");
+                        " arithmetic, ", Counted(threads_, "thread"), ")");
   }
 
   absl::StatusOr<void*> Allocate(size_t bytes) override {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "framework/base/counted.h"
 #include "framework/base/status.h"
 #include "framework/config/validate.h"
 #include "models/observing_device.h"
@@ -146,7 +147,7 @@ absl::StatusOr<Changes> MeasureChanges(const Config& config, int64_t steps, int6
       if (!(changes[a] > 0) || !std::isfinite(changes[a])) {
         return absl::FailedPreconditionError(absl::StrCat(
             "hidden_size ", config.model.hidden_size, ", num_layers ", config.model.num_layers, ": ", kActivations[a],
-            " has changed by ", changes[a], " in ", steps, " steps; optimizer.lr is ", config.optimizer.lr));
+            " has changed by ", changes[a], " in ", Counted(steps, "step"), "; optimizer.lr is ", config.optimizer.lr));
       }
       logs[a] += std::log(changes[a]) / static_cast<double>(seeds);
     }

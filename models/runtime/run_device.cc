@@ -4,6 +4,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "framework/base/counted.h"
 #include "framework/base/status.h"
 #include "framework/tensor/cuda_device.h"
 #include "models/runtime/arithmetic.h"
@@ -23,8 +24,8 @@ absl::Status CheckGpus(const Config& config, int64_t workers_here) {
   const int gpus = NumCudaDevices();
   if (config.parallel.transport != Transport::kNccl || workers_here <= gpus) return absl::OkStatus();
   return absl::FailedPreconditionError(
-      absl::StrCat("parallel.transport: nccl needs a GPU for each worker: ", workers_here, " workers here, ", gpus,
-                   " GPUs; start fewer, or use parallel.transport: gloo"));
+      absl::StrCat("parallel.transport: nccl needs a GPU for each worker: ", Counted(workers_here, "worker"), " here, ",
+                   Counted(gpus, "GPU"), "; start fewer, or use parallel.transport: gloo"));
 }
 
 absl::Status CheckHeads(const Config& config, int64_t local_index) {

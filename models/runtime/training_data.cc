@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "framework/base/counted.h"
 #include "framework/base/log.h"
 #include "framework/base/status.h"
 #include "framework/data/tokenizer.h"
@@ -38,8 +39,8 @@ absl::Status CheckValidation(const Config& config, const Dataset& validation) {
     if (std::ranges::any_of(microbatch.targets, [](int32_t target) { return target >= 0; })) return absl::OkStatus();
   }
   return absl::FailedPreconditionError(
-      absl::StrCat("data.validation has no token that is learned in the ", count,
-                   " microbatches that are read of it: name other files there, or leave it empty",
+      absl::StrCat("data.validation has no token that is learned in the ", Counted(count, "microbatch"),
+                   " read of it: name other files there, or leave it empty",
                    config.train.validation_microbatches > 0 ? ", or raise train.validation_microbatches" : ""));
 }
 

@@ -1065,7 +1065,7 @@ TEST_F(TrainTest, DataThatAreNotThoseThatWereIndexedAreRefused) {
   EXPECT_THAT(refused.output, HasSubstr("holdfast data index"));
   const CommandResult verified = RunHoldfast({"data", "verify", Path("train.bin"), Path("valid.bin")});
   EXPECT_EQ(verified.exit_code, 1);
-  EXPECT_THAT(verified.output, HasSubstr("1 of 1 blocks are not those that were indexed, the first at byte 1024"));
+  EXPECT_THAT(verified.output, HasSubstr("not what was indexed in 1 of 1 block, the first at byte 1024"));
   EXPECT_THAT(verified.output, HasSubstr("valid.bin  as it was indexed"));
   const CommandResult shown = RunHoldfast({"data", "show", Path("train.bin")});
   EXPECT_EQ(shown.exit_code, 0) << "what is in it can still be seen";

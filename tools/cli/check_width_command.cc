@@ -7,6 +7,7 @@
 #include <system_error>
 
 #include "absl/strings/str_cat.h"
+#include "framework/base/counted.h"
 #include "framework/base/status.h"
 #include "framework/config/enums.h"
 #include "framework/metrics/plot.h"
@@ -100,10 +101,9 @@ absl::StatusOr<int> CheckWidthCommand::Run() const {
   if (!out.empty() && !std::filesystem::create_directories(out, error) && error) {
     return absl::PermissionDeniedError(absl::StrCat("cannot make the directory ", out, ": ", error.message()));
   }
-  std::printf(
-      "change of activations since initialisation, root mean square, after %d steps: %s, %s, f32, mean of %d seeds\n",
-      static_cast<int>(steps), Name(checked.model.parametrization), Name(checked.optimizer.name),
-      static_cast<int>(seeds));
+  std::printf("change of activations since initialisation, root mean square, after %s: %s, %s, f32, mean of %s\n",
+              Counted(steps, "step").c_str(), Name(checked.model.parametrization), Name(checked.optimizer.name),
+              Counted(seeds, "seed").c_str());
   bool pass = true;
   for (const Axis& axis : axes) {
     if (axis.sizes.empty()) continue;

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "checkpoint/admin/checkpoint_text.h"
 #include "checkpoint/admin/checkpoint_verify.h"
+#include "framework/base/counted.h"
 #include "framework/base/status.h"
 #include "tools/cli/ckpt_actions.h"
 #include "tools/cli/command.h"
@@ -32,8 +33,8 @@ absl::StatusOr<int> CkptVerify(const CkptVerifyOptions& options) {
                 DigestText(checkpoint.entry->manifest.state_digest).c_str());
   }
   if (damaged == 0) return kExitDone;
-  return absl::DataLossError(
-      absl::StrCat(place.storage->Describe(), ": ", damaged, " of ", checkpoints.size(), " checkpoints damaged"));
+  return absl::DataLossError(absl::StrCat(place.storage->Describe(), ": ", damaged, " of ",
+                                          Counted(static_cast<int64_t>(checkpoints.size()), "checkpoint"), " damaged"));
 }
 
 }  // namespace holdfast

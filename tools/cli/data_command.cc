@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "checkpoint/model_directory.h"
+#include "framework/base/counted.h"
 #include "framework/base/files.h"
 #include "framework/base/format_bytes.h"
 #include "framework/base/processors.h"
@@ -53,21 +54,21 @@ void PrintPackReport(const DataPackCommand& arguments, const Tokenizer& tokenize
 
 void PrintRows(const std::string& path, const PackedRows& packed, int64_t row_tokens) {
   const double room = static_cast<double>(packed.rows) * static_cast<double>(row_tokens);
-  std::printf("%s  %lld conversations in %lld rows of %lld tokens, %.1f%% full; %lld tokens, %.1f%% of them learned\n",
-              path.c_str(), static_cast<long long>(packed.conversations), static_cast<long long>(packed.rows),
-              static_cast<long long>(row_tokens), 100 * static_cast<double>(packed.tokens) / room,
-              static_cast<long long>(packed.tokens),
+  std::printf("%s  %s in %s of %s, %.1f%% full; %s, %.1f%% of them learned\n", path.c_str(),
+              Counted(packed.conversations, "conversation").c_str(), Counted(packed.rows, "row").c_str(),
+              Counted(row_tokens, "token").c_str(), 100 * static_cast<double>(packed.tokens) / room,
+              Counted(packed.tokens, "token").c_str(),
               100 * static_cast<double>(packed.learned_tokens) / static_cast<double>(packed.tokens));
 }
 
 void PrintChatReport(const PackConversationsOptions& options, const PackConversationsReport& report) {
   const bool cut = options.too_long == PackConversationsOptions::TooLong::kCut;
-  std::printf("read        %lld conversations, the longest of %lld tokens\n",
-              static_cast<long long>(report.conversations), static_cast<long long>(report.longest));
+  std::printf("read        %s, the longest of %s\n", Counted(report.conversations, "conversation").c_str(),
+              Counted(report.longest, "token").c_str());
   if (report.too_long > 0) {
-    std::printf("too long    %lld of more than %lld tokens were %s\n", static_cast<long long>(report.too_long),
-                static_cast<long long>(options.row_tokens),
-                cut ? "cut" : "left out (--too-long cut keeps their beginning)");
+    std::printf("too long    %lld of more than %s %s %s\n", static_cast<long long>(report.too_long),
+                Counted(options.row_tokens, "token").c_str(), report.too_long == 1 ? "was" : "were",
+                cut ? "cut" : "left out (--too-long cut keeps the beginning)");
   }
   if (report.without_learned > 0) {
     std::printf("left out    %lld in which nothing is learned\n", static_cast<long long>(report.without_learned));
@@ -200,9 +201,10 @@ absl::Status VerifyFile(FileAccess& files, const std::string& path) {
   ReadBar bar;
   ASSIGN_OR_RETURN(const std::vector<int64_t> others, CompareWithIndex(*file, *index, bar.Callback()));
   if (others.empty()) return absl::OkStatus();
-  return absl::DataLossError(
-      absl::StrFormat("%s: %d of %d blocks are not those that were indexed, the first at byte %d", path, others.size(),
-                      index->blocks.size(), TokenFile::OffsetOfStored(others[0] * kTokenBlockBytes)));
+  return absl::DataLossError(absl::StrFormat("%s: not what was indexed in %d of %s, the first at byte %d", path,
+                                             others.size(),
+                                             Counted(static_cast<int64_t>(index->blocks.size()), "block"),
+                                             TokenFile::OffsetOfStored(others[0] * kTokenBlockBytes)));
 }
 
 /// Of a tokenizer, and what lies beside it and is read with it.
@@ -263,7 +265,7 @@ absl::StatusOr<int> DataShowCommand::Run() const {
     ASSIGN_OR_RETURN(opened, OpenTokenizer(tokenizer));
   }
   if (at > 0 && at >= file->num_tokens()) {
-    return absl::OutOfRangeError(absl::StrCat("--at ", at, ": ", path, " has ", file->num_tokens(), " tokens"));
+    return absl::OutOfRangeError(absl::StrCat("--at ", at, ": ", path, " has ", Counted(file->num_tokens(), "token")));
   }
   TokenStats stats;
   {
@@ -302,8 +304,9 @@ absl::StatusOr<int> DataIndexCommand::Run() const {
     ReadBar bar;
     ASSIGN_OR_RETURN(const TokenIndex index, IndexTokens(*file, bar.Callback()));
     RETURN_IF_ERROR(WriteTokenIndex(*files, path, index));
-    std::printf("%s  %lld tokens, largest %u, digest %016llx\n", TokenIndexPath(path).c_str(),
-                static_cast<long long>(index.num_tokens), index.largest, static_cast<unsigned long long>(index.digest));
+    std::printf("%s  %s, largest %u, digest %016llx\n", TokenIndexPath(path).c_str(),
+                Counted(index.num_tokens, "token").c_str(), index.largest,
+                static_cast<unsigned long long>(index.digest));
   }
   return kExitDone;
 }

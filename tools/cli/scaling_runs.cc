@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "elastic/sweep/trial_reading.h"
+#include "framework/base/counted.h"
 #include "framework/base/status.h"
 #include "framework/config/decides.h"
 #include "framework/metrics/run_directory.h"
@@ -98,7 +99,7 @@ absl::StatusOr<FinishedRun> ReadFinishedRun(const std::string& run_dir) {
   if (!ending.finished() || steps.empty()) {
     return absl::FailedPreconditionError(absl::StrCat("run ", run_dir,
                                                       " has not ended: ", steps.empty() ? 0 : steps.back().step, " of ",
-                                                      run.config.train.steps, " steps are done"));
+                                                      Counted(run.config.train.steps, "step"), " done"));
   }
   if (steps.back().step < run.config.train.steps) {
     return absl::FailedPreconditionError(

@@ -9,6 +9,7 @@
 #include "absl/time/time.h"
 #include "elastic/coordinator/event_json.h"
 #include "elastic/coordinator/event_text.h"
+#include "framework/base/counted.h"
 #include "framework/metrics/progress.h"
 #include "nlohmann/json.hpp"
 
@@ -51,12 +52,12 @@ std::string StatusText(const RunStatus& s) {
   std::string text = absl::StrCat("run ", f.run, ": ", RunStateName(s.state), s.detail.empty() ? "" : ": ", s.detail,
                                   "\n", ProgressLine(s), "\n");
   if (IsOver(s) && s.workers.empty()) return text;  // by its record
-  absl::StrAppend(&text, "world of ", s.world_size, " of ", f.wanted_workers, " workers, generation ", s.generation,
-                  "\n");
+  absl::StrAppend(&text, "world of ", s.world_size, " of ", Counted(f.wanted_workers, "worker"), ", generation ",
+                  s.generation, "\n");
   for (const std::string& worker : f.missing) absl::StrAppend(&text, "missing: ", worker, "\n");
   if (f.workers_lost > 0 || f.lost_seconds > 0) {
-    absl::StrAppend(&text, "so far ", f.workers_lost, f.workers_lost == 1 ? " loss" : " losses", " of a worker, ",
-                    FormatDuration(f.lost_seconds), " until the next step after losses and other trouble\n");
+    absl::StrAppend(&text, "so far ", Counted(f.workers_lost, "loss"), " of a worker, ", FormatDuration(f.lost_seconds),
+                    " until the next step after losses and other trouble\n");
   }
   if (s.workers.empty()) return text;
   text += '\n';

@@ -22,6 +22,7 @@
 #include "elastic/sweep/sweep_report.h"
 #include "elastic/sweep/trial_reading.h"
 #include "elastic/worker/stop_signal.h"
+#include "framework/base/counted.h"
 #include "framework/base/files.h"
 #include "framework/base/limits.h"
 #include "framework/base/log.h"
@@ -63,7 +64,7 @@ std::string TimeLeftWords(const SweepConfig& config, const SweepPlan& plan) {
   const double share = plan.share_of_budget(), seconds = plan.spent().seconds;
   if (plan.done() || share <= 0 || share >= 1 || seconds <= 0) return "";
   return absl::StrCat(", about ", FormatDuration(seconds * (1 - share) / share / static_cast<double>(config.workers)),
-                      " to go with ", config.workers, " workers");
+                      " to go with ", Counted(config.workers, "worker"));
 }
 
 /// Keeps the files of results up to date.
@@ -138,8 +139,8 @@ std::string ShortBudgetWords(const SweepConfig& config) {
   if (config.budget.trials == 0 || static_cast<double>(config.budget.trials) >= fewest) return "";
   return absl::StrFormat(
       "warning: budget.trials, %d, ends the search before any trial is trained in full: promotions count, and the last "
-      "of %d rungs takes %.0f trials at least\n",
-      config.budget.trials, config.strategy.rungs, fewest);
+      "of %s takes %.0f trials at least\n",
+      config.budget.trials, Counted(config.strategy.rungs, "rung"), fewest);
 }
 
 std::string WatchText(const SweepConfig& config, const SweepPlace& place, const SweepPlan& plan) {
@@ -150,7 +151,7 @@ std::string WatchText(const SweepConfig& config, const SweepPlace& place, const 
                                : absl::StrCat("not begun; the first trials will take ", FormatCount(spent.flops),
                                               "FLOP, ", FormatCount(spent.tokens), " tokens");
   std::string text = absl::StrCat(
-      "sweep ", config.name, " in ", place.directory, ": ", plan.results(), " trials done\n", cost, "; ",
+      "sweep ", config.name, " in ", place.directory, ": ", Counted(plan.results(), "trial"), " done\n", cost, "; ",
       absl::StrFormat("%.0f %% of the budget", 100 * plan.share_of_budget()), TimeLeftWords(config, plan), "\n\n");
   for (const PlannedTrial& trial : plan.trials()) {
     if (trial.result.has_value()) continue;

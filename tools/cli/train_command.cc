@@ -11,6 +11,7 @@
 #include "elastic/launch/local_launcher.h"
 #include "elastic/launch/mpi_launcher.h"
 #include "elastic/worker/stop_signal.h"
+#include "framework/base/counted.h"
 #include "framework/base/limits.h"
 #include "framework/base/log.h"
 #include "framework/base/status.h"
@@ -28,10 +29,10 @@ namespace {
 
 void PrintHeader(const Config& config, const RunDirectory& directory, const TrainingOutline& outline) {
   const ModelConfig& model = config.model;
-  std::printf("model       %s, %d layers of %d, %d heads", model.family.c_str(), static_cast<int>(model.num_layers),
-              static_cast<int>(model.hidden_size), static_cast<int>(model.num_heads));
+  std::printf("model       %s, %s of %d, %s", model.family.c_str(), Counted(model.num_layers, "layer").c_str(),
+              static_cast<int>(model.hidden_size), Counted(model.num_heads, "head").c_str());
   if (model.num_experts > 0) {
-    std::printf(", %d of %d experts", static_cast<int>(model.experts_per_token), static_cast<int>(model.num_experts));
+    std::printf(", %d of %s", static_cast<int>(model.experts_per_token), Counted(model.num_experts, "expert").c_str());
   }
   std::printf("\n");
   std::printf("device      %s\n", outline.device.c_str());
@@ -44,7 +45,7 @@ void PrintHeader(const Config& config, const RunDirectory& directory, const Trai
       "data        %s tokens, %s samples of %d\n", FormatCount(static_cast<double>(outline.data.tokens)).c_str(),
       FormatCount(static_cast<double>(outline.data.samples)).c_str(), static_cast<int>(config.batch.sequence_length));
   const auto tokens = static_cast<double>(config.batch.step_tokens());
-  std::printf("training    %lld steps of %s tokens, %s tokens in all\n", static_cast<long long>(config.train.steps),
+  std::printf("training    %s of %s tokens, %s tokens in all\n", Counted(config.train.steps, "step").c_str(),
               FormatCount(tokens).c_str(), FormatCount(tokens * static_cast<double>(config.train.steps)).c_str());
   std::printf("optimizer   %s, learning rate %g, %s\n", Name(config.optimizer.name), config.optimizer.lr,
               Name(config.schedule.name));

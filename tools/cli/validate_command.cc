@@ -9,6 +9,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_format.h"
+#include "framework/base/counted.h"
 #include "framework/base/format_bytes.h"
 #include "framework/base/seconds.h"
 #include "framework/base/status.h"
@@ -153,7 +154,7 @@ void PrintGroups(const OptimizerConfig& optimizer, const ParameterLayout& layout
   std::printf("learning rates\n");
   for (const Group& g : groups) {
     PrintRow(absl::StrFormat("%.4g (lr * %.4g)", optimizer.lr * static_cast<double>(g.factor), g.factor),
-             absl::StrFormat("%s in %d tensors%s", FormatCount(static_cast<double>(g.elements)), g.tensors,
+             absl::StrFormat("%s in %s%s", FormatCount(static_cast<double>(g.elements)), Counted(g.tensors, "tensor"),
                              g.decay ? "" : ", no decay"));
   }
 }
@@ -179,7 +180,7 @@ void PrintExpertPlacement(const Config& config, const ParameterLayout& layout, c
   PrintRow("parallel.experts", absl::StrCat(Name(config.parallel.experts),
                                             automatic ? move ? ": move" : ": gather" : "", automatic ? why : ""));
   if (!config.trains_part()) {
-    const std::string among = absl::StrCat(" a microbatch, among ", bytes.workers, " workers: its ");
+    const std::string among = absl::StrCat(" a microbatch, among ", Counted(bytes.workers, "worker"), ": its ");
     PrintRow("gather, a layer sends", absl::StrCat(FormatBytes(bytes.gather), among, "experts"));
     PrintRow("move, a layer sends",
              absl::StrCat(FormatBytes(bytes.move), among, "tokens, if all experts are chosen alike"));

@@ -353,7 +353,7 @@ TEST_F(CheckpointTest, ARunWhoseLastCheckpointCannotBeWrittenHasFailed) {
   EXPECT_EQ(ended_->exit_code, 1);
   EXPECT_THAT(
       ended_->reason,
-      HasSubstr("all 1 steps are done, but the checkpoint could not be written: n0/1 on n0: not permitted; mend "
+      HasSubstr("the only step is done, but the checkpoint could not be written: n0/1 on n0: not permitted; mend "
                 "this, then the same command "));
 }
 

@@ -180,7 +180,7 @@ TEST(WorldFormation, APublishedWorldEndsTheWait) {
   formation.AddReason("b lost", 1);
   EXPECT_EQ(formation.reason(), "a lost; b lost");
   EXPECT_EQ(formation.detect_seconds(), 2);
-  formation.SetWaitingFor("2 of at least 3 workers have joined");
+  formation.SetWaitingFor("2 of at least 3 workers joined");
   formation.Wait();
   formation.OnNewcomer(seconds(1));
   EXPECT_FALSE(formation.last_world().has_value());

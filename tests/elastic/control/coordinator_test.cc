@@ -23,7 +23,7 @@ TEST_F(CoordinatorTest, FirstWorldWaitsForTheWorkersWantedAndOrdersThemByNode) {
   Join(0);
   EXPECT_EQ(WorldSize(), 0);
   EXPECT_EQ(coordinator_->Status(now_).state, RunState::kWaitingForWorkers);
-  EXPECT_EQ(coordinator_->Status(now_).detail, "2 of 3 workers have joined");
+  EXPECT_EQ(coordinator_->Status(now_).detail, "2 of 3 workers joined");
   Join(1);
   ASSERT_EQ(WorldSize(), 3);
   const WorldMessage& world = worlds_[Connection(2)];
@@ -277,7 +277,7 @@ TEST_F(CoordinatorTest, AfterTheJoinTimeoutFewerWorkersDo) {
   Join(0);
   Pass(milliseconds(3000), {0});
   EXPECT_EQ(WorldSize(), 0);
-  EXPECT_EQ(coordinator_->Status(now_).detail, "1 of at least 2 workers have joined");
+  EXPECT_EQ(coordinator_->Status(now_).detail, "1 of at least 2 workers joined");
   Join(1);
   Pass(milliseconds(200), {0, 1});
   EXPECT_EQ(WorldSize(), 2);

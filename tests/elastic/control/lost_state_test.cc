@@ -149,7 +149,7 @@ TEST_F(LostStateTest, IsNotGivenUpWhileThereIsNobodyToGoOnWithoutIt) {
   Pass(seconds(60), {7});
   ASSERT_EQ(WorldSize(), 0);
   EXPECT_THAT(rewinds_, SizeIs(0));
-  EXPECT_THAT(coordinator_->Status(now_).detail, testing::HasSubstr("1 of at least 2 workers are connected"));
+  EXPECT_THAT(coordinator_->Status(now_).detail, testing::HasSubstr("1 of at least 2 workers connected"));
   for (const int w : {0, 1, 2}) Join(w, {world, step, 0, {}});
   Pass(milliseconds(500), {0, 1, 2, 7});
   EXPECT_EQ(worlds_[Connection(0)].source, world);

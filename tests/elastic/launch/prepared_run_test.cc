@@ -199,7 +199,7 @@ TEST_F(PreparedRunTest, ARunThatIsDoneIsNotReplacedButByWord) {
   EXPECT_EQ(longer->history.recorded_step, 12);
   ASSERT_FALSE(longer->usable.empty());
   EXPECT_EQ(longer->usable.front().step, 12);
-  EXPECT_THAT(ResumeText(*longer), HasSubstr("12 steps are recorded"));
+  EXPECT_THAT(ResumeText(*longer), HasSubstr("12 steps recorded"));
 }
 
 // The key of the schedule that would keep the rates is another one than the key that was changed.
@@ -461,7 +461,7 @@ TEST_F(PreparedRunTest, FewerStepsThanAreRecordedAreRefused) {
   Train(ConfigOf({"checkpoint.every_steps=100"}));
   std::filesystem::remove(directory_.events());  // as if it had been stopped at its last step
   const auto run = Prepare(ConfigOf({"checkpoint.every_steps=100", "train.steps=5"}), {.workers_are_new = true});
-  EXPECT_THAT(std::string(run.status().message()), HasSubstr("12 steps are recorded, and train.steps is 5"));
+  EXPECT_THAT(std::string(run.status().message()), HasSubstr("12 steps recorded, and train.steps is 5"));
 }
 
 TEST_F(PreparedRunTest, SettingsThatCannotWorkCostNoOldRun) {

@@ -197,7 +197,7 @@ TEST_F(PackConversationsTest, FailuresNameTheLineAndLeaveNothing) {
   expect_error(Turns("a", std::string(300, 'x')), "no conversation is left of 1: 1 are longer than 20 tokens", 20);
   expect_error("", "talks.jsonl: no conversation; one is expected in each line");
   expect_error(" \n\t\n", "talks.jsonl: no conversation");
-  expect_error(Turns("a", "b"), "rows of 1 tokens", 1);
+  expect_error(Turns("a", "b"), "rows of 1 token hold", 1);
 }
 
 }  // namespace

@@ -38,12 +38,6 @@ TEST(Format, Duration) {
   EXPECT_EQ(FormatDuration(std::numeric_limits<double>::infinity()), "?");
 }
 
-TEST(Format, OneOrSeveral) {
-  EXPECT_EQ(Counted(0, "document"), "0 documents");
-  EXPECT_EQ(Counted(1, "document"), "1 document");
-  EXPECT_EQ(Counted(2, "document"), "2 documents");
-}
-
 TEST(Format, Count) {
   EXPECT_EQ(FormatCount(0), "0");
   EXPECT_EQ(FormatCount(3.14159), "3.14");

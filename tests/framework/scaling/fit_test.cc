@@ -151,7 +151,7 @@ TEST(Fit, RefusesWhatCannotBeFitted) {
   };
   const Law law = ReplicatedChinchilla();
   std::vector<RunSize> sizes = GridOfSizes(3);
-  EXPECT_THAT(error(RunsOf(law, {sizes.begin(), sizes.begin() + 5}, 0, 1), {}), HasSubstr("there are 5 runs"));
+  EXPECT_THAT(error(RunsOf(law, {sizes.begin(), sizes.begin() + 5}, 0, 1), {}), HasSubstr("5 runs; a fit of"));
   EXPECT_THAT(error(RunsOf(law, sizes, 0, 1), {.form = LawForm::kMoe}), HasSubstr("1 different ratio"));
   EXPECT_THAT(error(RunsOf(law, sizes, 0, 1), {.resamples = 3}), HasSubstr("resamples has to be 20 to"));
   EXPECT_THAT(error(RunsOf(law, sizes, 0, 1), {.level = 1}), HasSubstr("in [0.5, 0.99], not 1"));

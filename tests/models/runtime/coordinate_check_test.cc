@@ -155,7 +155,7 @@ TEST(LogSlope, IsThatOfAPowerLaw) {
 
 TEST_F(CoordinateCheckTest, WhatDoesNotChangeIsAnError) {
   EXPECT_THAT(MeasureChanges(ConfigOf({"optimizer.lr=0"}), 1, 1).status().message(),
-              HasSubstr("hidden_size 32, num_layers 1: embedding has changed by 0 in 1 steps; optimizer.lr is 0"));
+              HasSubstr("hidden_size 32, num_layers 1: embedding has changed by 0 in 1 step; optimizer.lr is 0"));
 }
 
 }  // namespace

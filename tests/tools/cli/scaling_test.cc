@@ -297,7 +297,7 @@ TEST_F(Scaling, RunsThatWereValidatedOnOtherTextAreToldApart) {
 TEST_F(Scaling, ARunThatHasNotEndedIsRefused) {
   WriteRun("half", 20, {Validated(20, 3.0)});
   EXPECT_THAT(std::string(ReadFinishedRun(Path("half")).status().message()),
-              HasSubstr("half has not ended: 20 of 40 steps are done"));
+              HasSubstr("half has not ended: 20 of 40 steps done"));
   WriteRun("resumed", 20, {event::RunFinished{}, event::RunStarted{}});
   EXPECT_FALSE(ReadFinishedRun(Path("resumed")).ok());
   WriteRun("early", 20, {Validated(20, 3.0), event::RunFinished{}});

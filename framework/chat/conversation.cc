@@ -19,6 +19,9 @@ using jinja::Value;
 constexpr std::array kRoles = {"system", "developer", "user", "assistant", "tool"};
 // What other trainers read from messages and we do not: to pass over it would be to learn what must not be learned.
 constexpr std::array kWeights = {"weight", "train", "training", "trainable", "loss_mask"};
+// Of ShareGPT's messages.
+constexpr char kRename[] =
+    "rename \"from\" to \"role\" and \"value\" to \"content\", \"human\" to \"user\" and \"gpt\" to \"assistant\"";
 constexpr std::array kReasoning = {"reasoning_content", "thinking", "reasoning"};
 
 absl::Status Wrong(absl::string_view what, const Value& value, absl::string_view expected) {
@@ -28,11 +31,9 @@ absl::Status Wrong(absl::string_view what, const Value& value, absl::string_view
 absl::StatusOr<Value> CheckRole(const Dict& message) {
   const Value* const role = message.FindName("role");
   if (role == nullptr) {
-    return absl::InvalidArgumentError(
-        message.FindName("from") != nullptr
-            ? "it has \"from\" and no \"role\"; rename \"from\" to \"role\" and \"value\" to \"content\", \"human\" to "
-              "\"user\" and \"gpt\" to \"assistant\""
-            : "it has no \"role\"");
+    return absl::InvalidArgumentError(message.FindName("from") != nullptr
+                                          ? absl::StrCat("it has \"from\" and no \"role\"; ", kRename)
+                                          : "it has no \"role\"");
   }
   if (!role->is_string()) return Wrong("\"role\"", *role, "a string");
   if (std::find(kRoles.begin(), kRoles.end(), role->string()) == kRoles.end()) {
@@ -164,6 +165,19 @@ absl::Status ReadTools(const Dict& line, Conversation& conversation) {
   return absl::OkStatus();
 }
 
+absl::Status NoConversation(const Dict& line) {
+  const Value* const turns = line.FindName("conversations");
+  if (turns == nullptr) {
+    return absl::InvalidArgumentError(
+        "neither \"messages\" nor \"prompt\" and \"completion\"; see framework/chat/README.md for the two forms");
+  }
+  const bool is_share_gpt = turns->is_list() && !turns->items().empty() && turns->items()[0].is_dict() &&
+                            turns->items()[0].dict().FindName("from") != nullptr;
+  return absl::InvalidArgumentError(
+      absl::StrCat("it has \"conversations\" and no \"messages\"; rename \"conversations\" to \"messages\"",
+                   is_share_gpt ? ", and in each of them " : "", is_share_gpt ? kRename : ""));
+}
+
 }  // namespace
 
 bool IsAssistant(const jinja::Value& message) { return message.dict().FindName("role")->string() == "assistant"; }
@@ -189,10 +203,7 @@ absl::StatusOr<Conversation> ParseConversation(absl::string_view line) {
     RETURN_IF_ERROR(CheckLearnable(conversation));
     return conversation;
   }
-  if (prompt == nullptr || completion == nullptr) {
-    return absl::InvalidArgumentError(
-        "neither \"messages\" nor \"prompt\" and \"completion\"; see framework/chat/README.md for the two forms");
-  }
+  if (prompt == nullptr || completion == nullptr) return NoConversation(root.dict());
   RETURN_IF_ERROR(ReadPromptAndCompletion(*prompt, *completion, conversation));
   return conversation;
 }

@@ -183,7 +183,8 @@ absl::StatusOr<std::string> DocumentOfLine(std::string_view line, const std::str
     if (times > 1) return absl::InvalidArgumentError(absl::StrCat("field \"", field, "\" is there twice; keep one"));
     const auto found = object.find(field);
     if (found == object.end()) {
-      const bool is_chat = object.contains("messages") || (object.contains("prompt") && object.contains("completion"));
+      const bool is_chat = object.contains("messages") || object.contains("conversations") ||
+                           (object.contains("prompt") && object.contains("completion"));
       return absl::InvalidArgumentError(absl::StrCat("no field \"", field, "\"; name the one that holds the text with ",
                                                      "--jsonl-field",
                                                      is_chat ? ", or pack conversations with --chat" : ""));

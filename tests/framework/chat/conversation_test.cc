@@ -8,7 +8,9 @@
 namespace holdfast {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 std::string Refusal(const std::string& line) { return std::string(ParseConversation(line).status().message()); }
 
@@ -41,6 +43,12 @@ TEST(Conversation, RefusalsSayWhatToDo) {
   EXPECT_THAT(Refusal(R"({"messages": [{"role": "bot", "content": "a"}]})"),
               HasSubstr("message 1 of \"messages\": unknown role \"bot\"; use one of system, developer, user"));
   EXPECT_THAT(Refusal(R"({"messages": [{"from": "human", "value": "a"}]})"), HasSubstr("rename \"from\""));
+  EXPECT_THAT(
+      Refusal(R"({"conversations": [{"from": "human", "value": "a"}, {"from": "gpt", "value": "b"}]})"),
+      HasSubstr("rename \"conversations\" to \"messages\", and in each of them rename \"from\" to \"role\" and "));
+  EXPECT_THAT(Refusal(R"({"conversations": [{"role": "user", "content": "a"}]})"),
+              AllOf(HasSubstr("rename \"conversations\" to \"messages\""), Not(HasSubstr("from"))));
+  EXPECT_THAT(Refusal(R"({"conversations": 3})"), HasSubstr("rename \"conversations\""));
   EXPECT_THAT(Refusal(R"({"messages": [{"role": "assistant", "content": "a", "weight": 0}]})"),
               HasSubstr("\"weight\""));
   EXPECT_THAT(Refusal(R"({"messages": [{"role": "user", "content": [{"type": "image"}]}]})"), HasSubstr("only text"));

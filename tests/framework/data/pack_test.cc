@@ -252,6 +252,7 @@ TEST_F(PackTest, Failures) {
   ExpectError(Write("field.jsonl", "{\"text\": \"x\"}\n{\"txt\": \"x\"}\n"),
               "field.jsonl:2: no field \"text\"; name the one");
   ExpectError(Write("talks.jsonl", "{\"messages\": []}\n"), "with --jsonl-field, or pack conversations with --chat");
+  ExpectError(Write("shared.jsonl", "{\"conversations\": []}\n"), "or pack conversations with --chat");
   ExpectError(Write("type.jsonl", "{\"text\": 5}\n"), "type.jsonl:1: field \"text\" is number");
   ExpectError(Write("list.jsonl", "[1]\n"), "list.jsonl:1: not a JSON object");
   ExpectError(Write("utf8.jsonl", "{\"text\": \"\xff\"}\n"), "utf8.jsonl:1: invalid UTF-8 at byte ");

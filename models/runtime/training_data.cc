@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdint>
+#include <iterator>
 #include <string>
 #include <vector>
 
@@ -9,13 +11,18 @@
 #include "absl/strings/str_join.h"
 #include "framework/base/counted.h"
 #include "framework/base/log.h"
+#include "framework/base/parallel.h"
 #include "framework/base/status.h"
+#include "framework/data/token_index.h"
 #include "framework/data/tokenizer.h"
 #include "models/runtime/data_places.h"
 #include "xxhash.h"
 
 namespace holdfast {
 namespace {
+
+constexpr size_t kMostIndexesRead = 100;  // there may be thousands
+constexpr int kIndexesAtOnce = 16;        // they may be behind a network
 
 /// The token that ends a document, where documents are to be taken apart by it. Checks the tokenizer.
 absl::StatusOr<std::optional<int32_t>> EndOfDocument(const Config& config) {
@@ -106,15 +113,33 @@ bool LearnsEveryToken(const Config& config) {
   return size.ok() && !size->has_documents;
 }
 
+std::string WithTokensOfAnother(const Tokenizer& tokenizer, absl::Span<const std::string> files, FileAccess& access) {
+  files = files.first(std::min(files.size(), kMostIndexesRead));
+  std::vector<uint32_t> largest(files.size());
+  const auto read = [&](int64_t i) {
+    const auto at = static_cast<size_t>(i);
+    const auto index = ReadTokenIndex(access, files[at]);
+    if (index.ok()) largest[at] = index->largest;
+    return absl::OkStatus();
+  };
+  if (!RunParallel(std::ssize(largest), kIndexesAtOnce, read).ok()) return "";
+  for (size_t i = 0; i < files.size(); ++i) {
+    if (largest[i] < tokenizer.vocab_size()) continue;
+    return absl::StrCat("has ", Counted(tokenizer.vocab_size(), "token"), ", but ", files[i], " holds token ",
+                        largest[i], ", so it was packed with another tokenizer");
+  }
+  return "";
+}
+
 void WarnOfAnotherTokenizer(const Config& config) {
-  Places places(DataPlaces(config.data));
-  const std::string& file = config.data.train[0];
   const auto tokenizer = OpenTokenizer(config.data.tokenizer);
-  const auto index = ReadTokenIndex(places, file);
-  if (!tokenizer.ok() || !index.ok() || index->largest < (*tokenizer)->vocab_size()) return;
-  LogWarning("data.tokenizer: ", config.data.tokenizer, " has ", (*tokenizer)->vocab_size(), " tokens, but ", file,
-             " holds token ", index->largest, ", so it was packed with another tokenizer; samples and the saved model ",
-             "will turn tokens into the wrong text: set data.tokenizer to that one");
+  if (!tokenizer.ok()) return;
+  Places places(DataPlaces(config.data));
+  std::string found = WithTokensOfAnother(**tokenizer, config.data.train, places);
+  if (found.empty()) found = WithTokensOfAnother(**tokenizer, config.data.validation, places);
+  if (found.empty()) return;
+  LogWarning("data.tokenizer: ", config.data.tokenizer, " ", found, "; samples and the saved model will turn tokens ",
+             "into the wrong text: set data.tokenizer to that one");
 }
 
 void WarnOfUnreadValidation(const Config& config) {

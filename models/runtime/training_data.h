@@ -3,10 +3,14 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "framework/config/config.h"
 #include "framework/data/dataset.h"
+#include "framework/data/tokenizer.h"
+#include "framework/storage/file_access.h"
 
 namespace holdfast {
 
@@ -30,9 +34,13 @@ absl::StatusOr<DatasetSize> MeasureTrainingData(const Config& config);
 /// where that cannot be told.
 bool LearnsEveryToken(const Config& config);
 
-/// Warns of a tokenizer that cannot be the one that the training data was packed with: a file does not name its own,
-/// but a token that the config's has not shows that it is another one. Training is none the worse for it, samples and
-/// the saved model are. Reads the index of one file, as there may be thousands.
+/// Of token files with a token that the tokenizer has not, which says that they were packed with another one, as a file
+/// does not name its own: what to say of the first, "has 256 tokens, but FILE holds token 300, so ...". Else "". By the
+/// indexes of the first hundred files.
+std::string WithTokensOfAnother(const Tokenizer& tokenizer, absl::Span<const std::string> files, FileAccess& access);
+
+/// Warns of a tokenizer that cannot be the one that the data was packed with. Training is none the worse for it,
+/// samples and the saved model are.
 void WarnOfAnotherTokenizer(const Config& config);
 
 /// Warns of a file of data.validation that no validation comes to: microbatches are read in the order of the files, up

@@ -10,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "framework/base/files.h"
+#include "framework/base/log.h"
 #include "framework/base/status.h"
 #include "framework/data/dataset.h"
 #include "framework/data/pack_paths.h"
@@ -18,6 +19,7 @@
 #include "framework/metrics/run_directory.h"
 #include "models/runtime/data_places.h"
 #include "models/runtime/multiple_choice.h"
+#include "models/runtime/training_data.h"
 #include "tools/cli/dtype_argument.h"
 #include "tools/cli/output_arguments.h"
 #include "tools/cli/place_arguments.h"
@@ -99,6 +101,11 @@ absl::StatusOr<int> EvalCommand::Run() const {
               as_in_run ? ", as in the run (batch.sequence_length)" : "");
   const bool apart = run.has_value() && run->data.document_mask;
   if (apart && !token_files.empty()) std::printf("documents   kept apart, as in the run (data.document_mask)\n");
+  if (loaded->tokenizer != nullptr) {
+    Places access(places);
+    const std::string found = WithTokensOfAnother(*loaded->tokenizer, token_files, access);
+    if (!found.empty()) LogWarning("the tokenizer of ", model, " ", found);
+  }
   RETURN_IF_ERROR(PrintLosses(*loaded, token_files, length));
   for (const std::string& file : data) {
     if (HoldsQuestions(file)) RETURN_IF_ERROR(PrintAnswers(*loaded, file, length));

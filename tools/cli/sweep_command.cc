@@ -33,6 +33,7 @@
 #include "framework/metrics/run_lock.h"
 #include "framework/storage/atomic_file.h"
 #include "models/runtime/initial_weights.h"
+#include "models/runtime/training_data.h"
 #include "tools/cli/run_arguments.h"
 #include "tools/cli/scaling_runs.h"
 
@@ -313,6 +314,7 @@ absl::StatusOr<int> SweepCommand::Run() const {
   if (const std::string differs = ValidationDifference(config, load_quickly, space); !differs.empty()) {
     LogWarning(path, ": ", differs);
   }
+  if (const auto base_config = trials.LoadUnresolved({}); base_config.ok()) WarnOfAnotherTokenizer(*base_config);
   if (dry_run) {
     ASSIGN_OR_RETURN(const auto plan, take_up());
     std::printf("%s\n%s%s", IdentityText(config).c_str(), WatchText(config, place, *plan).c_str(),

@@ -1,5 +1,5 @@
 // Proves that a config whose tokenizer cannot be the one that its data was packed with is warned of, and only such a
-// one: by the largest token that the index of the first file names. And of files that no validation comes to. And that
+// one: by the largest token that an index of its files names. And of files that no validation comes to. And that
 // data.document_mask takes documents apart by the end of text that lies beside the tokenizer, or says what is missing.
 
 #include "models/runtime/training_data.h"
@@ -40,6 +40,16 @@ TEST_F(TrainingDataTest, ATokenThatTheTokenizerHasNotIsWarnedOf) {
   WriteTokens("train.bin", 256);
   EXPECT_THAT(LogOfCheck(config), HasSubstr("data.tokenizer: bytes has 256 tokens, but " + (root_ / "train.bin") +
                                             " holds token 256, so it was packed with another tokenizer"));
+
+  WriteTokens("more.bin", 300);
+  WriteTokens("train.bin", 255);
+  const std::string of_more = "data.tokenizer: bytes has 256 tokens, but " + (root_ / "more.bin") + " holds token 300";
+  EXPECT_THAT(LogOfCheck(ConfigOf({"model.vocab_size=400",
+                                   absl::StrCat("data.train=[", root_ / "train.bin", ", ", root_ / "more.bin", "]")})),
+              HasSubstr(of_more));
+  EXPECT_THAT(
+      LogOfCheck(ConfigOf({"model.vocab_size=400", absl::StrCat("data.validation=[", root_ / "more.bin", "]")})),
+      HasSubstr(of_more));
 }
 
 // The loss was that of the first file alone, without a word. Its 4,000 tokens are 249 sequences of 16.

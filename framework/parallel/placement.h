@@ -81,6 +81,8 @@ class Placement {
  private:
   struct Source;
   class MirrorPicker;
+  static constexpr int kNobody = -1;
+
   Placement(std::vector<std::string> nodes, const ParallelConfig& options, int leaving, int least_cells);
 
   int num_staying() const { return size() - leaving_; }

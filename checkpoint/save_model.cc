@@ -27,18 +27,28 @@ absl::Status RemoveIfThere(const fs::path& path) {
 }
 
 // Of an older model: one would be taken for the new one's.
-absl::Status RemoveOtherTemplates(const fs::path& directory, const SavedModelFiles& files) {
+absl::Status RemoveOtherTemplates(const fs::path& directory, const std::map<std::string, std::string>& others) {
   std::error_code error;
   if (!fs::is_directory(directory, error)) return absl::OkStatus();
   bool is_empty = true;
   for (const auto& entry : fs::directory_iterator(directory, error)) {
     const bool is_other = entry.path().extension() == ".jinja" &&
-                          !files.others.contains(fs::path(kChatTemplateDirectory) / entry.path().filename());
+                          !others.contains(fs::path(kChatTemplateDirectory) / entry.path().filename());
     if (is_other) RETURN_IF_ERROR(RemoveIfThere(entry.path()));
     is_empty &= is_other;
   }
   if (error) return ErrnoToStatus(error.value(), directory.string());
   return is_empty ? RemoveIfThere(directory) : absl::OkStatus();
+}
+
+// Of adapters; nothing of a tokenizer is read without its tokenizer.json.
+absl::Status RemoveOtherTokenizer(const fs::path& root, const std::map<std::string, std::string>& others) {
+  if (others.empty()) return RemoveIfThere(root / kTokenizerFile);
+  for (const std::string name : kOtherFiles) {
+    const bool is_adapter = name == kAdapterConfigFile || name == kAdapterWeightsFile;
+    if (!is_adapter && !others.contains(name)) RETURN_IF_ERROR(RemoveIfThere(root / name));
+  }
+  return RemoveOtherTemplates(root / kChatTemplateDirectory, others);
 }
 
 // A file whose contents are on the disk, under a temporary name.
@@ -47,6 +57,16 @@ absl::StatusOr<std::unique_ptr<AtomicFile>> Stage(const fs::path& path, absl::st
   RETURN_IF_ERROR(file->Append(contents));
   RETURN_IF_ERROR(file->Sync());
   return file;
+}
+
+absl::StatusOr<std::vector<std::unique_ptr<AtomicFile>>> StageAll(const fs::path& root,
+                                                                  const std::map<std::string, std::string>& files) {
+  std::vector<std::unique_ptr<AtomicFile>> staged;
+  for (const auto& [name, contents] : files) {
+    if (name.starts_with(kChatTemplateDirectory)) RETURN_IF_ERROR(MakeDirectories(root / kChatTemplateDirectory));
+    ASSIGN_OR_RETURN(staged.emplace_back(), Stage(root / name, contents));
+  }
+  return staged;
 }
 
 absl::Status AppendRows(const TensorSlice& slice, ValueReader values, std::vector<float>& block,
@@ -150,11 +170,7 @@ absl::Status SaveModel(const std::string& directory, const ParameterLayout& layo
   const fs::path root(directory);
 
   ASSIGN_OR_RETURN(const auto config, Stage(root / kConfigFile, files.config_json));
-  std::vector<std::unique_ptr<AtomicFile>> others;
-  for (const auto& [name, contents] : files.others) {
-    if (name.starts_with(kChatTemplateDirectory)) RETURN_IF_ERROR(MakeDirectories(root / kChatTemplateDirectory));
-    ASSIGN_OR_RETURN(others.emplace_back(), Stage(root / name, contents));
-  }
+  ASSIGN_OR_RETURN(std::vector<std::unique_ptr<AtomicFile>> others, StageAll(root, files.others));
   const std::vector<WeightsFile> weights_files = PlanFiles(map, dtype, max_file_bytes);
   const bool sharded = weights_files.size() > 1;
   if (sharded) {
@@ -172,7 +188,7 @@ absl::Status SaveModel(const std::string& directory, const ParameterLayout& layo
   for (const char* name : kOtherFiles) {
     if (!files.others.contains(name)) RETURN_IF_ERROR(RemoveIfThere(root / name));
   }
-  RETURN_IF_ERROR(RemoveOtherTemplates(root / kChatTemplateDirectory, files));
+  RETURN_IF_ERROR(RemoveOtherTemplates(root / kChatTemplateDirectory, files.others));
   return config->Commit();
 }
 
@@ -180,6 +196,7 @@ absl::Status SaveAdapterFiles(const std::string& directory, const AdapterFiles& 
   RETURN_IF_ERROR(MakeDirectories(directory));
   const fs::path root(directory);
   ASSIGN_OR_RETURN(const auto config, Stage(root / kAdapterConfigFile, files.config_json));
+  ASSIGN_OR_RETURN(const auto others, StageAll(root, files.others));
   std::vector<SafetensorsWriter::Entry> entries;
   for (const AdapterFiles::Tensor& tensor : files.tensors) entries.push_back(EntryOf(tensor.name, tensor.shape, dtype));
   ASSIGN_OR_RETURN(const auto weights, SafetensorsWriter::Create((root / kAdapterWeightsFile).string(),
@@ -192,6 +209,8 @@ absl::Status SaveAdapterFiles(const std::string& directory, const AdapterFiles& 
   }
   RETURN_IF_ERROR(weights->Sync());
   RETURN_IF_ERROR(weights->Finish());
+  for (const auto& file : others) RETURN_IF_ERROR(file->Commit());
+  RETURN_IF_ERROR(RemoveOtherTokenizer(root, files.others));
   return config->Commit();
 }
 

@@ -46,9 +46,11 @@ struct AdapterFiles {
   std::string config_json;
   std::map<std::string, std::string> metadata;  // of the file of weights
   std::vector<Tensor> tensors = {};
+  std::map<std::string, std::string> others = {};  // as in SavedModelFiles, of a tokenizer; or empty
 };
 
-/// Writes adapters in PEFT's form (in memory one tensor at a time), otherwise as SaveModel does.
+/// Writes adapters in PEFT's form (in memory one tensor at a time), otherwise as SaveModel does. A tokenizer.json that
+/// was there for others goes, as it would be taken for theirs.
 absl::Status SaveAdapterFiles(const std::string& directory, const AdapterFiles& files, FileDType dtype);
 
 }  // namespace holdfast

@@ -1,12 +1,19 @@
 #include "models/runtime/adapter_files.h"
 
+#include <filesystem>
 #include <map>
+#include <system_error>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "checkpoint/model_directory.h"
 #include "checkpoint/saved_model.h"
+#include "framework/base/log.h"
 #include "framework/base/status.h"
+#include "framework/data/tokenizer.h"
 #include "models/runtime/adapted_layers.h"
 #include "models/runtime/adapter_config.h"
+#include "models/runtime/saved_model_files.h"
 
 namespace holdfast {
 namespace {
@@ -30,6 +37,25 @@ std::vector<AdapterTensor> TensorsOf(const std::vector<AdaptedLayer>& adapted, c
         {layer.b, layer.first_row_of_b, layer.rows, ElementsOfB(layer.expert, layer.num_experts)});
   }
   return tensors;
+}
+
+/// Of the run's tokenizer, where it is not the one that lies beside the model which the adapters are for: else that
+/// one's tokens and chat template would be taken. One that cannot be read is no reason to lose the adapters.
+std::map<std::string, std::string> TokenizerFiles(const std::string& directory, const Config& config, FileDType dtype) {
+  const std::string& tokenizer = config.data.tokenizer;
+  std::error_code error;
+  if (tokenizer == "bytes" ||
+      std::filesystem::equivalent(TokenizerFileOf(tokenizer), absl::StrCat(config.train.init_from, "/", kTokenizerFile),
+                                  error)) {
+    return {};
+  }
+  auto files = MakeSavedModelFiles(config.model, tokenizer, dtype);
+  if (!files.ok()) {
+    LogWarning("the tokenizer is not saved with the adapters: ", files.status().message());
+    return {};
+  }
+  if (!HasChatTemplate(*files)) KeepChatTemplate(directory, &*files);
+  return std::move(files->others);
 }
 
 absl::Status ReadTensor(const AdapterTensor& tensor, const ParameterLayout& layout, const ReadWeightsFn& read,
@@ -67,6 +93,7 @@ absl::Status SaveAdapter(const std::string& directory, const Config& config, con
                                return ReadTensor(tensor, layout, read, out);
                              }});
   }
+  files.others = TokenizerFiles(directory, config, dtype);
   return SaveAdapterFiles(directory, files, dtype);
 }
 

@@ -1,5 +1,6 @@
 #pragma once
-// Adapters (models/adapter.h) as PEFT keeps them: a directory of adapter_config.json and adapter_model.safetensors.
+// Adapters (models/adapter.h) as PEFT keeps them: a directory of adapter_config.json and adapter_model.safetensors, and
+// of a tokenizer if they have one of their own.
 
 #include <cstdint>
 #include <string>
@@ -20,8 +21,9 @@ inline constexpr char kAdapterPrefix[] = "base_model.model.", kAdapterA[] = ".lo
 /// In its metadata: of the weights that the adapters are for (InitialWeightsDigest).
 inline constexpr char kBaseDigestKey[] = "base_digest";
 
-/// Writes the adapters of a config with lora, whose model has `layout`; `read` gives their values. The files get their
-/// names when all of them are on the disk.
+/// Writes the adapters of a config with lora, whose model has `layout`; `read` gives their values. Its tokenizer goes
+/// with them where it is not that of the model they are for. The files get their names when all of them are on the
+/// disk.
 absl::Status SaveAdapter(const std::string& directory, const Config& config, const ParameterLayout& layout,
                          const ReadWeightsFn& read, FileDType dtype);
 

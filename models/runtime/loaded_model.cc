@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "checkpoint/model_directory.h"
+#include "framework/base/log.h"
 #include "framework/base/status.h"
 #include "models/families/huggingface.h"
 #include "models/runtime/adapter_config.h"
@@ -26,6 +27,28 @@ constexpr int64_t kDefaultContext = 1024;
 bool Exists(const std::string& path) {
   struct stat info {};
   return stat(path.c_str(), &info) == 0;
+}
+
+/// Whose tokens a model of `vocab_size` has.
+absl::StatusOr<std::unique_ptr<const Tokenizer>> OpenFitting(const std::string& name, int64_t vocab_size) {
+  ASSIGN_OR_RETURN(auto tokenizer, OpenTokenizer(name));
+  RETURN_IF_ERROR(CheckVocabulary(*tokenizer, name, vocab_size));
+  return tokenizer;
+}
+
+/// Those of TRL have one beside them, with the chat template that they were trained with. It may have tokens for
+/// padding beyond the model's.
+bool OpenTokenizerOfAdapter(SavedModel* saved) {
+  const std::string name = saved->adapter + "/tokenizer.json";
+  if (saved->adapter.empty() || !Exists(name)) return false;
+  auto opened = OpenFitting(name, saved->config.vocab_size);
+  if (!opened.ok()) {
+    LogWarning("the tokenizer beside the adapters is not used, but their model's: ", opened.status().message());
+    return false;
+  }
+  saved->tokenizer = *std::move(opened);
+  saved->tokenizer_directory = saved->adapter;
+  return true;
 }
 
 /// The values in train.init_from with what the adapters, if there are any, add to them.
@@ -84,10 +107,12 @@ absl::StatusOr<SavedModel> OpenSavedModel(const std::string& path) {
   RETURN_IF_ERROR(read.status());
   const HuggingFaceConfig& parsed = *read;
   saved.config = parsed.model;
+  if (OpenTokenizerOfAdapter(&saved)) return saved;
+  saved.tokenizer_directory = saved.directory;
   const std::string tokenizer = saved.directory + "/tokenizer.json";
   if (parsed.byte_tokenizer || Exists(tokenizer)) {
-    ASSIGN_OR_RETURN(saved.tokenizer, OpenTokenizer(parsed.byte_tokenizer ? "bytes" : tokenizer));
-    RETURN_IF_ERROR(CheckVocabulary(*saved.tokenizer, tokenizer, saved.config.vocab_size));
+    ASSIGN_OR_RETURN(saved.tokenizer,
+                     OpenFitting(parsed.byte_tokenizer ? "bytes" : tokenizer, saved.config.vocab_size));
   }
   return saved;
 }

@@ -21,7 +21,8 @@ namespace holdfast {
 struct SavedModel {
   std::string directory, adapter;  // of adapters that are added to its weights; empty = none
   ModelConfig config;
-  std::unique_ptr<const Tokenizer> tokenizer;  // null if the directory has none
+  std::unique_ptr<const Tokenizer> tokenizer;  // null if there is none
+  std::string tokenizer_directory;             // where it lies, with its settings and chat templates
 };
 
 /// Members are in order of construction.
@@ -49,7 +50,7 @@ struct LoadOptions {
 };
 
 /// `path`: a saved model directory, or a run directory that holds one. Adapters (PEFT) are added to the weights of the
-/// model that they name.
+/// model that they name; a tokenizer beside them counts, not the model's.
 absl::StatusOr<SavedModel> OpenSavedModel(const std::string& path);
 absl::StatusOr<std::unique_ptr<LoadedModel>> LoadWeightsOf(SavedModel saved, const LoadOptions& options);
 /// Both.

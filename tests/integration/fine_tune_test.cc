@@ -184,6 +184,7 @@ TEST_F(FineTuneTest, AdaptersAreSavedEvaluatedSampledAndMerged) {
   ASSERT_EQ(trained.exit_code, 0) << trained.output;
   EXPECT_THAT(trained.output, HasSubstr("sample:"));
   EXPECT_FALSE(fs::exists(Path("tuned/model/model.safetensors")));
+  EXPECT_FALSE(fs::exists(Path("tuned/model/tokenizer.json"))) << "it is that of the base";
   const CommandResult exported = Export("tuned", "adapters");
   ASSERT_EQ(exported.exit_code, 0) << exported.output;
   for (const char* file : {"/adapter_model.safetensors", "/adapter_config.json"}) {
@@ -225,6 +226,30 @@ TEST_F(FineTuneTest, AdaptersForAModelWithoutATokenizer) {
       Train("tuned", FromBase({"lora.rank=2", "data.tokenizer=bytes", "log.sample_bytes=20"}));
   EXPECT_EQ(trained.exit_code, 0) << trained.output;
   EXPECT_THAT(trained.output, Not(HasSubstr("sample:")));
+}
+
+// Its chat template is the one that the conversations were written with; that of the base is another, or none.
+TEST_F(FineTuneTest, ATokenizerThatIsNotTheBasesGoesWithTheAdapters) {
+  fs::create_directory(Path("own"));
+  fs::copy(Path("base/model/tokenizer.json"), Path("own/tokenizer.json"));
+  const std::string chat_template = "{% for message in messages %}{{ message['content'] }}{% endfor %}";
+  WriteAll(Path("own/chat_template.jinja"), chat_template);
+  std::vector<std::string> settings = kAdapters;
+  settings.push_back("data.tokenizer=" + Path("own/tokenizer.json"));
+  ASSERT_EQ(Train("tuned", FromBase(settings)).exit_code, 0);
+  fs::remove_all(Path("own"));  // what is needed of it lies with the adapters
+  EXPECT_EQ(ReadAll(Path("tuned/model/chat_template.jinja")), chat_template);
+  const auto chat = [&](const std::string& model) {
+    return RunHoldfast({"sample", Path(model), "--chat", "--tokens", "5", "--prompt", "line"});
+  };
+  const CommandResult of_run = chat("tuned"), of_adapters = chat("tuned/model"), of_base = chat("base/model");
+  EXPECT_EQ(of_run.exit_code, 0) << of_run.output;
+  EXPECT_EQ(of_adapters.exit_code, 0) << of_adapters.output;
+  EXPECT_THAT(of_base.output, HasSubstr("has no chat template"));
+  std::string every = "0";
+  for (int token = 1; token < 256; ++token) every += ", " + std::to_string(token);
+  WriteAll(Path("base/model/generation_config.json"), "{\"eos_token_id\": [" + every + "]}");
+  EXPECT_NE(chat("tuned").output, of_run.output) << "what ends a text of the base ends it";
 }
 
 TEST_F(FineTuneTest, ATokenizerThatHasMovedWithTheBaseIsFound) {

@@ -121,10 +121,14 @@ absl::StatusOr<SampleCommand::Start> SampleCommand::StartOf(const SavedModel& sa
                                                             const std::vector<std::string>& given) const {
   Start start{.texts = given, .prefix = {}, .ends = {}};
   if (saved.tokenizer->end_of_text().has_value()) start.ends.push_back(*saved.tokenizer->end_of_text());
+  if (saved.tokenizer_directory != saved.directory) {  // beside adapters there is hardly ever a generation_config.json
+    ASSIGN_OR_RETURN(const TokenizerSettings of_model, ReadTokenizerSettings(saved.directory));
+    start.ends.insert(start.ends.end(), of_model.ends.begin(), of_model.ends.end());
+  }
   if (!chat) {
     // Where they differ, text that was packed without a template ends with the one, prompts with completions (`data
     // pack --chat`) with the other.
-    ASSIGN_OR_RETURN(const TokenizerSettings settings, ReadTokenizerSettings(saved.directory));
+    ASSIGN_OR_RETURN(const TokenizerSettings settings, ReadTokenizerSettings(saved.tokenizer_directory));
     RETURN_IF_ERROR(CheckPrefix(settings, saved.config.vocab_size));
     start.prefix = settings.prefix;
     start.ends.insert(start.ends.end(), settings.ends.begin(), settings.ends.end());
@@ -133,7 +137,7 @@ absl::StatusOr<SampleCommand::Start> SampleCommand::StartOf(const SavedModel& sa
     return start;
   }
   ASSIGN_OR_RETURN(const ChatTemplate opened,
-                   ChatTemplate::Open(saved.directory, {.date = date.empty() ? Today() : date}));
+                   ChatTemplate::Open(saved.tokenizer_directory, {.date = date.empty() ? Today() : date}));
   for (std::string& text : start.texts) {
     Conversation conversation;
     if (!system.empty()) {

@@ -283,6 +283,32 @@ TEST_P(BadAdapterTest, ForWeightsThatWereReplaced) {
   EXPECT_NE(Error().find("were trained on weights with the digest 0123456789abcdef"), std::string::npos) << Error();
 }
 
+// As those of TRL have it, with tokens for padding: it has more than these models have.
+TEST_P(BadAdapterTest, ATokenizerBesideThatDoesNotFitIsNotUsed) {
+  fs::copy(absl::StrCat(SourceDir(), "/tests/framework/data/golden/tokenizer_gpt2_style.json"),
+           directory_ / "tokenizer.json");
+  ::testing::internal::CaptureStderr();
+  const auto opened = OpenSavedModel(directory_);
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(), HasSubstr("beside the adapters is not used"));
+  ASSERT_TRUE(opened.ok()) << opened.status();
+  EXPECT_EQ(opened->tokenizer, nullptr);
+  EXPECT_EQ(opened->tokenizer_directory, base_);
+}
+
+// Of other adapters, or of a model that was here: these have that of their model.
+TEST_P(BadAdapterTest, ATokenizerOfOthersGoes) {
+  fs::copy(absl::StrCat(SourceDir(), "/tests/framework/data/golden/tokenizer_gpt2_style.json"),
+           directory_ / "tokenizer.json");
+  const ParameterLayout layout = TransformerLayout(config_.model, LoraOptionsOf(config_).value());
+  const auto zeros = [](int64_t, absl::Span<float> out) {
+    std::fill(out.begin(), out.end(), 0.0f);
+    return absl::OkStatus();
+  };
+  ASSERT_TRUE(SaveAdapter(directory_, config_, layout, zeros, FileDType::kF32).ok());
+  EXPECT_FALSE(fs::exists(directory_ / "tokenizer.json"));
+  EXPECT_EQ(Error(), "loaded");
+}
+
 INSTANTIATE_TEST_SUITE_P(Llama, BadAdapterTest, ::testing::Values("tiny_llama"));
 
 class BadExpertAdapterTest : public BadAdapterTest {};

@@ -178,11 +178,11 @@ class Planner {
     }
     std::vector<int64_t> told;
     for (const ExpertTraffic::Home& home : traffic_.received) told.insert(told.end(), {home.round, round + 1});
-    ASSIGN_OR_RETURN(const std::vector<int64_t> heard,
+    ASSIGN_OR_RETURN(const std::vector<int64_t> received,
                      exchange_.AllToAllCounts(told, std::vector<int64_t>(experts_of_.size(), 2)));
     for (size_t member = 0; member < experts_of_.size(); ++member) {
-      traffic_.sent_round[member] = heard[2 * member];
-      traffic_.rounds = std::max(traffic_.rounds, heard[2 * member + 1]);
+      traffic_.sent_round[member] = received[2 * member];
+      traffic_.rounds = std::max(traffic_.rounds, received[2 * member + 1]);
     }
     return absl::OkStatus();
   }

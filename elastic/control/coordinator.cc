@@ -41,7 +41,7 @@ void Coordinator::ForgiveOwnAbsence() {
   last_event_ = now_;
   if (gap < std::chrono::milliseconds(options_.elastic.heartbeat_timeout_ms) / 2) return;
   for (auto& [name, worker] : roster_.workers()) {
-    worker.heard += gap;
+    worker.last_message += gap;
     worker.progressed += gap;
   }
   formation_.Forgive(gap);
@@ -53,7 +53,7 @@ void Coordinator::On(const MessageEvent& event) {
   constexpr int64_t kMaxMessages = 20'000;   // between two ticks
   if (closed_.contains(event.from)) return;  // sent before it learned that, as a join at once after a refusal
   if (JoinedWorker* worker = roster_.FindByConnection(event.from); worker != nullptr) {
-    worker->heard = now_;
+    worker->last_message = now_;
     if (++worker->recent_messages > kMaxMessages) {
       const std::string name = worker->member.id.name;
       Remove(name, "sent too many messages to the coordinator", Leave::kRefused);

@@ -79,7 +79,7 @@ void Coordinator::Handle(Connection from, const JoinMessage& join) {
   }
   worker.left_out = links_.IsCutOffFromMembers(join.member, roster_);
   worker.arrival = formation_.OnJoin(now_, join.member.id.name, /*with_state=*/!IsEmpty(join.claim));
-  worker.joined = worker.heard = worker.progressed = now_;
+  worker.joined = worker.last_message = worker.progressed = now_;
   Report(event::WorkerJoined{.worker = join.member.id.name,
                              .rank = worker.rank,
                              .node = join.member.node,
@@ -486,7 +486,7 @@ void Coordinator::Remove(const std::string& name, const std::string& cause, Leav
   if (worker.rank >= 0) {
     blame_.Drop();
     RecordFailure(worker, how == Leave::kRefused);
-    CloseWorld(absl::StrCat(name, " lost: ", cause), std::chrono::duration<double>(now_ - worker.heard).count());
+    CloseWorld(absl::StrCat(name, " lost: ", cause), std::chrono::duration<double>(now_ - worker.last_message).count());
   }
 }
 

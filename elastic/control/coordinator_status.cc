@@ -53,7 +53,7 @@ RunStatus Coordinator::Status(Instant now) const {
          .pid = worker.member.pid,
          .step = worker.beat.step,
          .phase = worker.beat.phase,
-         .seconds_since_heartbeat = std::chrono::duration<double>(now - worker.heard).count(),
+         .seconds_since_heartbeat = std::chrono::duration<double>(now - worker.last_message).count(),
          .seconds_in_phase = std::chrono::duration<double>(now - worker.progressed).count(),
          .relative_compute_time = stragglers_.FactorOf(name),
          .microbatches = worker.rank < 0 ? 0 : open_->microbatches[static_cast<size_t>(worker.rank)]});

@@ -57,10 +57,11 @@ void Coordinator::RemoveSilent() {
   std::vector<std::string> silent;
   for (const auto& [name, worker] : roster_.workers()) {
     const bool is_awaited = worker.rank >= 0 || worker.has_beaten || !IsEmpty(worker.claim);
-    if (is_awaited && now_ - worker.heard > limit) silent.push_back(name);
+    if (is_awaited && now_ - worker.last_message > limit) silent.push_back(name);
   }
   // Closed, not refused: if it was the line that was silent, the worker comes back and claims its state.
-  for (const std::string& name : silent) RemoveHung(name, roster_.Find(name)->heard, "no heartbeat", Leave::kClosed);
+  for (const std::string& name : silent)
+    RemoveHung(name, roster_.Find(name)->last_message, "no heartbeat", Leave::kClosed);
 }
 
 void Coordinator::RemoveHung(const std::string& name, Instant since, const std::string& why, Leave how) {
@@ -148,7 +149,7 @@ void Coordinator::RetryFailed() {
   if (now_ - since < wait) return;
   const bool all_live = std::all_of(roster_.workers().begin(), roster_.workers().end(), [&](const auto& entry) {
     const JoinedWorker& worker = entry.second;
-    return worker.rank < 0 || open_->rank(worker.rank).failed || worker.heard > since;
+    return worker.rank < 0 || open_->rank(worker.rank).failed || worker.last_message > since;
   });
   if (!all_live && now_ - since < limit) return;
   // What a worker lacks looks like cut links to those that try to reach it.
@@ -191,7 +192,7 @@ std::string Coordinator::AwaitedMembers() const {
   for (const auto& [name, worker] : roster_.workers()) {
     if (worker.rank < 0) continue;
     const std::string place = absl::StrCat(name, " on ", worker.member.host);
-    const Instant silence = now_ - worker.heard;
+    const Instant silence = now_ - worker.last_message;
     if (silence > limit) {
       silent.push_back(
           absl::StrFormat("%s without a heartbeat for %.1f s", place, std::chrono::duration<double>(silence).count()));

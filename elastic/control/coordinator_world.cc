@@ -284,7 +284,7 @@ void Coordinator::Publish(const WorldDecision& decision) {
     JoinedWorker& worker = *roster_.Find(open.world.members[static_cast<size_t>(rank)].id.name);
     worker.rank = rank;
     if (!worker.was_member) worker.admitted = now_;
-    if (!worker.has_beaten) worker.heard = now_;
+    if (!worker.has_beaten) worker.last_message = now_;
     worker.progressed = now_;
     worker.was_member = true;
   }

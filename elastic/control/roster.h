@@ -31,7 +31,7 @@ struct JoinedWorker {
   int64_t arrival = 0;
   Instant joined{0};
   Instant admitted{0};  // to the first of the worlds that it has been in since
-  Instant heard{0};
+  Instant last_message{0};
   Instant progressed{0};  // the main thread got on
   bool has_beaten = false;
   HeartbeatMessage beat;               // the last

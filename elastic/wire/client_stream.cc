@@ -50,7 +50,7 @@ void ClientStream::OnReadDone(bool ok) {
     CancelWith(message.status());
     return EndWrites();
   }
-  ++heard_;
+  ++received_;
   handler_->OnMessage(*std::move(message));
   StartRead(&incoming_);
 }

@@ -42,8 +42,8 @@ class ClientStream final : public grpc::ClientBidiReactor<v1::ToCoordinator, v1:
   bool WaitUntilDone(TimePoint deadline);
 
   bool was_connected();
-  int64_t heard() const { return heard_; }  // messages so far
-  absl::Status reason();                    // why it ended
+  int64_t received() const { return received_; }  // messages so far
+  absl::Status reason();                          // why it ended
 
  private:
   struct Outgoing {
@@ -67,7 +67,7 @@ class ClientStream final : public grpc::ClientBidiReactor<v1::ToCoordinator, v1:
   const std::unique_ptr<v1::Control::Stub> stub_;
   grpc::ClientContext context_;
   v1::FromCoordinator incoming_;
-  std::atomic<int64_t> heard_ = 0;
+  std::atomic<int64_t> received_ = 0;
 
   std::mutex mutex_;
   std::condition_variable changed_;

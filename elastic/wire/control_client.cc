@@ -166,10 +166,10 @@ void ControlClient::Impl::RunStream(const std::string& address) {
 // A coordinator that is frozen or cut off does not say that another one leads the run. One that speaks leads it, so
 // thousands of workers do not read a shared file while steps are committed.
 void ControlClient::Impl::WaitForItsEnd() {
-  int64_t heard = 0;
+  int64_t received = 0;
   while (addresses_.looks() && !stream_->WaitUntilDone(Clock::now() + options_.look_interval)) {
-    const int64_t before = std::exchange(heard, stream_->heard());
-    if (heard != before || !addresses_.HasMoved()) continue;
+    const int64_t before = std::exchange(received, stream_->received());
+    if (received != before || !addresses_.HasMoved()) continue;
     stream_->Cancel(absl::UnavailableError("another coordinator leads the run"));
   }
   stream_->WaitUntilDone(Clock::time_point::max());

@@ -76,7 +76,7 @@ class ControlServer::Impl final : public StreamOwner, public Service {
   StatusStream* Status(grpc::CallbackServerContext* context, v1::StatusReply* reply) override;
   // Called by streams.
   void Deliver(Connection from, WorkerMessage message) override;
-  void OnStreamDone(Connection connection, bool heard, const std::string& cause) override;
+  void OnStreamDone(Connection connection, bool has_received, const std::string& cause) override;
 
   grpc::Status Authorize(const grpc::CallbackServerContext& context);
   grpc::Status CheckToken(const grpc::CallbackServerContext& context);
@@ -202,8 +202,8 @@ void ControlServer::Impl::Deliver(Connection from, WorkerMessage message) {
   handler_->OnMessage(from, std::move(message));
 }
 
-void ControlServer::Impl::OnStreamDone(Connection connection, bool heard, const std::string& cause) {
-  if (heard) {
+void ControlServer::Impl::OnStreamDone(Connection connection, bool has_received, const std::string& cause) {
+  if (has_received) {
     const std::lock_guard lock(handler_mutex_);
     handler_->OnDisconnect(connection, cause);
   }

@@ -57,7 +57,7 @@ void ControlStream::OnReadDone(bool ok) {
       return CutWith({grpc::StatusCode::INVALID_ARGUMENT, problem}, absl::StrCat("sent a bad message: ", problem));
     }
     if (ending_) return;
-    heard_ = true;
+    has_received_ = true;
   }
   owner_->Deliver(id_, *std::move(message));
   ReadNext();
@@ -121,7 +121,7 @@ void ControlStream::Cut(const std::string& cause) {
 void ControlStream::CheckDeadlines(TimePoint now) {
   const std::lock_guard lock(mutex_);
   if (done_) return;
-  if (!heard_ && !ending_ && now > began_ + limits_.first_message_timeout) {
+  if (!has_received_ && !ending_ && now > began_ + limits_.first_message_timeout) {
     CutWith({grpc::StatusCode::DEADLINE_EXCEEDED, "no message came"}, "silent after connecting");
   } else if (ending_ && now > end_deadline_) {
     queue_.erase(queue_.begin() + (writing_ ? 1 : 0), queue_.end());
@@ -152,16 +152,16 @@ void ControlStream::FinishIfIdle() {
 
 void ControlStream::OnDone() {
   std::shared_ptr<ControlStream> self;  // lives until the end of this function
-  bool heard;
+  bool has_received;
   std::string cause;
   {
     const std::lock_guard lock(mutex_);
     done_ = true;
     self = std::move(self_);
-    heard = heard_;
+    has_received = has_received_;
     cause = cause_;
   }
-  owner_->OnStreamDone(id_, heard, cause);
+  owner_->OnStreamDone(id_, has_received, cause);
 }
 
 }  // namespace holdfast

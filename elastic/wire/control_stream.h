@@ -25,8 +25,8 @@ class StreamOwner {
  public:
   virtual ~StreamOwner() = default;
   virtual void Deliver(Connection from, WorkerMessage message) = 0;
-  /// The last call. `heard`: Deliver was called before. The owner lets go of the stream.
-  virtual void OnStreamDone(Connection connection, bool heard, const std::string& cause) = 0;
+  /// The last call. `has_received`: Deliver was called before. The owner lets go of the stream.
+  virtual void OnStreamDone(Connection connection, bool has_received, const std::string& cause) = 0;
 };
 
 struct StreamLimits {
@@ -78,7 +78,7 @@ class ControlStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grp
   std::shared_ptr<ControlStream> self_;
   std::deque<grpc::ByteBuffer> queue_;  // the first one is being written if writing_
   size_t queued_bytes_ = 0;
-  bool heard_ = false, writing_ = false, ending_ = false, finished_ = false, done_ = false;
+  bool has_received_ = false, writing_ = false, ending_ = false, finished_ = false, done_ = false;
   TimePoint end_deadline_;
   grpc::Status status_;
   std::string cause_;

@@ -123,18 +123,18 @@ absl::StatusOr<int> StatusCommand::Run() const {
   constexpr std::chrono::seconds kPatience{60};  // with a run of which no coordinator answers
   ASSIGN_OR_RETURN(RunStatus status, Fetch());
   Print(status);
-  Clock::time_point heard = Clock::now();
+  Clock::time_point last_answer = Clock::now();
   while (watch && status.state != RunState::kEnded && status.state != RunState::kNotRunning) {
     std::this_thread::sleep_for(std::chrono::seconds(1));
     const absl::StatusOr<RunStatus> news = Fetch();
     const bool is_silent = !news.ok() || news->state == RunState::kNotRunning;
-    if (is_silent && Clock::now() - heard <= kPatience) {
+    if (is_silent && Clock::now() - last_answer <= kPatience) {
       const std::string why = news.ok() ? "nobody runs it" : std::string(news.status().message());
       std::fprintf(stderr, "%s; asking again\n", why.c_str());
       continue;
     }
     if (!news.ok()) return news.status();
-    heard = Clock::now();
+    last_answer = Clock::now();
     status = *news;
     Print(status);
   }

@@ -149,7 +149,7 @@ class Setup {
     const auto attempt = attempts_.find(id);
     if (attempt == attempts_.end()) return absl::OkStatus();
     if (!attempt->second.dialled.has_value()) {
-      Hear(attempt);
+      AdvanceAccepted(attempt);
       return absl::OkStatus();
     }
     const Link link = *attempt->second.dialled;  // an attempt that succeeds is gone
@@ -207,7 +207,7 @@ class Setup {
   }
 
   // --- connections that others open ---------------------------------------------------------------------------------
-  // As many as there are, but no more than some before others are heard.
+  // As many as there are, but no more than some before the others are read.
   absl::Status Accept() {
     for (int i = 0; i < 64; ++i) {
       Attempt attempt{.handshake = Handshake::Answer(key_, static_cast<uint32_t>(rank_))};
@@ -231,13 +231,13 @@ class Setup {
     });
     if (oldest == attempts_.end()) return;
     const uint64_t id = oldest->first;
-    Hear(oldest);
+    AdvanceAccepted(oldest);
     const auto still = attempts_.find(id);
     if (still != attempts_.end()) Refuse(still);
   }
 
   // A peer that proves nothing is no member: it is dropped, and nothing fails.
-  void Hear(Attempts::iterator at) {
+  void AdvanceAccepted(Attempts::iterator at) {
     const absl::StatusOr<bool> proven = Advance(at);
     if (absl::IsUnavailable(proven.status())) attempts_.erase(at);
     if (absl::IsPermissionDenied(proven.status())) Refuse(at);

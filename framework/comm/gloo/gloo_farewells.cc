@@ -112,8 +112,8 @@ void GlooFarewells::OnTick() {
 
 void GlooFarewells::LookAt(size_t rank) {
   for (Peer* peer : peers_of_[rank]) {
-    if (peer->heard != Kind::kNone || peer->message.complete != 1) continue;
-    peer->heard = peer->message.kind;
+    if (peer->received != Kind::kNone || peer->message.complete != 1) continue;
+    peer->received = peer->message.kind;
     peer->message.text[sizeof(peer->message.text) - 1] = '\0';
     peer->reason = peer->message.text;
   }
@@ -122,12 +122,12 @@ void GlooFarewells::LookAt(size_t rank) {
   if (r != mesh_->rank() && !gone_[rank]) gone_[rank] = ConnectionEnded(r);
 }
 
-GlooFarewells::News GlooFarewells::Hear(int channel) {
+GlooFarewells::News GlooFarewells::Read(int channel) {
   const std::lock_guard lock(mutex_);
   News news;
   for (const auto& peer : channels_[static_cast<size_t>(channel)].peers) {
-    if (peer->heard == Kind::kFailed && news.reason.empty()) news.reason = peer->reason;
-    if (peer->heard == Kind::kNone && gone_[static_cast<size_t>(peer->rank)]) news.crashed.push_back(peer->rank);
+    if (peer->received == Kind::kFailed && news.reason.empty()) news.reason = peer->reason;
+    if (peer->received == Kind::kNone && gone_[static_cast<size_t>(peer->rank)]) news.crashed.push_back(peer->rank);
   }
   return news;
 }
@@ -135,7 +135,7 @@ GlooFarewells::News GlooFarewells::Hear(int channel) {
 bool GlooFarewells::HasLeft(int channel, int rank) {
   const std::lock_guard lock(mutex_);
   for (const auto& peer : channels_[static_cast<size_t>(channel)].peers) {
-    if (peer->rank == rank) return peer->heard == Kind::kLeft;
+    if (peer->rank == rank) return peer->received == Kind::kLeft;
   }
   return false;
 }

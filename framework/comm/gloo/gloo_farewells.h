@@ -34,7 +34,7 @@ class GlooFarewells final : private GlooLoop::Listener {
     std::vector<int> crashed;  // ranks whose connection ended without a reason
     std::string reason;        // the first that a member gave for a failure, or empty
   };
-  News Hear(int channel);
+  News Read(int channel);
   bool HasLeft(int channel, int rank);
 
  private:
@@ -48,8 +48,8 @@ class GlooFarewells final : private GlooLoop::Listener {
     int rank = 0;
     Message message;  // written by Gloo until it is complete
     Buffer receive;
-    Kind heard = Kind::kNone;  // under mutex_
-    std::string reason;        // under mutex_
+    Kind received = Kind::kNone;  // under mutex_
+    std::string reason;           // under mutex_
   };
   struct Channel {
     std::vector<std::unique_ptr<Peer>> peers;

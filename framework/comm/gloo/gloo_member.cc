@@ -122,17 +122,17 @@ absl::Status GlooMember::Check(const std::string& what, GlooTransfers& transfers
     const std::lock_guard lock(mutex_);
     RETURN_IF_ERROR(failure_);
   }
-  RETURN_IF_ERROR(Hear(what));
+  RETURN_IF_ERROR(CheckFarewells(what));
   if (std::chrono::steady_clock::now() < deadline) return absl::OkStatus();
   std::vector<int> missing = transfers.Missing();
   if (missing.empty()) return absl::OkStatus();  // it has completed while we looked
-  RETURN_IF_ERROR(Hear(what));                   // it is this process that was frozen, and the others have said so
+  RETURN_IF_ERROR(CheckFarewells(what));         // it is this process that was frozen, and the others have said so
   for (int& rank : missing) rank = members_[static_cast<size_t>(rank)];
   return Blaming(absl::DeadlineExceededError(absl::StrCat(what, " waited for ", Name(missing))), missing);
 }
 
-absl::Status GlooMember::Hear(const std::string& what) {
-  const GlooFarewells::News news = farewells_->Hear(channel_);
+absl::Status GlooMember::CheckFarewells(const std::string& what) {
+  const GlooFarewells::News news = farewells_->Read(channel_);
   if (!news.crashed.empty()) {
     return Blaming(absl::UnavailableError(
                        absl::StrCat(what, ": ", Name(news.crashed), " closed its connections without giving a reason")),
@@ -146,7 +146,7 @@ absl::Status GlooMember::Explain(const std::string& what, int peer) {
   const Deadline limit = std::chrono::steady_clock::now() + kExplanationLimit;
   const int world_rank = members_[static_cast<size_t>(peer)];
   for (int looks = 0; looks < kExplanationLooks || std::chrono::steady_clock::now() < limit; ++looks) {
-    RETURN_IF_ERROR(Hear(what));
+    RETURN_IF_ERROR(CheckFarewells(what));
     if (farewells_->HasLeft(channel_, world_rank)) {
       return Blaming(absl::UnavailableError(absl::StrCat(what, ": ", Name({world_rank}), " left")), {world_rank});
     }

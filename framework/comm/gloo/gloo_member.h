@@ -48,7 +48,7 @@ class GlooMember final : public Communicator {
   absl::Status SetCurrent(GlooTransfers* transfers);
   absl::Status Check(const std::string& what, GlooTransfers& transfers, Deadline deadline);
   /// What the others have told, or not told.
-  absl::Status Hear(const std::string& what);
+  absl::Status CheckFarewells(const std::string& what);
   /// Why the connection to `peer` broke.
   absl::Status Explain(const std::string& what, int peer);
   absl::Status Fail(const absl::Status& status);

@@ -161,22 +161,22 @@ absl::Status MpiMember::Check(const std::string& what, const MpiRequests& reques
     const std::lock_guard lock(mutex_);
     RETURN_IF_ERROR(failure_);
   }
-  RETURN_IF_ERROR(Hear(what, requests));
+  RETURN_IF_ERROR(CheckFarewells(what, requests));
   if (Clock::now() < deadline) return absl::OkStatus();
   return absl::DeadlineExceededError(absl::StrCat(what, " waited for ", Name(requests.Missing())));
 }
 
-absl::Status MpiMember::Hear(const std::string& what, const MpiRequests& requests) {
+absl::Status MpiMember::CheckFarewells(const std::string& what, const MpiRequests& requests) {
   std::vector<int> left;
   for (const auto& peer : peers_) {
     int done = 0;
-    if (peer->heard == Kind::kNone) {
+    if (peer->received == Kind::kNone) {
       RETURN_IF_ERROR(Annotate(MpiStatus(MPI_Test(&peer->request, &done, MPI_STATUS_IGNORE)), what));
       if (done == 0) continue;
-      peer->heard = peer->farewell.kind;
+      peer->received = peer->farewell.kind;
       peer->left_until = Clock::now() + kLeavingLimit;
     }
-    if (peer->heard == Kind::kFailed) return absl::AbortedError(peer->farewell.text);
+    if (peer->received == Kind::kFailed) return absl::AbortedError(peer->farewell.text);
     if (Clock::now() > peer->left_until) left.push_back(peer->rank);
   }
   if (left.empty()) return absl::OkStatus();

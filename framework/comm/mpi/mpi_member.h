@@ -51,7 +51,7 @@ class MpiMember final : public Communicator {
     int rank = 0;
     Farewell farewell;
     MPI_Request request = MPI_REQUEST_NULL;
-    Kind heard = Kind::kNone;
+    Kind received = Kind::kNone;
     Deadline left_until;  // how long what it sent before may still be on its way
   };
   using Post = std::function<absl::Status(MpiRequests&)>;
@@ -61,7 +61,7 @@ class MpiMember final : public Communicator {
   absl::Status Run(const std::string& call, const Post& post, Deadline deadline);
   absl::Status RunCollective(const char* name, const Post& post, Deadline deadline);
   absl::Status Check(const std::string& what, const MpiRequests& requests, Deadline deadline);
-  absl::Status Hear(const std::string& what, const MpiRequests& requests);
+  absl::Status CheckFarewells(const std::string& what, const MpiRequests& requests);
   absl::Status Fail(const absl::Status& status);
   void Say(Kind kind, const std::string& text);
 

@@ -15,7 +15,7 @@ Member MemberOf(const std::string& name, uint64_t incarnation) { return {{name, 
 class WorkerSessionTest : public testing::Test {
  protected:
   void Do(const SessionEvent& event) { actions_ = session_.OnEvent(event); }
-  void Hear(CoordinatorMessage message) { Do(SessionMessage{std::move(message)}); }
+  void Receive(CoordinatorMessage message) { Do(SessionMessage{std::move(message)}); }
 
   static World WorldOf(uint64_t generation, uint64_t my_incarnation = 1) {
     return {generation, {MemberOf("a", my_incarnation), MemberOf("b", 5)}};
@@ -34,10 +34,10 @@ class WorkerSessionTest : public testing::Test {
   // A world, and a step committed in it.
   void CommitOneStep() {
     Do(SessionConnected{});
-    Hear(Begin(1, {}, 0));
+    Receive(Begin(1, {}, 0));
     Do(Recovered(1));
     Do(Prepared(1, 1));
-    Hear(CommitMessage{1, 1, {2, 0}});
+    Receive(CommitMessage{1, 1, {2, 0}});
   }
 
   // What the actions are, in short.
@@ -68,30 +68,30 @@ class WorkerSessionTest : public testing::Test {
 TEST_F(WorkerSessionTest, AStep) {
   Do(SessionConnected{});
   EXPECT_EQ(Actions(), "send0 ");
-  Hear(Begin(1, {}, 0));
+  Receive(Begin(1, {}, 0));
   EXPECT_EQ(Actions(), "recover ");
   Do(Recovered(1));
   EXPECT_EQ(Actions(), "send3 step1 ");
   Do(Prepared(1, 1));
   EXPECT_EQ(Actions(), "send4 ");
-  Hear(CommitMessage{1, 1, {2, 0}});
+  Receive(CommitMessage{1, 1, {2, 0}});
   EXPECT_EQ(Actions(), "update1 step2 ");
   EXPECT_EQ(std::get<StepTask>(actions_[1]).microbatches, (std::vector<int64_t>{2, 0}));
   Do(Prepared(1, 2));
-  Hear(CommitMessage{1, 2, {}});
+  Receive(CommitMessage{1, 2, {}});
   EXPECT_EQ(Actions(), "update2 step3 ");
   EXPECT_EQ(std::get<StepTask>(actions_[1]).microbatches, (std::vector<int64_t>{2, 0})) << "as before";
 }
 
 TEST_F(WorkerSessionTest, WhatWasFetchedInAWorldIsHeldIfThatIsTheSource) {
   CommitOneStep();
-  Hear(Begin(2, WorldOf(1), 1));
+  Receive(Begin(2, WorldOf(1), 1));
   Do(Recovered(2));
-  Hear(Begin(3, WorldOf(2), 1));
+  Receive(Begin(3, WorldOf(2), 1));
   ASSERT_EQ(Actions(), "abort recover ");
-  Hear(Begin(4, WorldOf(2), 1));
+  Receive(Begin(4, WorldOf(2), 1));
   ASSERT_EQ(Actions(), "abort recover ") << "also if the task before it was dropped";
-  Hear(Begin(5, WorldOf(3), 1));
+  Receive(Begin(5, WorldOf(3), 1));
   EXPECT_EQ(Actions(), "abort forget send0 ") << "of world 3 it has got nothing";
 }
 
@@ -108,15 +108,15 @@ TEST_F(WorkerSessionTest, AStopIsAskedForAgainOverEveryNewConnection) {
 
 TEST_F(WorkerSessionTest, NothingIsDoneTwiceOrForAWorldGoneBy) {
   CommitOneStep();
-  Hear(CommitMessage{1, 1, {1, 1}});
+  Receive(CommitMessage{1, 1, {1, 1}});
   EXPECT_EQ(Actions(), "");
-  Hear(Begin(1, {}, 0));
+  Receive(Begin(1, {}, 0));
   EXPECT_EQ(Actions(), "");
-  Hear(Begin(2, WorldOf(1), 1));
+  Receive(Begin(2, WorldOf(1), 1));
   EXPECT_EQ(Actions(), "abort recover ");
   Do(Prepared(1, 2));  // the aborted step was quicker
   EXPECT_EQ(Actions(), "");
-  Hear(CommitMessage{1, 2, {1, 1}});
+  Receive(CommitMessage{1, 2, {1, 1}});
   EXPECT_EQ(Actions(), "");
   Do(TaskFailed{{1, 2, Phase::kReduce, "aborted", {}, false}});
   EXPECT_EQ(Actions(), "");
@@ -127,14 +127,14 @@ TEST_F(WorkerSessionTest, NothingIsDoneTwiceOrForAWorldGoneBy) {
 // The world before this one may still be heard of: its commit of the step that was prepared anew is not this one's.
 TEST_F(WorkerSessionTest, ACommitOfAnotherGenerationIsNotThatOfTheStepPrepared) {
   CommitOneStep();
-  Hear(Begin(2, WorldOf(1), 1));
+  Receive(Begin(2, WorldOf(1), 1));
   Do(Recovered(2));
   Do(Prepared(2, 2));
-  Hear(CommitMessage{1, 2, {1, 1}});
+  Receive(CommitMessage{1, 2, {1, 1}});
   EXPECT_EQ(Actions(), "");
-  Hear(CommitMessage{3, 2, {1, 1}});
+  Receive(CommitMessage{3, 2, {1, 1}});
   EXPECT_EQ(Actions(), "");
-  Hear(CommitMessage{2, 2, {1, 1}});
+  Receive(CommitMessage{2, 2, {1, 1}});
   EXPECT_EQ(Actions(), "update2 step3 ");
 }
 
@@ -145,14 +145,14 @@ TEST_F(WorkerSessionTest, WhoDidNotHearOfACommitLearnsItFromTheNextWorld) {
   EXPECT_EQ(Actions(), "");
   Do(SessionConnected{});
   EXPECT_EQ(SentJoin().claim, (StateClaim{{1, {}}, 1, 2, {}}));
-  Hear(Begin(4, WorldOf(1), 2));
+  Receive(Begin(4, WorldOf(1), 2));
   EXPECT_EQ(Actions(), "update2 recover ");
 }
 
 TEST_F(WorkerSessionTest, PreparedStepIsDroppedIfItWasNotCommitted) {
   CommitOneStep();
   Do(Prepared(1, 2));
-  Hear(Begin(2, WorldOf(1), 1));
+  Receive(Begin(2, WorldOf(1), 1));
   EXPECT_EQ(Actions(), "recover ");
   Do(SessionConnected{});
   EXPECT_EQ(SentJoin().claim, (StateClaim{{1, {}}, 1, 0, {}}));
@@ -160,19 +160,19 @@ TEST_F(WorkerSessionTest, PreparedStepIsDroppedIfItWasNotCommitted) {
 
 TEST_F(WorkerSessionTest, ClaimMovesToTheNewWorldAtItsFirstCommit) {
   CommitOneStep();
-  Hear(Begin(2, WorldOf(1), 1));
+  Receive(Begin(2, WorldOf(1), 1));
   Do(Recovered(2));
   Do(Prepared(2, 2));
   Do(SessionConnected{});
   EXPECT_EQ(SentJoin().claim, (StateClaim{{1, {}}, 1, 2, {2, {}}, {2, {}}}));
-  Hear(CommitMessage{2, 2, {1, 1}});
+  Receive(CommitMessage{2, 2, {1, 1}});
   Do(SessionConnected{});
   EXPECT_EQ(SentJoin().claim, (StateClaim{{2, {}}, 2, 0, {}}));
 }
 
 TEST_F(WorkerSessionTest, AWorldThatWasEnteredIsClaimedOnceItsMirrorsAreThere) {
   CommitOneStep();
-  Hear(Begin(2, WorldOf(1), 1));
+  Receive(Begin(2, WorldOf(1), 1));
   RecoverDone recovered = Recovered(2);
   recovered.report.mirror_bytes = 100;
   Do(recovered);
@@ -184,7 +184,7 @@ TEST_F(WorkerSessionTest, AWorldThatWasEnteredIsClaimedOnceItsMirrorsAreThere) {
   Do(MirrorsFilled{2});
   Do(SessionConnected{});
   EXPECT_EQ(SentJoin().claim, (StateClaim{{1, {}}, 1, 0, {}, {2, {}}}));
-  Hear(Begin(3, WorldOf(1), 1));
+  Receive(Begin(3, WorldOf(1), 1));
   Do(SessionConnected{});
   EXPECT_EQ(SentJoin().claim, (StateClaim{{1, {}}, 1, 0, {}})) << "who is told of another source gives it up";
 }
@@ -192,17 +192,17 @@ TEST_F(WorkerSessionTest, AWorldThatWasEnteredIsClaimedOnceItsMirrorsAreThere) {
 // A claim is of the same size whatever the number of workers; who is in the world is said to whom asks for it.
 TEST_F(WorkerSessionTest, SaysWhoIsInTheWorldsThatItClaims) {
   CommitOneStep();
-  Hear(Begin(2, WorldOf(1), 1));
+  Receive(Begin(2, WorldOf(1), 1));
   Do(Recovered(2));
   Do(Prepared(2, 2));
   Do(SessionConnected{});
   for (const uint64_t generation : {1, 2}) {
-    Hear(AskWorldMessage{generation});
+    Receive(AskWorldMessage{generation});
     const auto* said = std::get_if<SendToCoordinator>(&actions_.at(0));
     ASSERT_NE(said, nullptr);
     EXPECT_EQ(std::get<KnownWorldMessage>(said->message).world, WorldOf(generation));
   }
-  Hear(AskWorldMessage{3});
+  Receive(AskWorldMessage{3});
   EXPECT_EQ(Actions(), "");
 }
 
@@ -217,7 +217,7 @@ TEST_F(WorkerSessionTest, CutOffItFinishesTheStepAndSaysNothing) {
 
 TEST_F(WorkerSessionTest, CutOffItBeginsNoStep) {
   CommitOneStep();
-  Hear(Begin(2, WorldOf(1), 1));
+  Receive(Begin(2, WorldOf(1), 1));
   Do(SessionDisconnected{});
   Do(Recovered(2));
   EXPECT_EQ(Actions(), "");
@@ -225,19 +225,19 @@ TEST_F(WorkerSessionTest, CutOffItBeginsNoStep) {
 
 TEST_F(WorkerSessionTest, RefusedItForgetsAndComesBackAsSomebodyElse) {
   CommitOneStep();
-  Hear(RefusedMessage{"hung", true});
+  Receive(RefusedMessage{"hung", true});
   EXPECT_EQ(Actions(), "abort forget send0 ");
   EXPECT_EQ(SentJoin().member.id, (WorkerId{"a", 2}));
   EXPECT_EQ(SentJoin().claim, StateClaim{});
-  Hear(Begin(2, WorldOf(1), 1));  // names its earlier self
+  Receive(Begin(2, WorldOf(1), 1));  // names its earlier self
   EXPECT_EQ(Actions(), "");
-  Hear(WorldMessage{WorldOf(3, 2), WorldOf(1), 1, Purpose::kTrain, {1, 1}});
+  Receive(WorldMessage{WorldOf(3, 2), WorldOf(1), 1, Purpose::kTrain, {1, 1}});
   EXPECT_EQ(Actions(), "recover ");
 }
 
 TEST_F(WorkerSessionTest, RefusedForItsSettingsItKeepsItsStateAndAsksAgain) {
   CommitOneStep();
-  Hear(RefusedMessage{"another configuration", false, /*keep=*/true});
+  Receive(RefusedMessage{"another configuration", false, /*keep=*/true});
   EXPECT_EQ(Actions(), "abort ");
   Do(SessionDisconnected{});
   Do(SessionConnected{});
@@ -247,13 +247,13 @@ TEST_F(WorkerSessionTest, RefusedForItsSettingsItKeepsItsStateAndAsksAgain) {
 
 TEST_F(WorkerSessionTest, RefusedForItsSettingsItEndsIfItHoldsNothing) {
   Do(SessionConnected{});
-  Hear(RefusedMessage{"another configuration", false, /*keep=*/true});
+  Receive(RefusedMessage{"another configuration", false, /*keep=*/true});
   EXPECT_EQ(Actions(), "exit1 ");
 }
 
 TEST_F(WorkerSessionTest, RefusedForGoodItEnds) {
   Do(SessionConnected{});
-  Hear(RefusedMessage{"another configuration", false});
+  Receive(RefusedMessage{"another configuration", false});
   EXPECT_EQ(Actions(), "exit1 ");
   Do(SessionConnected{});
   EXPECT_EQ(Actions(), "");
@@ -261,21 +261,21 @@ TEST_F(WorkerSessionTest, RefusedForGoodItEnds) {
 
 TEST_F(WorkerSessionTest, CountedOnForStateItDoesNotHaveItForgets) {
   Do(SessionConnected{});
-  Hear(Begin(4, WorldOf(3), 7));
+  Receive(Begin(4, WorldOf(3), 7));
   EXPECT_EQ(Actions(), "forget send0 ");
 }
 
 TEST_F(WorkerSessionTest, AfterTheLastStepItEndsTheRun) {
   Do(SessionConnected{});
   WorldMessage begin = Begin(1, {9, {MemberOf("b", 5)}}, 2);
-  Hear(begin);
+  Receive(begin);
   Do(Recovered(1));
   Do(Prepared(1, 3));
-  Hear(CommitMessage{1, 3, {1, 1}});
+  Receive(CommitMessage{1, 3, {1, 1}});
   EXPECT_EQ(Actions(), "update3 end3 ");
   Do(EndingDone{1});
   EXPECT_EQ(Actions(), "send8 ");
-  Hear(EndMessage{0, "done"});
+  Receive(EndMessage{0, "done"});
   EXPECT_EQ(Actions(), "exit0 ");
 }
 
@@ -283,7 +283,7 @@ TEST_F(WorkerSessionTest, AskedToStopItSavesWhatIsCommitted) {
   CommitOneStep();
   WorldMessage stop = Begin(2, WorldOf(1), 1);
   stop.purpose = Purpose::kStop;
-  Hear(stop);
+  Receive(stop);
   EXPECT_EQ(Actions(), "abort recover ");
   Do(Recovered(2));
   EXPECT_EQ(Actions(), "send3 end1 ");
@@ -293,7 +293,7 @@ TEST_F(WorkerSessionTest, FailureIsReportedAndTheNextWorldAwaited) {
   CommitOneStep();
   Do(TaskFailed{{1, 2, Phase::kReduce, "peer closed the connection", {1}, false}});
   EXPECT_EQ(Actions(), "send5 ");
-  Hear(Begin(2, WorldOf(1), 1));
+  Receive(Begin(2, WorldOf(1), 1));
   EXPECT_EQ(Actions(), "recover ") << "nothing is left to abort";
 }
 

@@ -4,7 +4,9 @@
 #include <cmath>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <utility>
 
+#include "absl/strings/ascii.h"
 #include "framework/base/json_depth.h"
 #include "framework/base/status.h"
 
@@ -46,12 +48,19 @@ struct Continued {
   size_t first = 0;
 };
 
+/// Where a choice begins: with the white space at the end of its context, which most tokenizers join with what follows.
+size_t EndOfContext(const std::string& context) {
+  const size_t stripped = absl::StripTrailingAsciiWhitespace(context).size();
+  return stripped > 0 ? stripped : context.size();
+}
+
 absl::StatusOr<Continued> Continue(const Tokenizer& tokenizer, const ChoiceQuestion& question,
                                    const std::string& choice, int64_t sequence) {
   Continued continued;
-  ASSIGN_OR_RETURN(const std::vector<int32_t> context, tokenizer.Encode(question.context));
-  ASSIGN_OR_RETURN(continued.tokens, tokenizer.Encode(question.context + choice));
-  continued.first = std::min(context.size(), continued.tokens.size() - 1);
+  ASSIGN_OR_RETURN(TokensOfText encoded, tokenizer.EncodeWithRanges(question.context + choice));
+  continued.tokens = std::move(encoded.tokens);
+  const size_t end = EndOfContext(question.context);
+  while (continued.first + 1 < encoded.ranges.size() && encoded.ranges[continued.first].end <= end) ++continued.first;
   if (continued.first == 0) {  // the first token is nobody's target
     if (!tokenizer.begin_of_text().has_value()) {
       return absl::InvalidArgumentError("an empty context, and the tokenizer has no token that begins a text");

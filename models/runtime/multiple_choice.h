@@ -14,9 +14,9 @@
 namespace holdfast {
 
 struct ChoiceQuestion {
-  /// A choice follows it as it stands: a space between them belongs to one of them. Nothing is put before it, whatever
-  /// the tokenizer's settings say of texts, as lm-evaluation-harness does by default (add_bos_token=False); an empty
-  /// one begins with the token that begins a text.
+  /// A choice follows it as it stands: a space between them belongs to one of them, and is scored with the choice, as
+  /// lm-evaluation-harness does. Nothing is put before it, whatever the tokenizer's settings say of texts, as that does
+  /// by default (add_bos_token=False); an empty one begins with the token that begins a text.
   std::string context;
   std::vector<std::string> choices;  // at least two, none empty
   size_t answer = 0;                 // the right one

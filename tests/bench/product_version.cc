@@ -1,5 +1,5 @@
-// One version of the matrix product, compiled for product_versions.py by the sources of that version, with the project's
-// namespace renamed so that several can be linked into one program: HOLDFAST_VERSION names its entry.
+// One version of the matrix product, compiled for product_versions.py by the sources of that version, with the
+// project's namespace renamed so that several can be linked into one program: HOLDFAST_VERSION names its entry.
 #include "kernels/cpu/gemm.cc"
 
 #if HWY_ONCE

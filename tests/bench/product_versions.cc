@@ -3,7 +3,6 @@
 //
 //   product_versions ROUNDS ROWS fp32|bf16|native avx512|avx2
 
-#include <oneapi/dnnl/dnnl.hpp>
 #include <sched.h>
 
 #include <algorithm>
@@ -13,6 +12,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <functional>
+#include <oneapi/dnnl/dnnl.hpp>
 #include <string>
 #include <vector>
 
@@ -21,7 +21,8 @@
 #include "tests/bench/operand.h"
 #include "tests/bench/product_version.h"
 
-#define HOLDFAST_DECLARE(label, entry) extern "C" void entry(void* executor, const holdfast_bench::Product& p, bool avx512);
+#define HOLDFAST_DECLARE(label, entry) \
+  extern "C" void entry(void* executor, const holdfast_bench::Product& p, bool avx512);
 #include "versions.inc"
 #undef HOLDFAST_DECLARE
 

@@ -1,5 +1,5 @@
-// Proves that a choice is scored by the probabilities of its tokens one after another, that contexts which are too long
-// lose their beginning, and that what is no question is refused with its line.
+// Proves that a choice is scored by the probabilities of its tokens one after another, wherever the space before it
+// stands, that contexts which are too long lose their beginning, and that what is no question is refused with its line.
 
 #include "models/runtime/multiple_choice.h"
 
@@ -8,11 +8,13 @@
 #include <cmath>
 #include <fstream>
 #include <functional>
+#include <iterator>
 #include <random>
 
 #include "models/runtime/saved_weights.h"
 #include "models/transformer.h"
 #include "tests/models/runtime/tiny_run.h"
+#include "tests/paths.h"
 
 namespace holdfast {
 namespace {
@@ -23,13 +25,12 @@ class MultipleChoice : public TinyRun {
  protected:
   static constexpr int64_t kSequence = 16;
 
-  void SetUp() override {
-    Load("model", [](std::vector<float>&) {});
-  }
+  void SetUp() override { Load("model", ConfigOf()); }
 
   /// A model of random weights, or what `change` makes of them.
-  void Load(const std::string& name, const std::function<void(std::vector<float>&)>& change) {
-    const Config config = ConfigOf();
+  void Load(
+      const std::string& name, const Config& config,
+      const std::function<void(std::vector<float>&)>& change = [](std::vector<float>&) {}) {
     const ParameterLayout layout = TransformerLayout(config.model);
     std::mt19937 random(3);
     std::normal_distribution<float> normal(0, 0.4f);
@@ -108,6 +109,26 @@ TEST_F(MultipleChoice, TheLikelierChoiceIsTaken) {
   EXPECT_GT(differ, 0) << "these questions cannot tell the two apart";
 }
 
+// A tokenizer that joins a space with the word behind it: the first word of a choice is scored on whichever side of the
+// space the line is cut.
+TEST_F(MultipleChoice, ASpaceAtTheEndOfAContextIsThatOfTheChoice) {
+  Load("of_words", ConfigOf({"model.vocab_size=1100", "data.tokenizer=" + SourceDir() +
+                                                          "/tests/framework/data/golden/tokenizer_gpt2_style.json"}));
+  const std::string words[] = {"the", "is", "of", "and", "in", "token", "tokens", "training", "step", "sum"};
+  std::mt19937 random(7);
+  const auto word = [&] { return words[random() % std::size(words)]; };
+  int64_t first = 0;
+  for (int i = 0; i < 30; ++i) {
+    const std::string context = "the " + word(), a = word() + " is", b = word() + " is";
+    const auto in_choice = Answer(Line(context, " " + a, " " + b, 0));
+    const auto in_context = Answer(Line(context + " ", a, b, 0));
+    ASSERT_TRUE(in_choice.ok() && in_context.ok()) << in_choice.status() << in_context.status();
+    EXPECT_EQ(in_context->correct, in_choice->correct) << context << "|" << a << "|" << b;
+    first += in_choice->correct;
+  }
+  EXPECT_TRUE(first > 5 && first < 25) << first << ": these questions cannot tell a word from none";
+}
+
 TEST_F(MultipleChoice, ALongContextLosesItsBeginning) {
   const std::string end = "the end of it is";
   const auto likelier = [&](const std::string& context) { return Answer(Line(context, "x", "y", 0)).value().correct; };
@@ -118,7 +139,7 @@ TEST_F(MultipleChoice, ALongContextLosesItsBeginning) {
 
 // It took the first choice of each question, so the accuracy was the share of those with answer 0.
 TEST_F(MultipleChoice, AModelThatIsNotFiniteHasNoAccuracy) {
-  Load("diverged", [](std::vector<float>& weights) { weights.back() = NAN; });  // of the head
+  Load("diverged", ConfigOf(), [](std::vector<float>& weights) { weights.back() = NAN; });  // of the head
   EXPECT_THAT(std::string(Answer(Line("a", "b", "c", 0)).status().message()),
               HasSubstr("questions.jsonl:1: the model gives its choices no probability: its logits are not finite"));
 }

@@ -45,6 +45,19 @@ TEST_F(SavedModelTest, ASavedModelIsEvaluatedSampledAndTrainedOn) {
   EXPECT_EQ(RunHoldfast({"compare", Path("a"), Path("b")}).exit_code, 1);
 }
 
+TEST_F(SavedModelTest, EvalWarnsOfDataOfAnotherTokenizer) {
+  ASSERT_EQ(Train("a", {"--set", "model.vocab_size=1100"}).exit_code, 0);  // its tokens are bytes
+  const CommandResult packed =
+      RunHoldfast({"data", "pack", Path("text.txt"), "--tokenizer",
+                   SourceDir() + "/tests/framework/data/golden/tokenizer_gpt2_style.json", "--out", Path("other.bin")});
+  ASSERT_EQ(packed.exit_code, 0) << packed.output;
+  const auto eval = [&](const std::string& file) {
+    return RunHoldfast({"eval", Path("a"), Path("valid.bin"), Path(file), "--sequence-length", "32"}).output;
+  };
+  EXPECT_THAT(eval("other.bin"), HasSubstr("has 256 tokens, but " + Path("other.bin") + " holds token "));
+  EXPECT_THAT(eval("train.bin"), Not(HasSubstr("another tokenizer")));
+}
+
 // Files without marks: the run's data.document_mask says that an end of text ends a document.
 TEST_F(SavedModelTest, EvalOfARunKeepsDocumentsApartAsTheRunDoes) {
   const std::string tokenizer = SourceDir() + "/tests/framework/data/golden/tokenizer_llama3_style.json";

@@ -82,6 +82,21 @@ absl::StatusOr<ChatTokens> ChatTemplate::Encode(const Conversation& conversation
   return EncodeText(rendered.text, learned);
 }
 
+bool ChatTemplate::LeavesOutTools(const Conversation& conversation) const {
+  const absl::StatusOr<const jinja::Template*> used = TemplateFor(conversation);
+  if (conversation.kind == Conversation::Kind::kTexts || !used.ok()) return false;
+  const auto entry =
+      std::find_if(templates_.begin(), templates_.end(), [&](const auto& one) { return &one.second == *used; });
+  const std::string& source = settings_.templates.at(entry->first);
+  const auto has_calls = [](const Value& message) {
+    const Value* const calls = message.dict().FindName("tool_calls");
+    return calls != nullptr && calls->is_list() && !calls->items().empty();
+  };
+  const bool calls = std::any_of(conversation.messages.begin(), conversation.messages.end(), has_calls);
+  return (!conversation.tools.is_none() && !absl::StrContains(source, "tools")) ||
+         (calls && !absl::StrContains(source, "tool_calls"));
+}
+
 absl::StatusOr<std::vector<Span>> ChatTemplate::LearnedSpans(const Conversation& conversation,
                                                              const Rendered& rendered) const {
   size_t first = conversation.prompt_messages;

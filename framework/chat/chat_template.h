@@ -54,6 +54,8 @@ class ChatTemplate {
   absl::StatusOr<std::string> Render(const Conversation& conversation, bool add_generation_prompt) const;
   /// Tokens of the whole text; special tokens that the template writes are those tokens, none are put around it.
   absl::StatusOr<ChatTokens> Encode(const Conversation& conversation) const;
+  /// Whether the conversation has tools, or calls of tools, that its template never names and so cannot write.
+  bool LeavesOutTools(const Conversation& conversation) const;
 
  private:
   ChatTemplate() = default;

@@ -95,6 +95,7 @@ class ConversationPacker {
     const int64_t number = report_.conversations++;
     const auto length = static_cast<int64_t>(encoded.tokens.size());
     report_.longest = std::max(report_.longest, length);
+    report_.left_out_tools += chat_.LeavesOutTools(conversation) ? 1 : 0;
     if (length > options_.row_tokens) {
       ++report_.too_long;
       if (options_.too_long == PackConversationsOptions::TooLong::kDrop) return absl::OkStatus();

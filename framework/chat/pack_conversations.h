@@ -30,6 +30,7 @@ struct PackConversationsReport {
   int64_t conversations = 0;          // read
   int64_t too_long = 0, longest = 0;  // the latter in tokens
   int64_t without_learned = 0;        // left out: nothing of what was left after cutting is learned
+  int64_t left_out_tools = 0;         // with tools or calls of tools that the template does not write
   PackedRows training, validation;
 };
 

@@ -73,6 +73,11 @@ void PrintChatReport(const PackConversationsOptions& options, const PackConversa
   if (report.without_learned > 0) {
     std::printf("left out    %lld in which nothing is learned\n", static_cast<long long>(report.without_learned));
   }
+  if (report.left_out_tools > 0) {
+    std::printf(
+        "note        the chat template leaves out the tools, or the calls of tools, of %s: it does not name them\n",
+        Counted(report.left_out_tools, "conversation").c_str());
+  }
   PrintRows(options.paths.output, report.training, options.row_tokens);
   if (report.validation.rows > 0) PrintRows(options.paths.validation_output, report.validation, options.row_tokens);
   std::printf("train with  batch.sequence_length: %lld\n", static_cast<long long>(options.row_tokens));

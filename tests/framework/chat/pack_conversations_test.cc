@@ -1,5 +1,6 @@
 // Proves what becomes of conversations in a token file: rows in which each is there once and says what is learned, what
-// is too long, which are for validation; and that a failure names file and line and leaves nothing.
+// is too long, which are for validation, whose tools are left out; and that a failure names file and line and leaves
+// nothing.
 
 #include "framework/chat/pack_conversations.h"
 
@@ -79,6 +80,24 @@ TEST_F(PackConversationsTest, RowsSayWhatIsLearned) {
   std::erase(learned, "");  // what is free of the row repeats both
   EXPECT_EQ(learned, (std::vector<std::string>{"two|", "four and five|"}));
   EXPECT_LT(report->training.learned_tokens, report->training.tokens);
+}
+
+// A call would be learned as a turn that says nothing.
+TEST_F(PackConversationsTest, ToolsThatTheTemplateDoesNotNameAreCounted) {
+  const std::string user = R"({"messages":[{"role":"user","content":"q"},{"role":"assistant",)";
+  const std::string lines = Turns("one", "two") + user + R"("content":"a"}],"tools":[{"type":"function"}]})" + "\n" +
+                            user + R"("tool_calls":[{"function":{"name":"f"}}]}]})" + "\n" + user +
+                            R"("content":"a","tool_calls":[]}],"tools":[]})" + "\n";
+  const auto count = [&] {
+    const auto report = Run(lines, {.row_tokens = 40});
+    return report.ok() ? std::to_string(report->left_out_tools) : std::string(report.status().message());
+  };
+  EXPECT_EQ(count(), "2");
+  WriteText(directory_ / "tokenizer/chat_template.jinja", std::string("{% if tools %}t{% endif %}") + kTemplate);
+  EXPECT_EQ(count(), "1");
+  WriteText(directory_ / "tokenizer/chat_template.jinja",
+            std::string("{% if tools or messages[1].tool_calls %}t{% endif %}") + kTemplate);
+  EXPECT_EQ(count(), "0");
 }
 
 TEST_F(PackConversationsTest, TooLongIsLeftOutOrCut) {

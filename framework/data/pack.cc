@@ -234,7 +234,11 @@ class Packer {
 
   void EndDocument() {
     ++report_.documents;
-    document_is_empty_ ? void(++report_.empty_documents) : AppendEndOfText(tokens_);
+    if (document_is_empty_) {
+      ++report_.empty_documents;
+    } else {
+      AppendEndOfText(tokens_);
+    }
     document_is_empty_ = true;
   }
 

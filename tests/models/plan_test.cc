@@ -104,7 +104,7 @@ TEST(PlanTest, AWindowCountsWhatIsLeftOfAttention) {
 // By hand, and by what a pass of one token a sequence multiplies, where attention is next to nothing; but for vectors,
 // which multiply no matrix.
 TEST(PlanTest, WhatIsFrozenHasNoGradientOfItsOwn) {
-  struct Case {
+  struct Trained {
     const char* name;
     LoraOptions lora;
     std::function<bool(const ParameterSpec&)> frozen;
@@ -112,7 +112,7 @@ TEST(PlanTest, WhatIsFrozenHasNoGradientOfItsOwn) {
   };
   const auto starts = [](const ParameterSpec& spec, const char* with) { return absl::StartsWith(spec.name, with); };
   const double block = 12 * 768 * 768, head = 50257 * 768, adapters = 12 * 4 * (768 + 2304);
-  const std::vector<Case> cases = {
+  const std::vector<Trained> cases = {
       {"all", {}, [](const ParameterSpec&) { return false; }, 12 * 3 * block + 3 * head},
       {"adapters",
        {.rank = 4, .query = true, .key = true, .value = true, .one_qkv = true},
@@ -130,7 +130,7 @@ TEST(PlanTest, WhatIsFrozenHasNoGradientOfItsOwn) {
       {"head", {}, [&](const ParameterSpec& spec) { return starts(spec, "blocks."); }, 12 * 2 * block + 3 * head},
       {"final norm", {}, [&](const ParameterSpec& spec) { return !starts(spec, "final"); }, 12 * block + 2 * head}};
   const auto device = MakeCpuDevice(1);
-  for (const Case& c : cases) {
+  for (const Trained& c : cases) {
     const ParameterLayout layout = TransformerLayout(Gpt2Small(), c.lora);
     const double flops = FlopsPerTokenOf(Gpt2Small(), 1, layout, c.frozen);
     EXPECT_NEAR(flops, 2 * c.products, 2e-3 * flops) << c.name;

@@ -577,7 +577,7 @@ TEST(Tokenizer, GemmasTextsBeginAndEndWithItsOwnTokens) {
 TEST(Tokenizer, ItsEndOfTextIsNamedBesideIt) {
   const TemporaryDirectory directory;
   const std::string file = directory / "tokenizer.json";
-  Json root = Json::parse(Contents(kGolden + "tokenizer_gpt2_style.json"));
+  Json root = Json::parse(ReadText(kGolden + "tokenizer_gpt2_style.json"));
   for (Json& added : root["added_tokens"]) {
     if (added["content"] == "<|endoftext|>") added["content"] = "<|stop|>";
   }
@@ -605,7 +605,7 @@ TEST(Tokenizer, ItsEndOfTextIsNamedBesideIt) {
 // So that data packed before stays what it is: chat models name what ends a turn.
 TEST(Tokenizer, AUsualNameComesBeforeTheOneBesideIt) {
   const TemporaryDirectory directory;
-  WriteText(directory / "tokenizer.json", Contents(kGolden + "tokenizer_gpt2_style.json"));
+  WriteText(directory / "tokenizer.json", ReadText(kGolden + "tokenizer_gpt2_style.json"));
   WriteText(directory / "tokenizer_config.json", R"({"eos_token": "a"})");
   const auto tokenizer = Open(directory / "tokenizer.json");
   EXPECT_EQ(tokenizer->Decode({*tokenizer->end_of_text()}), "<|endoftext|>");

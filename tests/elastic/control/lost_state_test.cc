@@ -125,7 +125,7 @@ TEST_F(LostStateTest, ACoordinatorThatIsStartedAgainSaysThatWorkersDoNotComeBack
   JoinNew(7);
   Pass(seconds(60), {7});
   EXPECT_EQ(Count<event::TooFewWorkers>(), 1);
-  EXPECT_THAT(Last<event::TooFewWorkers>().detail, testing::HasSubstr("1 of at least 2 workers are connected"));
+  EXPECT_THAT(Last<event::TooFewWorkers>().detail, testing::HasSubstr("1 of at least 2 workers connected"));
   EXPECT_FALSE(ended_.has_value());
 }
 

@@ -503,6 +503,7 @@ TEST(StatusCommand, ARunIsNotToldByTheCoordinatorOfAnother) {
   config.run.name = "tiny";
   config.model.vocab_size = 256;
   config.data.train = {"none.bin"};
+  config.train.steps = 100;
   ASSERT_TRUE(directory.WriteConfig(PrintConfig(config)).ok());
   OtherCoordinator other;
   other.status.state = RunState::kTraining;

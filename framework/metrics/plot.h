@@ -18,6 +18,7 @@ struct Curve {
 struct PlotOptions {
   std::string title, x_label, y_label;
   bool log_y = false, log_x = false;
+  Curve steps_below = {};  // if it has points: in SVG a strip below the plot, from 0 on, each value up to the next
 };
 
 std::string PlotSvg(const std::vector<Curve>& curves, const PlotOptions& options);

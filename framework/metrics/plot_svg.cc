@@ -14,6 +14,7 @@ namespace {
 
 constexpr int kWidth = 800, kHeight = 450;
 constexpr int kLeft = 68, kRight = 20, kTop = 44, kBottom = 52;  // margins of the plot area
+constexpr int kStripHeight = 48, kStripSpace = 64;               // below the plot, and with what is free around it
 constexpr int kInnerWidth = kWidth - kLeft - kRight, kInnerHeight = kHeight - kTop - kBottom;
 // There is no background: every colour reads on white paper as on a dark page.
 constexpr const char* kTextColor = "#7d848c";
@@ -105,19 +106,44 @@ void AppendLegend(std::string& svg, const std::vector<Curve>& curves) {
   }
 }
 
+/// A strip with a vertical axis of its own.
+void AppendStepsBelow(std::string& svg, const Curve& steps, const Axis& x) {
+  const Axis y = MakeAxis({steps, {.label = "", .x = {0}, .y = {0}}}, /*vertical=*/true, /*log=*/false, 3);
+  const auto pixel_y = [&](double value) { return kHeight + (1 - y.Position(value)) * kStripHeight; };
+  for (const double tick : y.ticks) {
+    absl::StrAppendFormat(&svg, "<path d=\"M%d %.1fh%d\" stroke=\"%s\" stroke-opacity=\"0.25\"/>\n", kLeft,
+                          pixel_y(tick), kInnerWidth, kGridColor);
+    AppendText(svg, kLeft - 8, pixel_y(tick) + 4, y.Label(tick), "text-anchor=\"end\"");
+  }
+  AppendText(
+      svg, 0, 0, steps.label,
+      absl::StrFormat("text-anchor=\"middle\" transform=\"translate(18 %d) rotate(-90)\"", kHeight + kStripHeight / 2));
+  std::string path;
+  for (size_t i = 0; i < steps.x.size(); ++i) {
+    const bool is_last = i + 1 == steps.x.size();
+    if (i > 0 && !is_last && steps.y[i] == steps.y[i - 1]) continue;
+    const double at = PixelX(x.Position(steps.x[i])), value = pixel_y(steps.y[i]);
+    absl::StrAppendFormat(&path, path.empty() ? "M%.1f %.1f" : "H%.1fV%.1f", at, value);
+  }
+  absl::StrAppendFormat(&svg, "<path d=\"%s\" fill=\"none\" stroke=\"%s\" stroke-width=\"1.6\"/>\n", path,
+                        kCurveColors[2]);
+}
+
 }  // namespace
 
 std::string PlotSvg(const std::vector<Curve>& curves, const PlotOptions& options) {
   const Axis x = MakeAxis(curves, /*vertical=*/false, options.log_x, 8);
   const Axis y = MakeAxis(curves, /*vertical=*/true, options.log_y, 7);
+  const int height = kHeight + (options.steps_below.x.empty() ? 0 : kStripSpace);
   std::string svg = absl::StrFormat(
       "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %d\" width=\"%d\" height=\"%d\" "
       "font-family=\"system-ui,-apple-system,'Segoe UI',Helvetica,Arial,sans-serif\" font-size=\"13\" fill=\"%s\">\n",
-      kWidth, kHeight, kWidth, kHeight, kTextColor);
+      kWidth, height, kWidth, height, kTextColor);
   AppendAxes(svg, x, y, options);
   for (size_t i = 0; i < curves.size(); ++i) AppendBand(svg, curves[i], x, y, ColorOf(curves, i));
   for (size_t i = 0; i < curves.size(); ++i) AppendCurve(svg, curves[i], x, y, ColorOf(curves, i));
   AppendLegend(svg, curves);
+  if (!options.steps_below.x.empty()) AppendStepsBelow(svg, options.steps_below, x);
   return svg + "</svg>\n";
 }
 

@@ -34,6 +34,18 @@ Curve ValidationCurve(const RunDirectory& directory) {
   return curve;
 }
 
+/// How many workers made each step; empty if the number has always been the same.
+Curve WorldSizes(const std::vector<StepMetrics>& metrics) {
+  Curve curve{.label = "workers", .x = {}, .y = {}};
+  bool changed = false;
+  for (const StepMetrics& m : metrics) {
+    changed = changed || m.world_size != metrics.front().world_size;
+    curve.x.push_back(static_cast<double>(m.step));
+    curve.y.push_back(static_cast<double>(m.world_size));
+  }
+  return changed ? curve : Curve{};
+}
+
 }  // namespace
 
 absl::Status PlotLoss(const RunDirectory& directory) {
@@ -45,7 +57,8 @@ absl::Status PlotLoss(const RunDirectory& directory) {
   }
   std::vector<Curve> curves{std::move(training)};
   if (Curve validation = ValidationCurve(directory); !validation.x.empty()) curves.push_back(std::move(validation));
-  const PlotOptions options{.title = "Loss", .x_label = "step", .y_label = "nats per token"};
+  const PlotOptions options{
+      .title = "Loss", .x_label = "step", .y_label = "nats per token", .steps_below = WorldSizes(metrics)};
   RETURN_IF_ERROR(WriteFileAtomically(directory.loss_plot(), PlotSvg(curves, options)));
   std::printf("\n%s\n", PlotTerminal(curves, options, kColumns, kRows, /*unicode=*/true).c_str());
   return absl::OkStatus();

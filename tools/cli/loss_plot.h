@@ -7,7 +7,8 @@
 
 namespace holdfast {
 
-/// Writes directory.loss_plot() from metrics.jsonl and the validations in events.jsonl, and prints the curve.
+/// Writes directory.loss_plot() from metrics.jsonl and the validations in events.jsonl, with the number of workers
+/// where it changed, and prints the curve.
 absl::Status PlotLoss(const RunDirectory& directory);
 
 /// Writes directory.load_plot() from metrics.jsonl: the most tokens of an expert over the mean, for each layer. False

@@ -202,6 +202,20 @@ TEST(PlotSvg, ABandIsDrawnAroundItsLineAndBelongsToTheAxis) {
   EXPECT_THAT(PlotSvg({curve}, {.title = "t", .x_label = "", .y_label = ""}), Not(HasSubstr("fill-opacity")));
 }
 
+TEST(PlotSvg, StepsBelowAreAStripOfTheirOwn) {
+  PlotOptions options{.title = "t", .x_label = "", .y_label = ""};
+  const Curve curve{.label = "loss", .x = {0, 1, 2, 3, 4}, .y = {5, 4, 3, 2, 1}};
+  const std::string alone = PlotSvg({curve}, options);
+  EXPECT_THAT(alone, HasSubstr("height=\"450\""));
+  options.steps_below = {.label = "workers", .x = {0, 1, 2, 3, 4}, .y = {4, 4, 2, 2, 2}};
+  const std::string svg = PlotSvg({curve}, options);
+  EXPECT_THAT(svg, HasSubstr("height=\"514\""));
+  EXPECT_THAT(svg, HasSubstr(">workers</text>"));
+  // Flat, down in the middle, flat: with the axis from 0 to 4 and 3% free at both ends, 48 pixels high.
+  EXPECT_THAT(svg, HasSubstr("d=\"M68.0 451.4H424.0V474.0H780.0V474.0\""));
+  EXPECT_THAT(svg, HasSubstr(alone.substr(alone.find("<path"), 200))) << "the plot stays as it is";
+}
+
 TEST(PlotSvg, PointsWithoutALineAndCurvesOfOneColour) {
   Curve points = Line({1, 5, 2});
   points.points = true;

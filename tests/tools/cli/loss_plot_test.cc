@@ -40,5 +40,27 @@ TEST(PlotLoss, ShowsNoValidationThatWasGivenUpOrIsNotFinite) {
   EXPECT_EQ(points, 3 + 1) << "steps 2, 4 and 8, and the legend's";
 }
 
+TEST(PlotLoss, ShowsTheNumberOfWorkersWhereItChanged) {
+  const TemporaryDirectory root;
+  const RunDirectory run(root / "run");
+  ASSERT_TRUE(run.Create(false).ok());
+  const auto plot = [&](int last_world) {
+    std::ofstream metrics(run.metrics());
+    for (int64_t step = 1; step <= 3; ++step) {
+      StepMetrics line;
+      line.step = step;
+      line.loss = 3;
+      line.world_size = step < 3 ? 4 : last_world;
+      metrics << line.ToJson() << "\n";
+    }
+    metrics.close();
+    EXPECT_TRUE(PlotLoss(run).ok());
+    std::ifstream file(run.loss_plot());
+    return std::string{std::istreambuf_iterator<char>(file), {}};
+  };
+  EXPECT_EQ(plot(4).find(">workers</text>"), std::string::npos);
+  EXPECT_NE(plot(3).find(">workers</text>"), std::string::npos);
+}
+
 }  // namespace
 }  // namespace holdfast

@@ -52,8 +52,9 @@ std::string TokenizerOf(const Config& config, const ModelExportOptions& options)
 
 absl::Status CheckTokenizer(const std::string& tokenizer) {
   if (IsThere(tokenizer)) return absl::OkStatus();
-  return absl::NotFoundError(
-      absl::StrCat("the run's tokenizer ", tokenizer, " is not here; give its place with --tokenizer FILE"));
+  return absl::NotFoundError(absl::StrCat("the run's tokenizer ", tokenizer,
+                                          " is not here; give its place with --tokenizer FILE, or with --base DIR if ",
+                                          "it lies beside the model that the run began with"));
 }
 
 absl::Status CheckHasEma(const Manifest& manifest) {

@@ -216,6 +216,9 @@ void AgentShell::Leave() {
     const std::lock_guard lock(mutex_);
     leaving_ = true;
   }
+  LogInfo(
+      "leaving the run: workers here end once others have taken over what they hold, or when nothing has got on for ",
+      std::chrono::duration_cast<std::chrono::seconds>(progress_timeout_).count(), " s; SIGINT ends them at once");
   link_.Send(LeaveMessage{stop_signal_});
   RunPosition seen;
   for (auto since = Clock::now(); Clock::now() - since < progress_timeout_;) {

@@ -145,20 +145,24 @@ std::string DataChange(const Config& config, const Manifest& manifest) {
   const auto stored = ParseStoredConfig(manifest.config, manifest.name.ToString(), FamilyPresets());
   const int64_t done = manifest.name.step;
   if (!stored.ok() || done == 0) return "";
-  if (config.run.seed != stored->run.seed || config.data.shuffle != stored->data.shuffle) return "";
+  const bool other_order =
+      config.data.shuffle != stored->data.shuffle || (config.data.shuffle && config.run.seed != stored->run.seed);
   const BatchConfig &now = config.batch, &was = stored->batch;
-  if (now.sequence_length != was.sequence_length) {
-    return absl::StrCat("sequences of ", now.sequence_length,
-                        " tokens are cut and drawn anew, so some of what steps 1 ", "to ", done,
-                        " have read may come again before all of the data has been read");
+  const bool other_length = now.sequence_length != was.sequence_length;
+  if (other_order || other_length) {
+    return absl::StrCat(
+        other_length ? absl::StrCat("sequences of ", now.sequence_length, " tokens are cut and drawn anew")
+                     : "sequences come in another order",
+        ", so some of what steps 1 to ", done, " have read may come again before all of the data has been read");
   }
   const int64_t read = done * was.microbatches * was.microbatch_size;
   const int64_t next = done * now.microbatches * now.microbatch_size;
   if (next == read) return "";
   const int64_t between = std::abs(next - read);
   return absl::StrCat("step ", done + 1, " reads the data from sequence ", next + 1, " of their order on, as if the ",
-                      "steps before it had had the batch of now; they have read ", read, ", so ", between,
-                      between == 1 ? " is " : " are ", next < read ? "read again" : "passed over");
+                      "steps before it had had the batch of now; step ", done, " has read up to sequence ", read,
+                      ", so ", between, between == 1 ? " is " : " are ", next < read ? "read again" : "passed over",
+                      " (if no step before had yet another batch)");
 }
 
 std::string ValidationChange(const Config& config, const Manifest& manifest) {

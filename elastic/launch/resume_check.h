@@ -23,8 +23,7 @@ std::string Differences(const Config& config, const Manifest& manifest);
 std::string ScheduleChange(const Config& config, const Manifest& manifest);
 
 /// Which sequences of the data come again, or are passed over, because the batch is another one: those of a step follow
-/// from its number (SampleOf in framework/data/dataset.h). Empty if none; or if their order is another one, as a key
-/// that has changed says.
+/// from its number (SampleOf in framework/data/dataset.h); or that their order is another one. Empty if none.
 std::string DataChange(const Config& config, const Manifest& manifest);
 
 /// Where validations decide something (train.early_stop_patience, checkpoint.keep_best): that those to come read

@@ -1,5 +1,5 @@
 #pragma once
-// A bound on what a JSON parser may be asked to do.
+// What is looked at before a text is given to a JSON parser.
 
 #include <string_view>
 
@@ -23,5 +23,8 @@ inline bool JsonNestsDeeperThan(std::string_view json, int depth_max) {
   }
   return false;
 }
+
+/// Where a zero byte is, or npos. No JSON has one, and nlohmann's parser takes it for the end of the text.
+inline size_t FindZeroByte(std::string_view json) { return json.find('\0'); }
 
 }  // namespace holdfast

@@ -172,6 +172,9 @@ absl::StatusOr<std::string> DocumentOfLine(std::string_view line, const std::str
   if (JsonNestsDeeperThan(line, kJsonDepthMax)) {
     return absl::InvalidArgumentError(absl::StrCat("JSON nested deeper than ", kJsonDepthMax));
   }
+  if (const size_t zero = FindZeroByte(line); zero != std::string_view::npos) {
+    return absl::InvalidArgumentError(absl::StrCat("malformed JSON: byte ", zero + 1, " is zero"));
+  }
   try {
     using Json = nlohmann::json;
     int times = 0;

@@ -3,11 +3,13 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "framework/base/json_depth.h"
 #include "framework/base/status.h"
 
 namespace holdfast::jinja {
@@ -101,6 +103,9 @@ class ValueBuilder final : public nlohmann::json_sax<Json> {
 }  // namespace
 
 absl::StatusOr<Value> ParseJson(absl::string_view json, LargeNumbers large) {
+  if (const size_t zero = FindZeroByte({json.data(), json.size()}); zero != std::string_view::npos) {
+    return absl::InvalidArgumentError(absl::StrCat("malformed JSON: byte ", zero + 1, " is zero"));
+  }
   ValueBuilder builder(large);
   const bool parsed = Json::sax_parse(json.begin(), json.end(), &builder);
   RETURN_IF_ERROR(builder.status);

@@ -117,6 +117,7 @@ absl::Status Answer(const LoadedModel& model, int64_t sequence, const ChoiceQues
 
 absl::StatusOr<ChoiceQuestion> ParseChoiceQuestion(std::string_view line) {
   if (JsonNestsDeeperThan(line, kJsonDepthMax)) return Bad("JSON nested too deep");
+  if (FindZeroByte(line) != std::string_view::npos) return Bad("not JSON");
   const auto object = nlohmann::json::parse(line.begin(), line.end(), nullptr, /*allow_exceptions=*/false);
   if (object.is_discarded()) return Bad("not JSON");
   return FromObject(object);

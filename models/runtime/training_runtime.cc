@@ -17,6 +17,8 @@ namespace {
 absl::StatusOr<TrainerOptions> PrepareTrainer(const Config& config, TrainingRuntime& runtime) {
   const WorkerSlot& slot = runtime.slot;
   ASSIGN_OR_RETURN(runtime.device, MakeDevice(config.train, slot.local_index));
+  // Before the placement of so many workers is made, which takes long.
+  if (runtime.device->is_cpu() && slot.workers_here > 0) RETURN_IF_ERROR(CheckHostMemory({}, slot.workers_here));
   RETURN_IF_ERROR(CheckHeads(config, slot.local_index));
   RETURN_IF_ERROR(CheckGpus(config, slot.workers_here));
   ASSIGN_OR_RETURN(runtime.model, MakeModel(config, *runtime.device));

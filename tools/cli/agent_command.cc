@@ -166,12 +166,13 @@ absl::StatusOr<int> AgentCommand::Run() const {
   RETURN_IF_ERROR(CheckGpus(config, std::max(workers, workers_of_host)));
   const RunDirectory directory = run.Directory(config);
   ConnectionOptions coordinators = connection;
+  if (coordinators.token_file.empty()) coordinators.token_file = directory.token();
   RETURN_IF_ERROR(LookForLeader(directory, coordinators));
   const absl::StatusOr<std::string> towards = WaitForAddress(coordinators, config, stop_signal.token());
   if (absl::IsCancelled(towards.status())) return 128 + stop_signal.received();
   RETURN_IF_ERROR(towards.status());
   ASSIGN_OR_RETURN(const std::string reached_at, HostFor(host, *towards));
-  const absl::Status waited = WaitForToken(connection.token_file, directory, config, stop_signal.token());
+  const absl::Status waited = WaitForToken(coordinators.token_file, directory, config, stop_signal.token());
   if (absl::IsCancelled(waited)) return 128 + stop_signal.received();
   RETURN_IF_ERROR(waited);
   ASSIGN_OR_RETURN(const auto link, MakeControlLink(coordinators));
@@ -180,7 +181,7 @@ absl::StatusOr<int> AgentCommand::Run() const {
                                .coordinator = connection.coordinator,
                                .config_path = run.config.path,
                                .overrides = run.config.overrides,
-                               .connection = connection.Arguments(),
+                               .connection = coordinators.Arguments(),
                                .num_workers = workers,
                                .workers_of_host = workers_of_host,
                                .first_of_host = first_of_host};

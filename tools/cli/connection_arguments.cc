@@ -76,7 +76,8 @@ void AddConnectionOptions(CLI::App& command, ConnectionOptions& connection) {
                   "port is 29400; not needed with --lease")
       ->check(AddressesProblem);
   AddLeaseOption(command, connection.lease, "where the coordinator that leads notes its address");
-  command.add_option("--token-file", connection.token_file, "file with the run's secret, mode 0600");
+  command.add_option("--token-file", connection.token_file,
+                     "file with the run's secret, mode 0600; default of an agent: that of the run directory");
   AddTlsOptions(command, connection.tls);
 }
 

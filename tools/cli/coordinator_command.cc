@@ -149,11 +149,7 @@ absl::StatusOr<int> CoordinatorCommand::Run() const {
 
 void CoordinatorCommand::AddTo(CLI::App& command) {
   run.AddTo(command);
-  command
-      .add_option(
-          "--listen", listen,
-          absl::StrCat("HOST[:PORT] to listen at; beyond loopback clients need the run's token or TLS; default ",
-                       listen))
+  command.add_option("--listen", listen, absl::StrCat("HOST[:PORT] to listen at; default ", listen))
       ->check(AddressProblem);
   command
       .add_option("--advertise", advertise,

@@ -47,7 +47,7 @@ void PrintPackReport(const DataPackCommand& arguments, const Tokenizer& tokenize
   }
   std::printf("%s  %s\n", arguments.options.paths.output.c_str(), Counted(report.tokens, "token").c_str());
   if (report.validation_tokens == 0) return;
-  std::printf("%s  %s: the last %.6g%% of the input\n", arguments.options.paths.validation_output.c_str(),
+  std::printf("%s  %s: the last %.4g%% of the input\n", arguments.options.paths.validation_output.c_str(),
               Counted(report.validation_tokens, "token").c_str(),
               100.0 * static_cast<double>(report.validation_tokens) / static_cast<double>(tokens));
 }

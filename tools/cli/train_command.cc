@@ -45,8 +45,8 @@ void PrintHeader(const Config& config, const RunDirectory& directory, const Trai
       "data        %s tokens, %s samples of %d\n", FormatCount(static_cast<double>(outline.data.tokens)).c_str(),
       FormatCount(static_cast<double>(outline.data.samples)).c_str(), static_cast<int>(config.batch.sequence_length));
   const auto tokens = static_cast<double>(config.batch.step_tokens());
-  std::printf("training    %s of %s tokens, %s tokens in all\n", Counted(config.train.steps, "step").c_str(),
-              FormatCount(tokens).c_str(), FormatCount(tokens * static_cast<double>(config.train.steps)).c_str());
+  std::printf("training    %s of %s tokens\n", Counted(config.train.steps, "step").c_str(),
+              FormatCount(tokens).c_str());
   std::printf("optimizer   %s, learning rate %g, %s\n", Name(config.optimizer.name), config.optimizer.lr,
               Name(config.schedule.name));
   std::printf("workers     %d\n", static_cast<int>(config.elastic.workers));

@@ -254,6 +254,8 @@ TEST_F(PackTest, Failures) {
   ExpectError(Write("talks.jsonl", "{\"messages\": []}\n"), "with --jsonl-field, or pack conversations with --chat");
   ExpectError(Write("shared.jsonl", "{\"conversations\": []}\n"), "or pack conversations with --chat");
   ExpectError(Write("type.jsonl", "{\"text\": 5}\n"), "type.jsonl:1: field \"text\" is number");
+  ExpectError(Write("zero.jsonl", std::string("{\"text\": \"x\"}\0{\"text\": \"y\"}\n", 28)),
+              "zero.jsonl:1: malformed JSON: byte 14 is zero");
   ExpectError(Write("list.jsonl", "[1]\n"), "list.jsonl:1: not a JSON object");
   ExpectError(Write("utf8.jsonl", "{\"text\": \"\xff\"}\n"), "utf8.jsonl:1: invalid UTF-8 at byte ");
   ExpectError(Write("large.jsonl", "{\"text\": 1e999}\n"), "large.jsonl:1: JSON with a number that is too large");

@@ -154,6 +154,7 @@ TEST_F(MultipleChoice, WhatIsNoQuestionIsRefused) {
   };
   refused("{", "not JSON");
   refused("[]", "not a JSON object");
+  refused(R"({"context": "a", "choices": ["b", "c"], "answer": 0})" + std::string(1, '\0') + "garbage", "not JSON");
   refused(std::string(100, '['), "JSON nested too deep");
   refused(R"({"choices": ["a", "b"], "answer": 0})", "no text \"context\"");
   refused(R"({"context": "a", "answer": 0})", "no list \"choices\"");

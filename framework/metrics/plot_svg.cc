@@ -123,7 +123,11 @@ void AppendStepsBelow(std::string& svg, const Curve& steps, const Axis& x) {
     const bool is_last = i + 1 == steps.x.size();
     if (i > 0 && !is_last && steps.y[i] == steps.y[i - 1]) continue;
     const double at = PixelX(x.Position(steps.x[i])), value = pixel_y(steps.y[i]);
-    absl::StrAppendFormat(&path, path.empty() ? "M%.1f %.1f" : "H%.1fV%.1f", at, value);
+    if (path.empty()) {
+      absl::StrAppendFormat(&path, "M%.1f %.1f", at, value);
+    } else {
+      absl::StrAppendFormat(&path, "H%.1fV%.1f", at, value);
+    }
   }
   absl::StrAppendFormat(&svg, "<path d=\"%s\" fill=\"none\" stroke=\"%s\" stroke-width=\"1.6\"/>\n", path,
                         kCurveColors[2]);

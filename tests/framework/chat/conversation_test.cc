@@ -62,7 +62,7 @@ TEST(Conversation, RefusalsSayWhatToDo) {
   EXPECT_THAT(Refusal("{"), HasSubstr("malformed JSON"));
   EXPECT_THAT(Refusal(R"({"prompt": "a\ud83d", "completion": "b"})"), HasSubstr("half of a character"));
   EXPECT_THAT(Refusal(R"({"prompt": "a", "completion": "b"})" + std::string("\0garbage", 8)),
-              HasSubstr("malformed JSON: byte 36 is zero"));
+              HasSubstr("malformed JSON: byte 35 is zero"));
   EXPECT_THAT(Refusal(R"({"messages": [], "tools": {}})"), HasSubstr("\"tools\" is a dict, not a list"));
   EXPECT_THAT(Refusal(R"({"messages": [], "tools": "{}"})"), HasSubstr("not a list, and as JSON it is no list (dict)"));
   EXPECT_THAT(Refusal(R"({"messages": [], "tools": "none"})"), HasSubstr("no list (malformed JSON at byte"));

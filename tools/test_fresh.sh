@@ -68,6 +68,8 @@ in_root() {
     root=$1 ccache=$2 folder=$3
     shift 3
     mkdir -p "$root$ccache"
+    # A mount point, or nothing below could have mounts of its own: tests of networks, Slurm and full disks have.
+    mount --bind "$root" "$root"
     mount -t proc proc "$root/proc"
     mount --rbind /sys "$root/sys"
     mount --rbind /dev "$root/dev"

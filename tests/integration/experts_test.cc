@@ -31,14 +31,7 @@ TEST_F(ExpertsTest, AMixtureOfExpertsHasEqualBitsInAnyWorldAndAfterAKill) {
     ASSERT_EQ(several.exit_code, 0) << several.output;
     expect_equal(workers);
   }
-  std::vector<std::string> arguments{"train", Path("config.yaml"), "--run-dir", Path("killed")};
-  for (const std::string& argument : WithExperts({"--set", "checkpoint.every_steps=2"})) arguments.push_back(argument);
-  setenv("HOLDFAST_TEST_SLOWDOWN_MS", "300", 1);
-  Command run(arguments);
-  unsetenv("HOLDFAST_TEST_SLOWDOWN_MS");
-  ASSERT_TRUE(run.WaitForOutput("checkpoint of step"));
-  run.Signal(SIGKILL);
-  run.Wait();
+  TrainUntilACheckpoint("killed", WithExperts({"--set", "checkpoint.every_steps=2"}));
   const CommandResult resumed = Train("killed", WithExperts({"--workers", "3"}));
   ASSERT_EQ(resumed.exit_code, 0) << resumed.output;
   EXPECT_THAT(resumed.output, HasSubstr("the newest that can be used"));
@@ -79,14 +72,7 @@ TEST_F(ExpertsTest, ABiasBalancesExpertsWithEqualBitsInAnyWorldAndAfterAKill) {
   EXPECT_EQ(RunHoldfast({"compare", Path("1"), Path("3")}).exit_code, 0);
   ASSERT_EQ(Train("still", with_bias({"--set", "model.router_bias_rate=0"})).exit_code, 0);
   EXPECT_EQ(RunHoldfast({"compare", Path("1"), Path("still")}).exit_code, 1) << "the bias changes nothing";
-  std::vector<std::string> arguments{"train", Path("config.yaml"), "--run-dir", Path("killed")};
-  for (const std::string& argument : with_bias({"--set", "checkpoint.every_steps=2"})) arguments.push_back(argument);
-  setenv("HOLDFAST_TEST_SLOWDOWN_MS", "300", 1);
-  Command run(arguments);
-  unsetenv("HOLDFAST_TEST_SLOWDOWN_MS");
-  ASSERT_TRUE(run.WaitForOutput("checkpoint of step"));
-  run.Signal(SIGKILL);
-  run.Wait();
+  TrainUntilACheckpoint("killed", with_bias({"--set", "checkpoint.every_steps=2"}));
   const CommandResult resumed = Train("killed", with_bias({"--workers", "2"}));
   ASSERT_EQ(resumed.exit_code, 0) << resumed.output;
   EXPECT_EQ(RunHoldfast({"compare", Path("1"), Path("killed")}).exit_code, 0);

@@ -20,13 +20,8 @@ TEST_F(TinyRuns, TheCommandsOfThePageWork) {
   fs::create_directory(directory_ / "corpus");
   fs::rename(Path("train.bin"), Path("corpus/kjv_train.bin"));
   fs::rename(Path("valid.bin"), Path("corpus/kjv_validation.bin"));
-  const std::string source = SourceDir(), binary = fs::path(TestedBinary()).parent_path();
-  const auto run = [&](const std::string& commands) {
-    WriteAll(directory_ / "commands.sh",
-             absl::StrCat("set -euo pipefail\ncd '", directory_.string(), "'\nPATH='", binary, "':$PATH\n", commands));
-    return Command({Path("commands.sh")}, "/bin/bash").Wait();
-  };
-  const CommandResult base = run(absl::StrCat(
+  const std::string source = SourceDir();
+  const CommandResult base = RunCommands(absl::StrCat(
       "holdfast train '", source,
       "/configs/quickstart.yaml' --set train.steps=3 --set schedule.warmup_steps=1 --set log.sample_bytes=0 "
       "--set model.num_layers=1 --set data.train=corpus/kjv_train.bin "
@@ -36,7 +31,7 @@ TEST_F(TinyRuns, TheCommandsOfThePageWork) {
   ASSERT_EQ(blocks.size(), 4u);
   std::string said;
   for (const std::string& block : blocks) {
-    const CommandResult result = run(block);
+    const CommandResult result = RunCommands(block);
     ASSERT_EQ(result.exit_code, 0) << block << "\n" << result.output;
     said += result.output;
   }

@@ -26,10 +26,7 @@ TEST_F(TinyRuns, TheCommandsOfTheScalingPageWork) {
   ASSERT_EQ(blocks.size(), 4u);
   std::string said;
   for (size_t i = 0; i < blocks.size(); ++i) {
-    WriteAll(directory_ / "commands.sh",
-             absl::StrCat("set -euo pipefail\ncd '", directory_.string(), "'\nPATH='",
-                          fs::path(TestedBinary()).parent_path().string(), "':$PATH\n", blocks[i]));
-    const CommandResult result = Command({Path("commands.sh")}, "/bin/bash").Wait();
+    const CommandResult result = RunCommands(blocks[i]);
     if (i + 1 < blocks.size()) {
       ASSERT_EQ(result.exit_code, 0) << blocks[i] << "\n" << result.output;
     } else {

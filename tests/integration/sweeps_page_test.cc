@@ -25,10 +25,7 @@ TEST_F(TinyRuns, TheCommandsOfTheSweepsPageWork) {
   ASSERT_EQ(blocks.size(), 2u);
   std::string said;
   for (const std::string& block : blocks) {
-    WriteAll(directory_ / "commands.sh",
-             absl::StrCat("set -euo pipefail\ncd '", directory_.string(), "'\nPATH='",
-                          fs::path(TestedBinary()).parent_path().string(), "':$PATH\n", block));
-    const CommandResult result = Command({Path("commands.sh")}, "/bin/bash").Wait();
+    const CommandResult result = RunCommands(block);
     ASSERT_EQ(result.exit_code, 0) << block << "\n" << result.output;
     said += result.output;
   }

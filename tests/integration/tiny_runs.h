@@ -54,6 +54,14 @@ class TinyRuns : public ::testing::Test {
     return RunHoldfast(arguments);
   }
 
+  /// Commands of a page, in the directory, with the tested binary as `holdfast`; ends at the first that fails.
+  CommandResult RunCommands(const std::string& commands) {
+    const std::string binaries = std::filesystem::path(TestedBinary()).parent_path().string();
+    WriteAll(directory_ / "commands.sh", absl::StrCat("set -euo pipefail\ncd '", directory_.string(), "'\nPATH='",
+                                                      binaries, "':$PATH\n", commands));
+    return Command({Path("commands.sh")}, "/bin/bash").Wait();
+  }
+
   /// Trains slowly, and is killed when a checkpoint is written: any, as on a busy machine some are skipped, and with
   /// seconds to go.
   void TrainUntilACheckpoint(const std::string& run, const std::vector<std::string>& more) {

@@ -34,6 +34,7 @@ Attention::Attention(ParameterBuilder& builder, const std::string& name, const M
       qkv_(builder, name + ".qkv",
            {.in = config.hidden_size,
             .out = qkv_width(),
+            .fused = {query_width(), key_width(), key_width()},
             .bias = config.bias || config.qkv_bias,
             .init_std = static_cast<float>(config.init_std),
             .adapted = AdaptedQkv(builder.lora(), query_width(), key_width())}),

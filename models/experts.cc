@@ -146,7 +146,7 @@ void Experts::AddExperts(ParameterBuilder& builder, const std::string& name, con
     const std::string expert = absl::StrCat(name, ".", e);
     if (in_parts) builder.BeginPart(e);
     builder.AddMatrix(expert + ".gate_up.weight", 2 * width_, hidden_size_, static_cast<float>(config.init_std),
-                      ParameterRole::kHidden);
+                      ParameterRole::kHidden, {width_, width_});
     builder.AddMatrix(expert + ".down.weight", hidden_size_, width_, ResidualInitStd(config),
                       ParameterRole::kBranchOutput);
     if (!gate_up_adapter_.has_value()) continue;

@@ -15,6 +15,7 @@ class Linear {
  public:
   struct Options {
     int64_t in = 0, out = 0;
+    std::vector<int64_t> fused = {};  // of W: ParameterSpec::fused
     bool bias = false;
     float init_std = 0;
     ParameterRole role = ParameterRole::kHidden;  // or kBranchOutput

@@ -22,6 +22,7 @@ Mlp::Mlp(ParameterBuilder& builder, const std::string& name, const ModelConfig& 
       up_(builder, name + (swiglu_ ? ".gate_up" : ".up"),
           {.in = config.hidden_size,
            .out = swiglu_ ? 2 * intermediate_size_ : intermediate_size_,
+           .fused = swiglu_ ? std::vector{intermediate_size_, intermediate_size_} : std::vector<int64_t>{},
            .bias = config.bias,
            .init_std = static_cast<float>(config.init_std),
            .adapted = AdaptedUp(builder.lora(), swiglu_, intermediate_size_)}),

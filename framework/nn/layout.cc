@@ -1,6 +1,7 @@
 #include "framework/nn/layout.h"
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include "framework/base/status.h"
@@ -35,6 +36,8 @@ ParameterLayout::ParameterLayout(std::vector<ParameterSpec> parameters, std::vec
     for (; next < parameters_.size() && parameters_[next].unit == static_cast<int>(u); ++next) {
       ParameterSpec& spec = parameters_[next];
       HOLDFAST_CHECK(spec.shape.elements() > 0);
+      const int64_t fused_rows = std::accumulate(spec.fused.begin(), spec.fused.end(), int64_t{0});
+      HOLDFAST_CHECK(spec.fused.empty() || fused_rows == spec.shape[0]);
       const int parts = static_cast<int>(unit.parts.size());
       const bool first = static_cast<int>(next) == unit.first_parameter;
       HOLDFAST_CHECK(spec.part == parts - 1 || (spec.part == parts && (parts > 0 || first)));

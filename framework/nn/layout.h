@@ -36,6 +36,8 @@ struct ParameterSpec {
   float eps_factor = 1;    // times optimizer.eps
   float norm_factor = 1;   // its gradient times this counts in the norm of the gradient
   bool hidden = false;     // a matrix between hidden vectors: no embedding, no head
+  // Rows of each of the matrices that lie below each other in this one (query, key, value); none: it is one.
+  std::vector<int64_t> fused = {};
   std::optional<Balance> balance = std::nullopt;  // the model gives zeros as its gradient
   bool adapter = false;                           // is of no saved model, but added to one (LoRA)
   bool frozen = false;  // keeps the value it begins with: no gradient, no state (trained_part.h)

@@ -4,11 +4,13 @@
 //
 //   M' = momentum * M + G
 //   O  = the orthogonal matrix near momentum * M' + G (Nesterov), by five Newton-Schulz iterations
-//   W' = W - lr * (0.2 * sqrt(max(rows, columns)) * O + weight_decay * W)
+//   U  = 0.2 * sqrt(max(rows, columns)) * O
+//   W' = W - lr * (U + weight_decay * W)
 //
-// O is a function of the whole matrix, so it is made by its owner, in fp32 and by products whose bits depend on shapes
-// only. M' and W' are made wherever there is a part of the matrix, from that part of G and O, as fixed sequences of
-// IEEE-754 operations: the same bits on every device. A fused matrix (query, key and value; gate and up) is one matrix.
+// U is a function of the whole matrix, so it is made by its owner, in fp32 and by products whose bits depend on shapes
+// only. M' and W' are made wherever there is a part of the matrix, from that part of G and U, as fixed sequences of
+// IEEE-754 operations: the same bits on every device. Of a parameter that is several matrices (ParameterSpec::fused)
+// each has a U of its own, as Jordan advises for query, key and value.
 
 #include "framework/optim/adamw.h"
 

@@ -6,10 +6,10 @@
 As there, and
   ema.<name>                          the average of the weights, which began as they did
 The optimizers are written out here from their papers: Lion (Chen et al. 2023, algorithm 2); Muon as Moonlight has it
-(Liu et al. 2025, arXiv 2502.16982, section 2.2) with AdamW for everything outside the blocks' matrices. Matrices that
-Holdfast keeps as one (query, key and value; gate and up) are one matrix here, too. Lion has no GPT-2: the gradient of
-the bias of keys is nothing but rounding, whose sign is anybody's. And its data are the first of which nothing whose sign
-is taken comes so near to zero (NEAR of its tensor's root mean square) that rounding could decide it.
+(Liu et al. 2025, arXiv 2502.16982, section 2.2) with AdamW for everything outside the blocks' matrices; query, key and
+value, which are one tensor of GPT-2, are three matrices. Lion has no GPT-2: the gradient of the bias of keys is nothing
+but rounding, whose sign is anybody's. And its data are the first of which nothing whose sign is taken comes so near to
+zero (NEAR of its tensor's root mean square) that rounding could decide it.
 """
 import json
 import os
@@ -21,7 +21,7 @@ import make_training_golden as base
 
 EMA_DECAY, MOMENTUM, LION_BETAS = 0.9, 0.95, (0.9, 0.99)
 NEAR = 1e-5
-FUSED = [("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"), ("mlp.gate_proj", "mlp.up_proj")]
+FUSED = "attn.c_attn"  # query, key and value beside each other
 
 
 class Lion:
@@ -58,14 +58,7 @@ class Muon:
 
     def __init__(self, weights):
         taken = {n: w for n, w in weights.items() if w.dim() == 2 and (".h." in n or ".layers." in n)}
-        self.groups = []  # of matrices that are one, below each other
-        for name, weight in taken.items():
-            parts = next((f for f in FUSED if any(part in name for part in f)), None)
-            if parts is None:
-                self.groups.append([weight])
-            elif parts[0] in name:
-                self.groups.append([taken[name.replace(parts[0], part)] for part in parts])
-        self.moments = [torch.zeros_like(torch.cat(group)) for group in self.groups]
+        self.taken = [(w, 3 if FUSED in n else 1, torch.zeros_like(w)) for n, w in taken.items()]
         others = [w for n, w in weights.items() if n not in taken]
         self.adamw = torch.optim.AdamW(
             [{"params": [w for w in others if w.dim() >= 2], "weight_decay": base.WEIGHT_DECAY},
@@ -73,12 +66,11 @@ class Muon:
             lr=base.LR, betas=base.BETAS, eps=base.EPS, foreach=False)
 
     def step(self, lr):
-        for group, moment in zip(self.groups, self.moments):
-            gradient = torch.cat([w.grad for w in group])
-            moment.mul_(MOMENTUM).add_(gradient)
-            update = newton_schulz(MOMENTUM * moment + gradient) * 0.2 * max(moment.shape) ** 0.5
-            for w, part in zip(group, update.split([w.shape[0] for w in group])):
-                w.sub_(lr * (part + base.WEIGHT_DECAY * w))
+        for w, matrices, moment in self.taken:
+            moment.mul_(MOMENTUM).add_(w.grad)
+            nesterov = (MOMENTUM * moment + w.grad).chunk(matrices, dim=1)
+            update = torch.cat([newton_schulz(m) * 0.2 * max(m.shape) ** 0.5 for m in nesterov], dim=1)
+            w.sub_(lr * (update + base.WEIGHT_DECAY * w))
         for group in self.adamw.param_groups:
             group["lr"] = lr
         self.adamw.step()

@@ -47,6 +47,16 @@ double Sum(const std::vector<double>& values) {
   return sum;
 }
 
+TEST_P(TransformerTest, ParametersKnowTheMatricesThatTheyAreMadeOf) {
+  const int64_t key_width = config().num_kv_heads * config().head_dim;
+  for (const ParameterSpec& p : layout_.parameters()) {
+    std::vector<int64_t> fused;
+    if (absl::EndsWith(p.name, ".qkv.weight")) fused = {config().num_heads * config().head_dim, key_width, key_width};
+    if (absl::EndsWith(p.name, ".gate_up.weight")) fused = {p.shape[0] / 2, p.shape[0] / 2};
+    EXPECT_EQ(p.fused, fused) << p.name;
+  }
+}
+
 TEST_P(TransformerTest, LossesMatchReference) {
   for (const Tokens& tokens : {tokens_, packed_}) {
     TestModel model(config(), kF32, 2, weights_);

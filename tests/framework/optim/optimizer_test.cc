@@ -1,6 +1,6 @@
 // Proves what each optimizer keeps of which parameter; that Muon's update is a near orthogonal matrix with the singular
-// vectors of what was contributed, whatever its shape and size, with equal bits for any number of threads; and that a
-// moving average follows the weights.
+// vectors of what was contributed, whatever its shape and size, of each matrix of a parameter by itself, with equal bits
+// for any number of threads; and that a moving average follows the weights.
 
 #include "framework/optim/optimizer.h"
 
@@ -104,11 +104,12 @@ Known MakeKnown(int64_t rows, int64_t cols, double least, double size) {
   return known;
 }
 
-std::vector<float> UpdateOf(const std::vector<float>& matrix, int64_t rows, int64_t cols, int threads) {
+std::vector<float> UpdateOf(const std::vector<float>& matrix, int64_t rows, int64_t cols, int threads,
+                            const std::vector<int64_t>& fused = {}) {
   const auto device = MakeCpuDevice(threads);
   const auto stream = device->CreateStream().value();
   const auto muon = MakeOptimizer({.name = OptimizerKind::kMuon});
-  const ParameterSpec spec{.name = "w", .shape = {rows, cols}, .hidden = true};
+  const ParameterSpec spec{.name = "w", .shape = {rows, cols}, .hidden = true, .fused = fused};
   std::vector<float> update = matrix;
   std::vector<double> workspace(static_cast<size_t>(muon->WorkspaceElements(spec) / 2 + 1));
   EXPECT_TRUE(muon->MakeUpdate(*device, *stream, spec, update.data(), reinterpret_cast<float*>(workspace.data())).ok());
@@ -120,10 +121,12 @@ TEST(Muon, TheUpdateIsNearTheOrthogonalMatrix) {
     for (const double size : {1e-6, 1.0, 1e4}) {
       const Known known = MakeKnown(rows, cols, 0.2, size);
       const std::vector<float> update = UpdateOf(known.matrix, rows, cols, 2);
+      const double rms = 0.2 * std::sqrt(static_cast<double>(std::max(rows, cols)));
       double dot = 0, difference = 0, norm = 0;
       for (size_t i = 0; i < update.size(); ++i) {
-        dot += static_cast<double>(update[i]) * known.orthogonal[i];
-        difference += std::pow(static_cast<double>(update[i]) - known.orthogonal[i], 2);
+        const double direction = update[i] / rms;
+        dot += direction * known.orthogonal[i];
+        difference += std::pow(direction - known.orthogonal[i], 2);
         norm += std::pow(static_cast<double>(known.orthogonal[i]), 2);
       }
       // Five iterations bring singular values to between 0.68 and 1.14 (Jordan 2024), not to 1.
@@ -132,6 +135,18 @@ TEST(Muon, TheUpdateIsNearTheOrthogonalMatrix) {
       EXPECT_LT(dot / norm, 1.2);
     }
   }
+}
+
+TEST(Muon, MatricesBelowEachOtherHaveUpdatesOfTheirOwn) {
+  std::vector<float> together, updates;
+  for (const int64_t rows : {40, 10, 10, 90}) {
+    const std::vector<float> matrix = MakeKnown(rows, 30, 0.2, static_cast<double>(rows)).matrix;
+    const std::vector<float> update = UpdateOf(matrix, rows, 30, 1);
+    together.insert(together.end(), matrix.begin(), matrix.end());
+    updates.insert(updates.end(), update.begin(), update.end());
+  }
+  EXPECT_EQ(UpdateOf(together, 150, 30, 2, {40, 10, 10, 90}), updates);
+  EXPECT_NE(UpdateOf(together, 150, 30, 2), updates);
 }
 
 TEST(Muon, TheUpdateHasTheSameBitsForAnyNumberOfThreads) {

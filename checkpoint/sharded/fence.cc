@@ -86,8 +86,12 @@ std::string NewMark() {
   return absl::StrFormat("%08x%08x%08x%08x", random(), random(), random(), random());
 }
 
-absl::StatusOr<Branch> BranchIn(const std::string& claim) {
-  return BranchFromJson(nlohmann::json::parse(claim, nullptr, /*allow_exceptions=*/false));
+absl::StatusOr<Branch> BranchIn(const Storage& storage, const std::string& claim) {
+  absl::StatusOr<Branch> branch = BranchFromJson(nlohmann::json::parse(claim, nullptr, /*allow_exceptions=*/false));
+  if (branch.ok()) return branch;
+  return absl::DataLossError(absl::StrCat(storage.Describe(), ": the ", kPrefix, "*.json with the highest number is ",
+                                          "damaged (", branch.status().message(), "), so it is not known which ",
+                                          "checkpoints were given up; remove it, and all of them count"));
 }
 
 }  // namespace
@@ -113,7 +117,7 @@ absl::StatusOr<std::optional<ClaimOwner>> ReadOwner(Storage& storage) {
 
 absl::StatusOr<Branch> ReadBranch(Storage& storage) {
   ASSIGN_OR_RETURN(const std::optional<std::string> claim, ReadClaimInForce(storage));
-  return claim.has_value() ? BranchIn(*claim) : Branch();
+  return claim.has_value() ? BranchIn(storage, *claim) : Branch();
 }
 
 absl::StatusOr<std::unique_ptr<Fence>> Fence::Claim(Storage& storage, const std::string& owner, const Past& past,
@@ -180,7 +184,7 @@ absl::Status Fence::GoBack(const Branch& branch) {
     ASSIGN_OR_RETURN(const bool ours, HasMark(storage_, epoch_ + 1, identity_.mark));
     if (!ours) return Check();
     ASSIGN_OR_RETURN(const std::string claim, ReadClaim(storage_, epoch_ + 1));
-    ASSIGN_OR_RETURN(const Branch there, BranchIn(claim));
+    ASSIGN_OR_RETURN(const Branch there, BranchIn(storage_, claim));
     if (!(there == after)) {
       branch_ = there;
       RETURN_IF_ERROR(storage_.Delete(ClaimName(epoch_++)));

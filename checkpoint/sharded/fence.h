@@ -78,7 +78,8 @@ struct ClaimOwner {
   std::string owner;  // for messages; "somebody" if the claim does not say
   ProcessId process;
 };
-/// As the claim in force says: whose `storage` is, nullopt if nobody has claimed it, and the barriers.
+/// As the claim in force says: whose `storage` is, nullopt if nobody has claimed it, and the barriers. DataLoss if
+/// these cannot be read.
 absl::StatusOr<std::optional<ClaimOwner>> ReadOwner(Storage& storage);
 absl::StatusOr<Branch> ReadBranch(Storage& storage);
 

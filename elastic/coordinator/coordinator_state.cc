@@ -1,6 +1,7 @@
 #include "elastic/coordinator/coordinator_state.h"
 
 #include <string>
+#include <utility>
 
 #include "checkpoint/sharded/branch_json.h"
 #include "framework/base/files.h"
@@ -25,12 +26,13 @@ absl::StatusOr<CoordinatorState> ReadCoordinatorState(const RunDirectory& direct
   const size_t begin = end == 0 ? std::string::npos : text->rfind('\n', end - 1);
   const std::string line = text->substr(begin == std::string::npos ? 0 : begin + 1, end - begin - 1);
   const auto json = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
-  if (!json.is_object() || !json.contains(kGenerationKey) || !json[kGenerationKey].is_number_unsigned()) {
+  absl::StatusOr<Branch> branch = BranchFromJson(json);
+  if (!branch.ok() || !json.contains(kGenerationKey) || !json[kGenerationKey].is_number_unsigned()) {
     return absl::DataLossError(
         absl::StrCat(directory.coordinator_state(),
                      " is damaged; remove it, and the same command resumes from the run's newest checkpoint"));
   }
-  return CoordinatorState{.generation = json[kGenerationKey].get<uint64_t>(), .branch = BranchFromJson(json)};
+  return CoordinatorState{.generation = json[kGenerationKey].get<uint64_t>(), .branch = *std::move(branch)};
 }
 
 absl::Status WriteCoordinatorState(const RunDirectory& directory, const CoordinatorState& state) {

@@ -60,7 +60,7 @@ TEST_F(CatalogTest, NewestFirst) {
        {CheckpointName{5, 2}, CheckpointName{20, 2}, CheckpointName{5, 10}, CheckpointName{7, 1}}) {
     ASSERT_NO_FATAL_FAILURE(Make(name));
   }
-  ASSERT_TRUE(storage_->Create("fence-0000000001.json", "x").ok());
+  ASSERT_TRUE(storage_->Create("fence-0000000001.json", "{}").ok());
   ASSERT_TRUE(storage_->Create("step-7/manifest.json", "not a checkpoint's name").ok());
   ASSERT_TRUE(storage_->Create("notes.txt", "of a person").ok());
   const Catalog catalog = Scan();

@@ -275,6 +275,27 @@ TEST_F(FenceTest, KeepsWhatEveryRunHasGoneBackBehind) {
   EXPECT_EQ(*ReadBranch(*storage_), (*second)->branch());
 }
 
+// As if nothing had been given up, a checkpoint that was could be the newest, and the next claim would say so for ever.
+TEST_F(FenceTest, BarriersThatCannotBeReadAreNotNone) {
+  ASSERT_TRUE(storage_->Create("fence-0000000001.json", "{}").ok());
+  EXPECT_EQ(*ReadBranch(*storage_), Branch()) << "a claim from before there were any";
+  for (const char* claim :
+       {"", "not JSON", "[]", R"({"barriers": {"generation": 7, "step": 20}})", R"({"barriers": [7]})",
+        R"({"barriers": [{"generation": 7}]})", R"({"barriers": [{"generation": 7, "step": -20}]})",
+        R"({"barriers": [{"generation": 7, "step": 9223372036854775808}]})"}) {
+    SCOPED_TRACE(claim);
+    ASSERT_TRUE(storage_->Create("fence-0000000007.json", claim).ok());
+    EXPECT_TRUE(absl::IsDataLoss(ReadBranch(*storage_).status()));
+    EXPECT_TRUE(absl::IsDataLoss(ScanCheckpoints(*storage_).status()));
+    const absl::Status claimed = Fence::Claim(*storage_, "me").status();
+    EXPECT_TRUE(absl::IsDataLoss(claimed)) << claimed;
+    EXPECT_THAT(std::string(claimed.message()), HasSubstr("highest number is damaged"));
+    EXPECT_TRUE(storage_->Size("fence-0000000007.json").ok()) << "it is for a person to say that it does not count";
+    ASSERT_TRUE(storage_->Delete("fence-0000000007.json").ok());
+  }
+  EXPECT_EQ(Claim("me")->epoch(), 2u);
+}
+
 TEST_F(FenceTest, AClaimOfBarriersWhoseAnswerWasLostIsOurs) {
   FaultStorage faulty(*storage_);
   const auto fence = Fence::Claim(faulty, "me");

@@ -48,6 +48,15 @@ TEST(CoordinatorHistory, AFirstLineThatWasCutOffCountsForNothing) {
   }
 }
 
+TEST(CoordinatorHistory, BarriersThatCannotBeReadAreNotNone) {
+  const TemporaryDirectory root;
+  const RunDirectory directory(root.path());
+  std::ofstream(directory.coordinator_state()) << R"({"barriers": [{"generation": 7}], "generation": 8})"
+                                               << "\n";
+  const absl::Status status = ReadCoordinatorHistory(directory).status();
+  EXPECT_TRUE(absl::IsDataLoss(status)) << status;
+}
+
 TEST(CoordinatorHistory, ARecordThatCannotBeReadIsNotAnEmptyOne) {
   const TemporaryDirectory root;
   const RunDirectory directory(root.path());

@@ -147,20 +147,21 @@ absl::StatusOr<RecoveredMessage> Worker::Recover(const RecoverTask& task, const 
   world_size_ = message.world.size();
   bad_checkpoint_ = false;
   loader_.reset();
-  Placement placement = PlacementOf(message.world, deps_.config->parallel);
-  ASSIGN_OR_RETURN(WorldCommunicators communicators, Connect(message, placement, next.stop));
+  TrainerWorld view =
+      ViewOf(message, PlacementOf(message.world, deps_.config->parallel), deps_.config->parallel, rank_);
+  const uint64_t entered = std::exchange(entered_, 0);  // here, for tasks before this one may have been dropped
+  view.source_is_entered = entered != 0 && entered == message.source.generation;
+  deps_.trainer->LeaveWorld(view);
+  ASSIGN_OR_RETURN(WorldCommunicators communicators, Connect(message, view.placement, next.stop));
   RecoveredMessage report{.generation = message.world.generation};
   report.abort_seconds = next.abort_seconds;
   report.rendezvous_seconds = SecondsSince(start);
   deps_.shell->SetPhase(Phase::kTransfer, message.committed_step + 1);
-  TrainerWorld view = ViewOf(message, std::move(placement), deps_.config->parallel, rank_);
   if (!message.checkpoint.empty()) {
     view.load = [&](ShardedState& state, const std::stop_token& stop) { return Load(message.checkpoint, state, stop); };
   }
   const uint64_t generation = message.world.generation;
   view.on_mirrored = [shell = deps_.shell, generation] { shell->MirrorsFilled(generation); };
-  const uint64_t entered = std::exchange(entered_, 0);  // here, for tasks before this one may have been dropped
-  view.source_is_entered = entered != 0 && entered == message.source.generation;
   ASSIGN_OR_RETURN(report.bytes_received, deps_.trainer->EnterWorld(view, std::move(communicators), next.stop));
   report.mirror_bytes = deps_.trainer->mirror_bytes_to_come();
   entered_ = message.world.generation;

@@ -85,11 +85,15 @@ Trainer::Trainer(Model& model, Device& device, TrainerOptions options, std::uniq
       runner_(std::move(runner)),
       snapshot_memory_(CpuBlocks::Create(device, state_layout_.LargestChunkBytes())) {}
 
+void Trainer::LeaveWorld(const TrainerWorld& next) {
+  states_.Leave(!next.source.has_value() ? HeldStates::NextSource::kNone
+                : next.source_is_entered ? HeldStates::NextSource::kEntered
+                                         : HeldStates::NextSource::kLastCommitted);
+}
+
 absl::StatusOr<int64_t> Trainer::EnterWorld(const TrainerWorld& world, WorldCommunicators communicators,
                                             std::stop_token stop) {
-  states_.Leave(!world.source.has_value() ? HeldStates::NextSource::kNone
-                : world.source_is_entered ? HeldStates::NextSource::kEntered
-                                          : HeldStates::NextSource::kLastCommitted);
+  LeaveWorld(world);
   const bool in_parts = InParts(world.placement);
   const bool two_at_a_time = TwoAtATime(world.placement);
   HOLDFAST_CHECK(!two_at_a_time || !frozen_.has_value());  // each has a store of its own

@@ -110,6 +110,10 @@ class Trainer {
   /// `model` and `device` must outlive the trainer. It has no state until it enters a world.
   static absl::StatusOr<std::unique_ptr<Trainer>> Create(Model& model, Device& device, TrainerOptions options);
 
+  /// Gives back all that this rank has of the world that it is in but the state, its communicators above all. To be
+  /// called before those of `next` are made, where they must not be there together (NCCL); EnterWorld does it, too.
+  void LeaveWorld(const TrainerWorld& next);
+
   /// Takes this rank's place in a world: initialises its part of the state, or fetches it from the members that hold
   /// it. What it held before stays until the first Commit, so that entering can fail and be tried again in yet another
   /// world with the same source. Returns the bytes received. In a world of one `communicators` may be empty. Aborted

@@ -7,6 +7,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <bit>
 #include <cerrno>
 #include <filesystem>
@@ -14,18 +15,21 @@
 
 #include "framework/base/out_of_memory.h"
 #include "framework/base/status.h"
+#include "framework/comm/in_process.h"
 #include "framework/data/dataset.h"
 #include "framework/storage/fault_storage.h"
 #include "framework/storage/memory_storage.h"
 #include "models/runtime/training_runtime.h"
 #include "tests/elastic/worker/publish.h"
 #include "tests/elastic/worker/scripted_link.h"
+#include "tests/framework/comm/wrapped_communicator.h"
 #include "tests/framework/storage/test_directory.h"
 #include "tests/models/runtime/tiny_run.h"
 
 namespace holdfast {
 namespace {
 
+using testing::ElementsAre;
 using testing::HasSubstr;
 
 auto OfGeneration(uint64_t generation) {
@@ -371,6 +375,47 @@ TEST_F(WorkerTest, AWorldThatHasChangedEndsWhatIsUnderWayWithoutAWord) {
   link_.Await<RecoveredMessage>(OfGeneration(2));
   VoteOf(1, 2);
   EXPECT_EQ(link_.Count<FailureMessage>(), 0);
+}
+
+/// Is one of `alive`.
+class CountedCommunicator final : public WrappedCommunicator {
+ public:
+  CountedCommunicator(std::unique_ptr<Communicator> inner, std::shared_ptr<std::atomic<int>> alive)
+      : WrappedCommunicator(std::move(inner)), alive_(std::move(alive)) {
+    ++*alive_;
+  }
+  ~CountedCommunicator() override { --*alive_; }
+
+ private:
+  const std::shared_ptr<std::atomic<int>> alive_;
+};
+
+// NCCL's take memory of the GPU, and to free them beside those of the next world may wait for that one's calls.
+TEST_F(WorkerTest, AWorldIsLeftBeforeTheNextOneIsConnected) {
+  const auto alive = std::make_shared<std::atomic<int>>(0);
+  std::vector<int> of_worlds_before;
+  std::vector<std::unique_ptr<Communicator>> others;  // of a second member, which does nothing
+  dependencies_.connect = [&, alive](const World& world, int, const std::vector<std::vector<int>>& groups,
+                                     std::stop_token, Deadline) {
+    of_worlds_before.push_back(*alive);
+    std::vector<std::unique_ptr<Communicator>> mine;
+    for (const std::vector<int>& group : groups) {
+      auto members = MakeInProcessWorld(static_cast<int>(group.size()), world.generation);
+      mine.push_back(std::make_unique<CountedCommunicator>(std::move(members[0]), alive));
+      others.push_back(std::move(members[1]));
+    }
+    return absl::StatusOr<std::vector<std::unique_ptr<Communicator>>>(std::move(mine));
+  };
+  Start(ConfigOf());
+  for (uint64_t generation = 1; generation <= 3; ++generation) {
+    WorldMessage two = WorldOf(generation);
+    two.world.members = {member_, Member{.id = {"local/1", 1}, .node = "local", .host = "here"}};
+    two.microbatches = {1, 1};
+    link_.Tell(two);
+    link_.Await<RecoveredMessage>(OfGeneration(generation));
+    EXPECT_GT(*alive, 0);
+  }
+  EXPECT_THAT(of_worlds_before, ElementsAre(0, 0, 0));
 }
 
 TEST_F(WorkerTest, WhoIsRefusedEndsAndSaysSo) {

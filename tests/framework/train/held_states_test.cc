@@ -105,6 +105,7 @@ TEST_F(HeldStatesTest, AWorldThatWasOnlyEnteredMayBeTheSource) {
   held_.Leave(NextSource::kLastCommitted);
   Enter(2);
   held_.Leave(NextSource::kEntered);
+  held_.Leave(NextSource::kEntered);  // it has been left
   ExpectSource(2);
   Enter(3);
   held_.Commit();

@@ -2,20 +2,27 @@
 
 #include <set>
 
+#include "framework/base/status.h"
 #include "framework/config/load.h"
 #include "models/families/families.h"
 
 namespace holdfast {
 
-Retention ConfiguredRetention(const CheckpointPlace& place, const Catalog& catalog) {
+absl::StatusOr<Retention> ConfiguredRetention(const CheckpointPlace& place, const Catalog& catalog) {
   CheckpointConfig config;
   if (place.run_config.has_value()) {
     config = place.run_config->checkpoint;
   } else if (!catalog.valid.empty()) {
-    const auto stored = ParseStoredConfig(catalog.valid.front().manifest.config, "config", FamilyPresets());
-    if (stored.ok()) config = stored->checkpoint;
+    const Manifest& newest = catalog.valid.front().manifest;
+    const auto stored = ParseStoredConfig(newest.config, newest.name.ToString() + "/config", FamilyPresets());
+    if (!stored.ok()) {
+      return Annotate(stored.status(),
+                      "what the run keeps cannot be read; give --keep-last, --keep-every and --keep-best");
+    }
+    config = stored->checkpoint;
   }
-  return {.keep_last = config.keep_last, .keep_every_steps = config.keep_every_steps, .keep_best = config.keep_best};
+  return Retention{
+      .keep_last = config.keep_last, .keep_every_steps = config.keep_every_steps, .keep_best = config.keep_best};
 }
 
 std::vector<Deletion> PlanDeletions(const Catalog& catalog, const Retention& retention, bool damaged) {

@@ -5,13 +5,15 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/statusor.h"
 #include "checkpoint/place/checkpoint_place.h"
 #include "checkpoint/sharded/catalog.h"
 
 namespace holdfast {
 
-/// As the config of the run says, else the one inside the newest checkpoint.
-Retention ConfiguredRetention(const CheckpointPlace& place, const Catalog& catalog);
+/// As the config of the run says, else the one inside the newest checkpoint. InvalidArgument if that cannot be read:
+/// the defaults could keep less.
+absl::StatusOr<Retention> ConfiguredRetention(const CheckpointPlace& place, const Catalog& catalog);
 
 struct Deletion {
   std::string name, reason;

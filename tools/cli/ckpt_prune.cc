@@ -25,11 +25,16 @@
 namespace holdfast {
 namespace {
 
-/// What the command line says, else `configured`.
-Retention RetentionOf(const CkptPruneOptions& options, const Retention& configured) {
-  return {.keep_last = options.keep_last.value_or(configured.keep_last),
-          .keep_every_steps = options.keep_every_steps.value_or(configured.keep_every_steps),
-          .keep_best = options.keep_best.value_or(configured.keep_best)};
+/// What the command line says, else what is configured.
+absl::StatusOr<Retention> RetentionOf(const CkptPruneOptions& options, const CheckpointPlace& place,
+                                      const Catalog& catalog) {
+  Retention retention;
+  if (!options.keep_last.has_value() || !options.keep_every_steps.has_value() || !options.keep_best.has_value()) {
+    ASSIGN_OR_RETURN(retention, ConfiguredRetention(place, catalog));
+  }
+  return Retention{.keep_last = options.keep_last.value_or(retention.keep_last),
+                   .keep_every_steps = options.keep_every_steps.value_or(retention.keep_every_steps),
+                   .keep_best = options.keep_best.value_or(retention.keep_best)};
 }
 
 std::string Describe(const Retention& retention) {
@@ -121,7 +126,7 @@ absl::StatusOr<int> CkptPrune(const CkptPruneOptions& options) {
     RETURN_IF_ERROR(storage.Sweep());
   }
   ASSIGN_OR_RETURN(Catalog catalog, ScanCheckpoints(storage));
-  const Retention retention = RetentionOf(options, ConfiguredRetention(place, catalog));
+  ASSIGN_OR_RETURN(const Retention retention, RetentionOf(options, place, catalog));
   ASSIGN_OR_RETURN(const std::vector<Deletion> doomed, PlanAndVerify(storage, catalog, retention, options.damaged));
   std::printf("%s: %s\n", storage.Describe().c_str(), Describe(retention).c_str());
   PrintKept(catalog, doomed);

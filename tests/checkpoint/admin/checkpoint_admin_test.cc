@@ -173,6 +173,18 @@ TEST_F(CheckpointAdminTest, WhatRetentionDoesNotKeepMayGo) {
   EXPECT_GT(with_damaged[1].bytes, sizeof "damaged") << "its shards, too";
 }
 
+// Of a later version, say. The defaults would keep two.
+TEST_F(CheckpointAdminTest, WhatARunKeepsIsNotGuessed) {
+  EXPECT_EQ(ConfiguredRetention(place_, Scan())->keep_last, CheckpointConfig().keep_last) << "there are none";
+  ASSERT_NO_FATAL_FAILURE(Make({10, 1}));
+  const Catalog catalog = Scan();
+  const absl::Status unknown = ConfiguredRetention(place_, catalog).status();
+  EXPECT_TRUE(absl::IsInvalidArgument(unknown)) << unknown;
+  EXPECT_THAT(std::string(unknown.message()), HasSubstr("step-0000000010-g1/config"));
+  place_.run_config.emplace().checkpoint.keep_last = 7;
+  EXPECT_EQ(ConfiguredRetention(place_, catalog)->keep_last, 7);
+}
+
 TEST_F(CheckpointAdminTest, WhoeverUsesThemIsNotDisturbed) {
   Storage& storage = *place_.storage;
   EXPECT_TRUE(CheckNotInUse(storage).ok()) << "nobody has claimed it";

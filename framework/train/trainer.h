@@ -148,8 +148,8 @@ class Trainer {
   /// The microbatches of a step that are computed here, in order.
   std::vector<int64_t> MicrobatchesHere(absl::Span<const int64_t> microbatches) const;
 
-  /// Loss and gradient of a step; the same on all ranks. Cancelled soon after `stop` is requested; Internal, naming
-  /// loss and norm, if either is not finite.
+  /// Loss and gradient of a step; the same on all ranks. Cancelled soon after `stop` is requested; OutOfRange,
+  /// naming loss and norm, if either is not finite.
   absl::StatusOr<StepResult> Prepare(const StepPlan& step, MicrobatchSource source, std::stop_token stop);
 
   /// Digests of the chunks this rank sums the gradients of, as they will be after Commit(result), by chunk.

@@ -60,6 +60,7 @@ absl::Status RenameIfFree(const DirectoryChain& chain, const std::string& tempor
   if (fstatat(chain.fd(), chain.leaf().c_str(), &info, AT_SYMLINK_NOFOLLOW) == 0) {
     return ErrnoToStatus(EEXIST, chain.path());
   }
+  if (errno != ENOENT) return ErrnoToStatus(errno, chain.path());  // there may be an object, which a rename replaces
   CrashPoint("local.rename_claimed.before");
   if (renameat(chain.fd(), temporary.c_str(), chain.fd(), chain.leaf().c_str()) != 0) {
     return ErrnoToStatus(errno, chain.path());

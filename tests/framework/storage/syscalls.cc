@@ -37,10 +37,9 @@ std::string Plain(std::string name) {
 
 enum class Verdict { kPass, kFail, kHalf };
 
-Verdict Judge(const std::string& name, const std::string& arguments) {
+Verdict ByRules(const std::string& name) {
   Watch* watch = current;
   if (watch == nullptr) return Verdict::kPass;
-  watch->calls.push_back(absl::StrCat(name, " ", arguments));
   for (SyscallRule& rule : watch->rules) {
     if (rule.name != name) continue;
     if (rule.skip > 0) {
@@ -53,6 +52,11 @@ Verdict Judge(const std::string& name, const std::string& arguments) {
     }
   }
   return Verdict::kPass;
+}
+
+Verdict Judge(const std::string& name, const std::string& arguments) {
+  if (Watch* watch = current) watch->calls.push_back(absl::StrCat(name, " ", arguments));
+  return ByRules(name);
 }
 
 std::string At(int directory, const char* name) { return absl::StrCat(PathOf(directory), "/", Plain(name)); }
@@ -74,6 +78,7 @@ int SyscallWatch::Disturbed() { return current.load()->disturbed; }
 }  // namespace holdfast
 
 using holdfast::At;
+using holdfast::ByRules;
 using holdfast::Judge;
 using holdfast::PathOf;
 using holdfast::Plain;
@@ -141,6 +146,11 @@ int renameat(int from, const char* name, int to, const char* new_name) noexcept 
 int unlinkat(int directory, const char* name, int flags) noexcept {
   if (Watching() && Judge("unlinkat", At(directory, name)) != Verdict::kPass) return -1;
   return static_cast<int>(syscall(SYS_unlinkat, directory, name, flags));
+}
+
+int fstatat(int directory, const char* __restrict name, struct stat* __restrict info, int flags) noexcept {
+  if (Watching() && ByRules("fstatat") != Verdict::kPass) return -1;
+  return static_cast<int>(syscall(SYS_newfstatat, directory, name, info, flags));
 }
 
 }  // extern "C"

@@ -228,6 +228,23 @@ TEST_F(LocalStorageSyscalls, WhatTheFileSystemLacksIsDoneAnotherWay) {
   EXPECT_EQ(EverythingIn(root_).size(), 1u + 2 * 6);
 }
 
+// Where names are taken by looking first: what cannot be looked at may be an object.
+TEST_F(LocalStorageSyscalls, AnObjectThatCannotBeLookedAtIsNotReplaced) {
+  Reopen(FileSystemKind::kPlain);
+  ASSERT_TRUE(storage_->Create("a", "first").ok());
+  {
+    // The first look is at the temporary file.
+    const SyscallWatch watch({{.name = "fstatat", .skip = 1, .error = EIO}});
+    const absl::Status status = storage_->Create("a", "second");
+    EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable) << status;
+    EXPECT_TRUE(absl::StrContains(status.message(), root_ + "/a: Input/output error")) << status;
+    EXPECT_EQ(watch.Disturbed(), 1);
+  }
+  EXPECT_EQ(*ReadObject(*storage_, "a", 100), "first");
+  EXPECT_EQ(storage_->Create("a", "third").code(), absl::StatusCode::kAlreadyExists);
+  EXPECT_THAT(EverythingIn(root_), ElementsAre("a"));
+}
+
 // A name is taken only for as long as two calls take; who never gives it back does not block others for ever.
 TEST_F(LocalStorageSyscalls, AClaimOfAWriterThatIsGone) {
   Reopen(FileSystemKind::kPlain);

@@ -47,7 +47,7 @@ class HeldStates {
   /// The source's state; null = there is none.
   const ShardedState* source() const;
 
-  /// The current state becomes the source, of which nothing but the state stays, or goes. Calling it again changes nothing.
+  /// The current state becomes the source, of which nothing but the state stays, or goes. Again, it changes nothing.
   void Leave(NextSource next);
   /// After Leave, or first.
   void Enter(std::unique_ptr<PlacedState> placed);

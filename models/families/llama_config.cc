@@ -62,7 +62,14 @@ Rope ReadRope(ConfigFields& in, double default_theta) {
     found = rope;
   }
   in.Only("partial_rotary_factor", {1});
-  return found.value_or(Rope{.theta = theta});
+  const Rope rope = found.value_or(Rope{.theta = theta});
+  // Version 5 takes this one for the length inside, whatever that is. Angles that are not scaled have none.
+  const char* const length = "original_max_position_embeddings";
+  in.Ignore({length});
+  if (rope.scaling != RopeScaling::kNone && in.Size(length, rope.original_length) != rope.original_length) {
+    in.Invalid(length, absl::StrCat("differs from ", rope.original_length, ", which the scaling of rotary angles has"));
+  }
+  return rope;
 }
 
 /// As ReadRopeObject reads it, without the base.
@@ -117,8 +124,7 @@ ModelConfig LlamaLike::ReadShared(ConfigFields& in, const char* causal_model, co
                                   const LlamaDefaults& defaults) const {
   ModelConfig c = preset();
   in.Strings("architectures", {causal_model, bare_model});
-  // What `original_max_position_embeddings` beside the rotary angles says belongs to kinds of them that are refused.
-  in.Ignore({"attention_dropout", "original_max_position_embeddings"});
+  in.Ignore({"attention_dropout"});
   c.vocab_size = in.Size("vocab_size");
   c.max_sequence_length = in.Size("max_position_embeddings", defaults.max_position_embeddings);
   c.hidden_size = in.Size("hidden_size");

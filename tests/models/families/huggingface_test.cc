@@ -325,6 +325,16 @@ TEST(HuggingFaceTest, ReadsTheScalingOfRotaryAngles) {
   EXPECT_THAT(std::string(other.status().message()), ::testing::HasSubstr("rope_scaling"));
 }
 
+TEST(HuggingFaceTest, TheLengthBesideTheRotaryAnglesMustBeThatOfTheirScaling) {
+  const std::string scaled = absl::StrCat("\"rope_scaling\": {", kLlama3Rope, "}");
+  EXPECT_EQ(Llama(scaled + R"(, "original_max_position_embeddings": 4000)")->model.rope_original_length, 4000);
+  const auto other = Llama(scaled + R"(, "original_max_position_embeddings": 8000)");
+  EXPECT_EQ(other.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(other.status().message()),
+              ::testing::HasSubstr("original_max_position_embeddings differs from 4000"));
+  EXPECT_TRUE(Llama(R"("original_max_position_embeddings": 8000)").ok()) << "without scaling it decides nothing";
+}
+
 absl::StatusOr<HuggingFaceConfig> OfType(const std::string& type, const std::string& more) {
   return ParseHuggingFaceConfig(absl::StrCat(R"({"model_type": ")", type, R"(", "vocab_size": 100, "hidden_size": 256,
       "num_hidden_layers": 2, "num_attention_heads": 32, "intermediate_size": 128)",

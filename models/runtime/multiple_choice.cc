@@ -46,6 +46,7 @@ absl::StatusOr<ChoiceQuestion> FromObject(const nlohmann::json& object) {
 struct Continued {
   std::vector<int32_t> tokens;
   size_t first = 0;
+  bool cut = false;
 };
 
 /// Where a choice begins: with the white space at the end of its context, which most tokenizers join with what follows.
@@ -77,6 +78,7 @@ absl::StatusOr<Continued> Continue(const Tokenizer& tokenizer, const ChoiceQuest
   }
   continued.tokens.erase(continued.tokens.begin(), continued.tokens.begin() + static_cast<std::ptrdiff_t>(cut));
   continued.first -= cut;
+  continued.cut = true;
   return continued;
 }
 
@@ -95,10 +97,12 @@ absl::StatusOr<double> LogProbability(const LoadedModel& model, const Continued&
 
 absl::Status Answer(const LoadedModel& model, int64_t sequence, const ChoiceQuestion& question, ChoiceResult* result) {
   size_t best = 0, best_by_byte = 0;
+  bool cut = false;
   double most = -std::numeric_limits<double>::infinity(), most_by_byte = most;
   for (size_t i = 0; i < question.choices.size(); ++i) {
     const std::string& choice = question.choices[i];
     ASSIGN_OR_RETURN(const Continued continued, Continue(*model.tokenizer, question, choice, sequence));
+    cut = cut || continued.cut;
     ASSIGN_OR_RETURN(const double log, LogProbability(model, continued));
     if (!std::isfinite(log)) {  // else the first choice would be taken, and be right now and then
       return absl::FailedPreconditionError("the model gives its choices no probability: its logits are not finite");
@@ -110,6 +114,7 @@ absl::Status Answer(const LoadedModel& model, int64_t sequence, const ChoiceQues
   ++result->questions;
   result->correct += best == question.answer ? 1 : 0;
   result->correct_by_byte += best_by_byte == question.answer ? 1 : 0;
+  result->cut += cut ? 1 : 0;
   return absl::OkStatus();
 }
 

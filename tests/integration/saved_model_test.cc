@@ -33,7 +33,11 @@ TEST_F(SavedModelTest, ASavedModelIsEvaluatedSampledAndTrainedOn) {
   EXPECT_EQ(both.exit_code, 0) << both.output;
   EXPECT_THAT(both.output,
               AllOf(HasSubstr("file        " + Path("valid.bin") + "\ntokens  "), Not(HasSubstr("all files")),
-                    HasSubstr("file        " + Path("questions.jsonl") + "\nquestions   1\n")));
+                    HasSubstr("file        " + Path("questions.jsonl") + "\nquestions   1\n"), Not(HasSubstr("lost"))));
+  WriteAll(directory_ / "long.jsonl",
+           absl::StrCat(R"({"context": ")", std::string(40, 'a'), R"(", "choices": ["b", "c"], "answer": 0})"));
+  EXPECT_THAT(RunHoldfast({"eval", Path("a"), Path("long.jsonl"), "--sequence-length", "32"}).output,
+              HasSubstr(Path("long.jsonl") + ": the contexts of 1 question lost their beginning"));
   const auto sample = [&](const std::string& seed) {
     return RunHoldfast({"sample", Path("a/model"), "--tokens", "20", "--seed", seed, "--prompt", "line"});
   };

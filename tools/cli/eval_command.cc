@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "framework/base/counted.h"
 #include "framework/base/files.h"
 #include "framework/base/log.h"
 #include "framework/base/status.h"
@@ -217,6 +218,12 @@ absl::Status EvalCommand::PrintAnswers(const LoadedModel& loaded, const std::str
   progress.Finish();
   std::printf("file        %s\nquestions   %lld\naccuracy    %.4f\nby bytes    %.4f (log-probability over bytes)\n",
               file.c_str(), static_cast<long long>(result.questions), result.accuracy(), result.accuracy_by_byte());
+  if (result.cut > 0) {
+    const int64_t longest = loaded.config.max_sequence_length;
+    LogWarning(file, ": the contexts of ", Counted(result.cut, "question"),
+               " lost their beginning, as they do not fit into ", length, " tokens",
+               length < longest ? absl::StrCat("; --sequence-length, up to ", longest, ", takes longer ones") : "");
+  }
   return absl::OkStatus();
 }
 

@@ -131,8 +131,12 @@ TEST_F(MultipleChoice, ASpaceAtTheEndOfAContextIsThatOfTheChoice) {
 
 TEST_F(MultipleChoice, ALongContextLosesItsBeginning) {
   const std::string end = "the end of it is";
-  const auto likelier = [&](const std::string& context) { return Answer(Line(context, "x", "y", 0)).value().correct; };
-  EXPECT_EQ(likelier(std::string(500, 'z') + end), likelier(end));
+  const auto answer = [&](const std::string& context) { return Answer(Line(context, "x", "y", 0)).value(); };
+  EXPECT_EQ(answer(std::string(500, 'z') + end).correct, answer(end).correct);
+  EXPECT_EQ(answer(end).cut, 0);
+  EXPECT_EQ(answer("z" + end).cut, 1);
+  EXPECT_EQ(Answer(Line(end, "xx", "y", 0) + Line("z" + end, "x", "y", 0) + Line("a", "x", "y", 0))->cut, 2)
+      << "one choice too long is enough";
   EXPECT_THAT(std::string(Answer(Line("c", std::string(40, 'x'), "y", 0)).status().message()),
               HasSubstr("questions.jsonl:1: a choice of 40 tokens does not fit into 16"));
 }

@@ -1,11 +1,11 @@
 #include "checkpoint/safetensors_json.h"
 
 #include <limits>
-#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "framework/base/json.h"
 #include "framework/base/status.h"
 
 namespace holdfast {
@@ -29,12 +29,12 @@ class SaxHandler : public nlohmann::json_sax<Json> {
   bool string(string_t&) override { return Refuse("a string"); }
   bool start_array(size_t) override { return Refuse("an array"); }
   bool end_array() override { return Refuse("the end of an array"); }
-  bool parse_error(size_t position, const std::string&, const Json::exception&) override {
-    return Fail(absl::StrCat("malformed JSON at byte ", position));
+  bool parse_error(size_t position, const std::string&, const Json::exception& error) override {
+    return Fail(JsonError(position, error).message());
   }
 
  protected:
-  bool Fail(const std::string& message) {
+  bool Fail(absl::string_view message) {
     if (status.ok()) status = absl::InvalidArgumentError(absl::StrCat("header: ", message));
     return false;
   }
@@ -186,6 +186,7 @@ class WeightMapHandler final : public SaxHandler {
 
 absl::Status RunSax(absl::string_view json, SaxHandler& handler) {
   if (!absl::StartsWith(json, "{")) return absl::InvalidArgumentError("header: does not begin with \"{\"");
+  RETURN_IF_ERROR(Annotate(CheckBeforeParsing({json.data(), json.size()}), "header"));
   const bool parsed = Json::sax_parse(json.begin(), json.end(), &handler);
   RETURN_IF_ERROR(handler.status);
   HOLDFAST_CHECK(parsed);  // whoever stops the parser says why

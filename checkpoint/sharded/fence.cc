@@ -1,7 +1,6 @@
 #include "checkpoint/sharded/fence.h"
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <random>
 #include <vector>
@@ -11,6 +10,7 @@
 #include "absl/strings/str_format.h"
 #include "checkpoint/sharded/branch_json.h"
 #include "checkpoint/sharded/commit_crash_points.h"
+#include "framework/base/json.h"
 #include "framework/base/status.h"
 #include "framework/storage/crash_point.h"
 
@@ -43,7 +43,7 @@ absl::StatusOr<std::vector<uint64_t>> ListEpochs(Storage& storage) {
 }
 
 std::string FieldOf(const std::string& claim, const char* key) {
-  const auto json = nlohmann::json::parse(claim, nullptr, /*allow_exceptions=*/false);
+  const nlohmann::json json = ParseJson(claim).value_or(nullptr);
   const bool has = json.is_object() && json.contains(key) && json[key].is_string();
   return has ? json[key].get<std::string>() : "";
 }
@@ -87,7 +87,7 @@ std::string NewMark() {
 }
 
 absl::StatusOr<Branch> BranchIn(const Storage& storage, const std::string& claim) {
-  absl::StatusOr<Branch> branch = BranchFromJson(nlohmann::json::parse(claim, nullptr, /*allow_exceptions=*/false));
+  absl::StatusOr<Branch> branch = BranchFromJson(ParseJson(claim).value_or(nullptr));
   if (branch.ok()) return branch;
   return absl::DataLossError(absl::StrCat(storage.Describe(), ": the ", kPrefix, "*.json with the highest number is ",
                                           "damaged (", branch.status().message(), "), so it is not known which ",

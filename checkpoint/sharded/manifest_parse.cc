@@ -1,13 +1,14 @@
 // JSON to manifest, event by event: what is not expected is refused before it takes memory.
 
 #include <limits>
-#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "checkpoint/sharded/manifest_fields.h"
 #include "checkpoint/sharded/manifest_json.h"
+#include "framework/base/json.h"
+#include "framework/base/status.h"
 
 namespace holdfast {
 namespace {
@@ -29,8 +30,8 @@ class ManifestHandler final : public nlohmann::json_sax<Json> {
 
   bool boolean(bool) override { return Refuse("true or false"); }
   bool binary(binary_t&) override { return Refuse("binary data"); }
-  bool parse_error(size_t position, const std::string&, const Json::exception&) override {
-    return Fail(absl::StrCat("malformed JSON at byte ", position));
+  bool parse_error(size_t position, const std::string&, const Json::exception& error) override {
+    return Fail(JsonError(position, error).message());
   }
 
   bool null() override {
@@ -193,7 +194,7 @@ class ManifestHandler final : public nlohmann::json_sax<Json> {
   }
 
   bool Refuse(const char* what) { return Fail(absl::StrCat(what, " is not expected here")); }
-  bool Fail(const std::string& message) {
+  bool Fail(absl::string_view message) {
     const std::string where = Where();
     if (status.ok()) status = absl::InvalidArgumentError(absl::StrCat(where, where.empty() ? "" : ": ", message));
     return false;
@@ -207,6 +208,7 @@ class ManifestHandler final : public nlohmann::json_sax<Json> {
 }  // namespace
 
 absl::Status ParseManifestFields(const std::string& json, Manifest* manifest) {
+  RETURN_IF_ERROR(CheckBeforeParsing(json));
   ManifestHandler handler(manifest);
   if (!Json::sax_parse(json, &handler) && handler.status.ok()) {
     handler.status = absl::InvalidArgumentError("malformed JSON");

@@ -5,6 +5,7 @@
 
 #include "checkpoint/sharded/branch_json.h"
 #include "framework/base/files.h"
+#include "framework/base/json.h"
 #include "framework/base/status.h"
 #include "framework/storage/atomic_file.h"
 
@@ -25,7 +26,7 @@ absl::StatusOr<CoordinatorState> ReadCoordinatorState(const RunDirectory& direct
   if (end == std::string::npos) return CoordinatorState{};
   const size_t begin = end == 0 ? std::string::npos : text->rfind('\n', end - 1);
   const std::string line = text->substr(begin == std::string::npos ? 0 : begin + 1, end - begin - 1);
-  const auto json = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
+  const nlohmann::json json = ParseJson(line).value_or(nullptr);
   absl::StatusOr<Branch> branch = BranchFromJson(json);
   if (!branch.ok() || !json.contains(kGenerationKey) || !json[kGenerationKey].is_number_unsigned()) {
     return absl::DataLossError(

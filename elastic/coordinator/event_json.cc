@@ -3,7 +3,7 @@
 #include <limits>
 #include <map>
 
-#include "nlohmann/json.hpp"
+#include "framework/base/json.h"
 
 namespace holdfast {
 namespace {
@@ -22,7 +22,7 @@ std::string EventLine(double time, const RunEvent& event) {
 }
 
 std::optional<RecordedEvent> ReadEventLine(const std::string& line) {
-  const auto json = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
+  const nlohmann::json json = ParseJson(line).value_or(nullptr);
   if (!json.is_object() || !json.contains(kEventKey) || !json[kEventKey].is_string()) return std::nullopt;
   RecordedEvent recorded;
   recorded.name = json[kEventKey];

@@ -5,8 +5,8 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "framework/base/json.h"
 #include "framework/base/status.h"
-#include "nlohmann/json.hpp"
 
 namespace holdfast {
 namespace {
@@ -14,8 +14,6 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr size_t kMaxAnswerBytes = 64u << 10;
-
-Json Parse(const std::string& text) { return Json::parse(text, nullptr, /*allow_exceptions=*/false); }
 
 /// A field of an answer that is a string, "" if it is not there. The gateway writes 64-bit numbers as strings.
 std::string Text(const Json& object, const char* field) {
@@ -37,7 +35,7 @@ absl::StatusOr<LeaseStore::Entry> EntryOf(const Json& range) {
 /// What etcd says is wrong; nothing of it depends on the key.
 absl::Status StatusOfAnswer(const HttpAnswer& answer) {
   if (answer.status >= 200 && answer.status < 300) return absl::OkStatus();
-  std::string said = Text(Parse(answer.body), "error");
+  std::string said = Text(ParseJson(answer.body).value_or(nullptr), "error");
   if (said.empty()) said = answer.body;
   const std::string message = absl::StrCat("HTTP status ", answer.status, ": ", absl::CHexEscape(said.substr(0, 200)));
   // Without a leader or in the middle of an election it says 503 or 500.
@@ -98,7 +96,7 @@ absl::StatusOr<std::string> EtcdStore::SignIn() {
   const Json body{{"name", options_.user}, {"password", options_.password}};
   ASSIGN_OR_RETURN(const std::string answer,
                    CallAny("/v3/auth/authenticate", body.dump(-1, ' ', false, Json::error_handler_t::replace), ""));
-  std::string token = Text(Parse(answer), "token");
+  std::string token = Text(ParseJson(answer).value_or(nullptr), "token");
   if (token.empty()) return absl::UnavailableError(absl::StrCat(Describe(), ": no token in the answer to a sign-in"));
   const std::lock_guard lock(mutex_);
   token_ = token;
@@ -127,7 +125,7 @@ absl::StatusOr<std::string> EtcdStore::Call(const std::string& path, const std::
 absl::StatusOr<LeaseStore::Entry> EtcdStore::Read() {
   const Json body{{"key", absl::Base64Escape(options_.key)}};
   ASSIGN_OR_RETURN(const std::string answer, Call("/v3/kv/range", body.dump()));
-  absl::StatusOr<Entry> entry = EntryOf(Parse(answer));
+  absl::StatusOr<Entry> entry = EntryOf(ParseJson(answer).value_or(nullptr));
   return entry.ok() ? entry : Annotate(entry.status(), Describe());
 }
 
@@ -138,7 +136,7 @@ absl::StatusOr<std::string> EtcdStore::Replace(const std::string& version, absl:
   const Json put{{"requestPut", {{"key", key}, {"value", absl::Base64Escape(text)}}}};
   const Json body{{"compare", Json::array({compare})}, {"success", Json::array({put})}};
   ASSIGN_OR_RETURN(const std::string answer, Call("/v3/kv/txn", body.dump()));
-  const Json done = Parse(answer);
+  const Json done = ParseJson(answer).value_or(nullptr);
   if (!done.is_object() || !done.contains("header")) {
     return absl::UnavailableError(absl::StrCat(Describe(), ": the answer is not etcd's"));
   }

@@ -10,8 +10,8 @@
 #include "absl/strings/str_split.h"
 #include "framework/base/counted.h"
 #include "framework/base/files.h"
+#include "framework/base/json.h"
 #include "framework/base/status.h"
-#include "nlohmann/json.hpp"
 
 namespace holdfast {
 namespace {
@@ -21,7 +21,7 @@ constexpr size_t kMaxRecordBytes = size_t{1} << 28;
 std::string Hex(uint64_t digest) { return absl::StrFormat("%016x", digest); }
 
 absl::StatusOr<RecordedTrial> FromLine(const std::string& line) {
-  const nlohmann::json json = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
+  const nlohmann::json json = ParseJson(line).value_or(nullptr);
   const auto is = [&json](const char* key, bool (nlohmann::json::*check)() const noexcept) {
     return json.contains(key) && (json[key].*check)();
   };

@@ -184,10 +184,7 @@ bool IsAssistant(const jinja::Value& message) { return message.dict().FindName("
 
 absl::StatusOr<Conversation> ParseConversation(absl::string_view line) {
   const auto parsed = jinja::ParseJson(line);
-  if (!parsed.ok()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(parsed.status().message(), "; each line has to be one whole JSON object in UTF-8"));
-  }
+  if (!parsed.ok()) return NoJsonLine(parsed.status());
   const Value& root = *parsed;
   if (!root.is_dict()) return Wrong("the line", root, "a JSON object");
   const Value* const messages = root.dict().FindName("messages");

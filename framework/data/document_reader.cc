@@ -8,21 +8,17 @@
 #include <cerrno>
 #include <utility>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "framework/base/byte_order_mark.h"
-#include "framework/base/json_depth.h"
+#include "framework/base/json.h"
 #include "framework/base/status.h"
 #include "framework/data/token_file.h"
-#include "nlohmann/json.hpp"
 
 namespace holdfast {
 namespace {
 
 using std::string_view_literals::operator""sv;
-
-constexpr int kJsonDepthMax = 64;
 
 struct NotText {
   std::string_view start;
@@ -168,42 +164,35 @@ absl::Status ReadLines(InputFile& file, const std::function<absl::Status(std::st
   return ReadNumberedLines(file, take_numbered, count_bytes);
 }
 
+absl::Status NoJsonLine(const absl::Status& status) {
+  return absl::InvalidArgumentError(
+      absl::StrCat(status.message(), "; each line has to be one whole JSON object in UTF-8"));
+}
+
 absl::StatusOr<std::string> DocumentOfLine(std::string_view line, const std::string& field) {
-  if (JsonNestsDeeperThan(line, kJsonDepthMax)) {
-    return absl::InvalidArgumentError(absl::StrCat("JSON nested deeper than ", kJsonDepthMax));
+  using Json = nlohmann::json;
+  int times = 0;
+  const auto count = [&](int depth, Json::parse_event_t event, const Json& value) {
+    times += depth == 1 && event == Json::parse_event_t::key && value == field ? 1 : 0;
+    return true;
+  };
+  const absl::StatusOr<Json> parsed = ParseJson(line, kJsonDepthMax, count);
+  if (!parsed.ok()) return NoJsonLine(parsed.status());
+  const Json& object = *parsed;
+  if (!object.is_object()) return absl::InvalidArgumentError("not a JSON object");
+  if (times > 1) return absl::InvalidArgumentError(absl::StrCat("field \"", field, "\" is there twice; keep one"));
+  const auto found = object.find(field);
+  if (found == object.end()) {
+    const bool is_chat = object.contains("messages") || object.contains("conversations") ||
+                         (object.contains("prompt") && object.contains("completion"));
+    return absl::InvalidArgumentError(absl::StrCat("no field \"", field, "\"; name the one that holds the text with ",
+                                                   "--jsonl-field",
+                                                   is_chat ? ", or pack conversations with --chat" : ""));
   }
-  if (const size_t zero = FindZeroByte(line); zero != std::string_view::npos) {
-    return absl::InvalidArgumentError(absl::StrCat("malformed JSON: byte ", zero + 1, " is zero"));
+  if (!found->is_string()) {
+    return absl::InvalidArgumentError(absl::StrCat("field \"", field, "\" is ", found->type_name(), ", not a string"));
   }
-  try {
-    using Json = nlohmann::json;
-    int times = 0;
-    const Json object = Json::parse(line.begin(), line.end(), [&](int depth, Json::parse_event_t event, Json& value) {
-      times += depth == 1 && event == Json::parse_event_t::key && value == field ? 1 : 0;
-      return true;
-    });
-    if (!object.is_object()) return absl::InvalidArgumentError("not a JSON object");
-    if (times > 1) return absl::InvalidArgumentError(absl::StrCat("field \"", field, "\" is there twice; keep one"));
-    const auto found = object.find(field);
-    if (found == object.end()) {
-      const bool is_chat = object.contains("messages") || object.contains("conversations") ||
-                           (object.contains("prompt") && object.contains("completion"));
-      return absl::InvalidArgumentError(absl::StrCat("no field \"", field, "\"; name the one that holds the text with ",
-                                                     "--jsonl-field",
-                                                     is_chat ? ", or pack conversations with --chat" : ""));
-    }
-    if (!found->is_string()) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("field \"", field, "\" is ", found->type_name(), ", not a string"));
-    }
-    return found->get<std::string>();
-  } catch (const nlohmann::json::parse_error& error) {
-    const char* const problem = absl::StrContains(error.what(), "UTF-8") ? "invalid UTF-8" : "malformed JSON";
-    return absl::InvalidArgumentError(
-        absl::StrCat(problem, " at byte ", error.byte, "; each line has to be one whole JSON object in UTF-8"));
-  } catch (const nlohmann::json::exception&) {
-    return absl::InvalidArgumentError("JSON with a number that is too large");
-  }
+  return found->get<std::string>();
 }
 
 }  // namespace holdfast

@@ -57,6 +57,9 @@ absl::Status ReadNumberedLines(InputFile& file,
 absl::Status ReadLines(InputFile& file, const std::function<absl::Status(std::string_view line)>& take,
                        const std::function<void(int64_t bytes)>& count_bytes);
 
+/// Of a line that could not be parsed: the error with what is expected of a line.
+absl::Status NoJsonLine(const absl::Status& status);
+
 /// The document in a line of JSONL: the member `field`, a string, of an object.
 absl::StatusOr<std::string> DocumentOfLine(std::string_view line, const std::string& field);
 

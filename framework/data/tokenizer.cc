@@ -4,12 +4,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "framework/base/files.h"
-#include "framework/base/json_depth.h"
+#include "framework/base/json.h"
 #include "framework/base/status.h"
 #include "framework/data/bpe_tokenizer.h"
 #include "framework/data/metaspace_tokenizer.h"
 #include "framework/data/tokenizer_json.h"
-#include "nlohmann/json.hpp"
 
 namespace holdfast {
 namespace {
@@ -17,7 +16,6 @@ namespace {
 constexpr char kBytes[] = "bytes";
 constexpr int64_t kTokenizerBytesMax = 100'000'000;
 constexpr size_t kSettingsBytesMax = size_t{16} << 20;
-constexpr int kSettingsDepthMax = 64;
 
 class ByteTokenizer final : public Tokenizer {
  public:
@@ -56,8 +54,7 @@ class ByteTokenizer final : public Tokenizer {
 /// nothing else here needs it.
 std::string EosTokenIn(const std::string& path) {
   const std::string text = ReadFile(path, kSettingsBytesMax).value_or("");
-  if (JsonNestsDeeperThan(text, kSettingsDepthMax)) return "";
-  const auto settings = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+  const nlohmann::json settings = ParseJson(text).value_or(nullptr);
   if (!settings.is_object()) return "";
   const auto token = settings.value("eos_token", nlohmann::json());
   const auto content = token.is_object() ? token.value("content", nlohmann::json()) : token;

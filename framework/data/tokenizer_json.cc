@@ -10,11 +10,10 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_replace.h"
-#include "framework/base/json_depth.h"
+#include "framework/base/json.h"
 #include "framework/base/status.h"
 #include "framework/data/byte_level.h"
 #include "framework/data/metaspace_tokenizer.h"
-#include "nlohmann/json.hpp"
 
 namespace holdfast {
 namespace {
@@ -22,7 +21,6 @@ namespace {
 using Json = nlohmann::json;
 using Ids = absl::flat_hash_map<std::string, int32_t>;
 
-constexpr int kDepthMax = 64;
 constexpr int64_t kVocabularyMax = int64_t{1} << 22;  // the largest in use have about 2^18
 constexpr size_t kAddedTokenBytesMax = 4096;          // a text full of beginnings of one costs this much a byte
 
@@ -378,14 +376,7 @@ std::optional<int32_t> FirstOf(absl::Span<const char* const> names, const Ids& i
 }  // namespace
 
 absl::StatusOr<BpeSpec> ParseTokenizerJson(const std::string& content, const std::string& eos_token) {
-  if (JsonNestsDeeperThan(content, kDepthMax)) {
-    return absl::InvalidArgumentError(absl::StrCat("JSON nested deeper than ", kDepthMax));
-  }
-  Json root;
-  RETURN_IF_ERROR(Section("not JSON", [&] {
-    root = Json::parse(content);
-    return absl::OkStatus();
-  }));
+  ASSIGN_OR_RETURN(const Json root, ParseJson(content));
   if (!root.is_object()) return absl::InvalidArgumentError("not a JSON object");
   BpeSpec spec;
   Ids ids;

@@ -1,23 +1,18 @@
 #include "framework/jinja/json_value.h"
 
 #include <limits>
-#include <nlohmann/json.hpp>
 #include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "framework/base/json_depth.h"
+#include "framework/base/json.h"
 #include "framework/base/status.h"
 
 namespace holdfast::jinja {
 namespace {
 
 using Json = nlohmann::json;
-
-constexpr size_t kJsonDepthMax = 64;
 
 // Builds values event by event, because a document of the library would keep the last of two keys.
 class ValueBuilder final : public nlohmann::json_sax<Json> {
@@ -51,12 +46,8 @@ class ValueBuilder final : public nlohmann::json_sax<Json> {
     return true;
   }
   bool parse_error(size_t position, const std::string&, const Json::exception& error) override {
-    const absl::string_view what = error.what();
-    const char* const problem = absl::StrContains(what, "UTF-8") ? "invalid UTF-8"
-                                : absl::StrContains(what, "invalid string: surrogate")
-                                    ? "half of a character (an escape from \\ud800 to \\udfff without its other half)"
-                                    : "malformed JSON";
-    return Fail(absl::StrCat(problem, " at byte ", position));
+    if (status.ok()) status = JsonError(position, error);
+    return false;
   }
 
  private:
@@ -76,7 +67,6 @@ class ValueBuilder final : public nlohmann::json_sax<Json> {
     return Fail(absl::StrCat("the number ", text, " is beyond 2^63; write it as a string"));
   }
   bool Open(bool is_object) {
-    if (open_.size() == kJsonDepthMax) return Fail(absl::StrCat("JSON nested deeper than ", kJsonDepthMax));
     open_.push_back({.is_object = is_object});
     return true;
   }
@@ -103,9 +93,7 @@ class ValueBuilder final : public nlohmann::json_sax<Json> {
 }  // namespace
 
 absl::StatusOr<Value> ParseJson(absl::string_view json, LargeNumbers large) {
-  if (const size_t zero = FindZeroByte({json.data(), json.size()}); zero != std::string_view::npos) {
-    return absl::InvalidArgumentError(absl::StrCat("malformed JSON: byte ", zero + 1, " is zero"));
-  }
+  RETURN_IF_ERROR(CheckBeforeParsing({json.data(), json.size()}));
   ValueBuilder builder(large);
   const bool parsed = Json::sax_parse(json.begin(), json.end(), &builder);
   RETURN_IF_ERROR(builder.status);

@@ -7,10 +7,9 @@
 
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "framework/base/json_depth.h"
+#include "framework/base/json.h"
 #include "framework/base/status.h"
 #include "framework/metrics/run_directory.h"
-#include "nlohmann/json.hpp"
 
 namespace holdfast {
 namespace {
@@ -142,8 +141,9 @@ std::optional<double> ModelFlopsUtilisation(double flops_per_token, double token
 }
 
 absl::StatusOr<StepMetrics> StepMetrics::FromJson(const std::string& line) {
-  if (JsonNestsDeeperThan(line, kMaxDepth)) return absl::DataLossError("not a line of metrics");
-  const Json fields = Json::parse(line, nullptr, /*allow_exceptions=*/false);
+  const absl::StatusOr<Json> parsed = ParseJson<Json>(line, kMaxDepth);
+  if (!parsed.ok()) return absl::DataLossError(parsed.status().message());
+  const Json& fields = *parsed;
   if (!fields.is_object()) return absl::DataLossError("not a JSON object");
   StepMetrics m;
   RETURN_IF_ERROR(Read(fields, "step", &m.step));

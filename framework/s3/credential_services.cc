@@ -8,13 +8,13 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "framework/base/files.h"
+#include "framework/base/json.h"
 #include "framework/base/status.h"
 #include "framework/http/http_connection.h"
 #include "framework/s3/s3_answer.h"
 #include "framework/s3/s3_page.h"
 #include "framework/s3/sigv4.h"
 #include "framework/s3/xml_scanner.h"
-#include "nlohmann/json.hpp"
 
 namespace holdfast {
 namespace {
@@ -56,7 +56,7 @@ absl::Status TakeExpiry(absl::string_view text, S3Credentials* credentials) {
 
 /// {"AccessKeyId": .., "SecretAccessKey": .., "Token": .., "Expiration": ..}
 absl::StatusOr<S3Credentials> ParseCredentialsJson(const std::string& text) {
-  const nlohmann::json json = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+  const nlohmann::json json = ParseJson(text).value_or(nullptr);
   const auto field = [&](const char* name) -> std::string {
     const auto found = json.is_object() ? json.find(name) : json.end();
     return found != json.end() && found->is_string() ? found->get<std::string>() : "";

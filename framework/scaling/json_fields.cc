@@ -6,7 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "framework/base/files.h"
-#include "framework/base/json_depth.h"
+#include "framework/base/json.h"
 #include "framework/base/status.h"
 
 namespace holdfast {
@@ -33,8 +33,9 @@ absl::StatusOr<nlohmann::json> ReadJsonFile(const std::string& path, size_t max_
     return absl::InvalidArgumentError(absl::StrCat(path, ": ", what));
   };
   constexpr int kMaxDepth = 8;
-  if (JsonNestsDeeperThan(text, kMaxDepth)) return wrong("its JSON is nested too deep");
-  nlohmann::json json = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+  absl::StatusOr<nlohmann::json> parsed = ParseJson(text, kMaxDepth);
+  if (!parsed.ok()) return Annotate(parsed.status(), path);
+  nlohmann::json json = *std::move(parsed);
   if (!json.is_object()) return wrong("it is no JSON object");
   const nlohmann::json& found = At(json, "format");
   if (!found.is_string() || found.get<std::string>() != format) return wrong(absl::StrCat("it is no ", format));

@@ -1,11 +1,10 @@
 #include "models/families/huggingface.h"
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 #include <string>
 
 #include "absl/strings/str_cat.h"
-#include "framework/base/json_depth.h"
+#include "framework/base/json.h"
 #include "framework/base/status.h"
 #include "framework/config/validate.h"
 #include "models/families/families.h"
@@ -35,8 +34,7 @@ std::optional<std::string> TokenText(const ordered_json& config, const char* key
 
 /// Empty if it is no JSON object.
 ordered_json ParseSettings(const std::string& text) {
-  if (JsonNestsDeeperThan(text, kMaxConfigJsonDepth)) return ordered_json::object();
-  ordered_json parsed = ordered_json::parse(text, nullptr, /*allow_exceptions=*/false);
+  ordered_json parsed = ParseJson<ordered_json>(text, kMaxConfigJsonDepth).value_or(nullptr);
   return parsed.is_object() ? parsed : ordered_json::object();
 }
 
@@ -69,10 +67,9 @@ std::string HuggingFaceConfigJson(const ModelConfig& config, const SavedTokenize
 }
 
 absl::StatusOr<HuggingFaceConfig> ParseHuggingFaceConfig(const std::string& text, const std::string& path) {
-  if (JsonNestsDeeperThan(text, kMaxConfigJsonDepth)) {
-    return absl::InvalidArgumentError(absl::StrCat(path, ": JSON nested deeper than ", kMaxConfigJsonDepth));
-  }
-  const nlohmann::json object = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+  const absl::StatusOr<nlohmann::json> parsed = ParseJson(text, kMaxConfigJsonDepth);
+  if (!parsed.ok()) return Annotate(parsed.status(), path);
+  const nlohmann::json& object = *parsed;
   if (!object.is_object()) return absl::InvalidArgumentError(absl::StrCat(path, ": not a JSON object"));
   ConfigFields in(object, path);
   HuggingFaceConfig result;

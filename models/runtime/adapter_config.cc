@@ -3,14 +3,13 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 #include <set>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "checkpoint/model_directory.h"
 #include "framework/base/files.h"
-#include "framework/base/json_depth.h"
+#include "framework/base/json.h"
 #include "framework/base/status.h"
 #include "models/families/config_fields.h"
 #include "models/families/huggingface.h"
@@ -54,11 +53,10 @@ std::set<std::string> TargetParameters(const std::vector<AdaptedLayer>& adapted)
 
 absl::StatusOr<json> ReadConfig(const std::string& path) {
   ASSIGN_OR_RETURN(const std::string text, ReadFile(path, kMaxConfigBytes));
-  if (!JsonNestsDeeperThan(text, kMaxConfigDepth)) {
-    json object = json::parse(text, nullptr, /*allow_exceptions=*/false);
-    if (object.is_object()) return object;
-  }
-  return absl::InvalidArgumentError(absl::StrCat(path, ": not a JSON object"));
+  absl::StatusOr<json> object = ParseJson(text, kMaxConfigDepth);
+  if (!object.ok()) return Annotate(object.status(), path);
+  if (!object->is_object()) return absl::InvalidArgumentError(absl::StrCat(path, ": not a JSON object"));
+  return object;
 }
 
 /// Null and what is left out, false and empty are one.

@@ -3,17 +3,16 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "absl/strings/ascii.h"
-#include "framework/base/json_depth.h"
+#include "framework/base/json.h"
 #include "framework/base/status.h"
 
 namespace holdfast {
 namespace {
 
-constexpr int kJsonDepthMax = 8;
+constexpr int kQuestionDepthMax = 8;
 
 absl::Status Bad(const std::string& what) {
   return absl::InvalidArgumentError(
@@ -121,11 +120,8 @@ absl::Status Answer(const LoadedModel& model, int64_t sequence, const ChoiceQues
 }  // namespace
 
 absl::StatusOr<ChoiceQuestion> ParseChoiceQuestion(std::string_view line) {
-  if (JsonNestsDeeperThan(line, kJsonDepthMax)) return Bad("JSON nested too deep");
-  if (FindZeroByte(line) != std::string_view::npos) return Bad("not JSON");
-  const auto object = nlohmann::json::parse(line.begin(), line.end(), nullptr, /*allow_exceptions=*/false);
-  if (object.is_discarded()) return Bad("not JSON");
-  return FromObject(object);
+  const absl::StatusOr<nlohmann::json> object = ParseJson(line, kQuestionDepthMax);
+  return object.ok() ? FromObject(*object) : Bad(std::string(object.status().message()));
 }
 
 absl::StatusOr<ChoiceResult> AnswerQuestions(const LoadedModel& model, int64_t sequence, InputFile& file,

@@ -11,13 +11,13 @@
 #include "absl/strings/str_cat.h"
 #include "checkpoint/model_directory.h"
 #include "framework/base/files.h"
+#include "framework/base/json.h"
 #include "framework/base/log.h"
 #include "framework/base/status.h"
 #include "framework/data/chat_template_bytes.h"
 #include "framework/data/tokenizer.h"
 #include "framework/data/tokenizer_json.h"
 #include "models/families/huggingface.h"
-#include "nlohmann/json.hpp"
 
 namespace holdfast {
 namespace {
@@ -78,7 +78,7 @@ std::map<std::string, std::string> ChatTemplatesIn(const std::string& directory)
 
 /// The contents of a tokenizer_config.json.
 bool SaysChatTemplate(const std::string& settings) {
-  const auto object = nlohmann::json::parse(settings, nullptr, /*allow_exceptions=*/false);
+  const nlohmann::json object = ParseJson(settings).value_or(nullptr);
   return object.is_object() && object.contains("chat_template") && !object["chat_template"].is_null();
 }
 

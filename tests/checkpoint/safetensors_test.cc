@@ -179,7 +179,7 @@ TEST(SafetensorsReaderTest, RefusesBrokenHeaders) {
       {R"({"__metadata__":{"a":{}}})", 0, invalid, "an object is not expected"},
       {R"({"__metadata__":{"a":"1","a":"2"}})", 0, invalid, "metadata \"a\" twice"},
       {R"({"__metadata__":{},"__metadata__":{}})", 0, invalid, "__metadata__ twice"},
-      {"{\"\xff\":{}}", 0, invalid, "malformed JSON"},
+      {"{\"\xff\":{}}", 0, invalid, "invalid UTF-8"},
   };
   const TemporaryDirectory dir;
   for (const BrokenFile& broken : cases) {

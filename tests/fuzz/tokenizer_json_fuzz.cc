@@ -8,9 +8,8 @@
 #include <vector>
 
 #include "absl/strings/str_format.h"
-#include "framework/base/json_depth.h"
+#include "framework/base/json.h"
 #include "framework/data/tokenizer_json.h"
-#include "nlohmann/json.hpp"
 
 namespace holdfast {
 namespace {
@@ -67,8 +66,7 @@ nlohmann::json MetaspaceJson() {
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string input(reinterpret_cast<const char*>(data), size);
   holdfast::Parse(input);
-  if (holdfast::JsonNestsDeeperThan(input, 32)) return 0;
-  const nlohmann::json patch = nlohmann::json::parse(input, nullptr, /*allow_exceptions=*/false);
+  const nlohmann::json patch = holdfast::ParseJson(input, 32).value_or(nullptr);
   if (!patch.is_object()) return 0;
   for (nlohmann::json root : {nlohmann::json::parse(holdfast::ByteTokenizerJson()), holdfast::MetaspaceJson()}) {
     root.merge_patch(patch);

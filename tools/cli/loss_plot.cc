@@ -5,11 +5,11 @@
 #include <string>
 #include <vector>
 
+#include "framework/base/json.h"
 #include "framework/base/status.h"
 #include "framework/metrics/figure_curves.h"
 #include "framework/metrics/plot.h"
 #include "framework/storage/atomic_file.h"
-#include "nlohmann/json.hpp"
 
 namespace holdfast {
 namespace {
@@ -20,7 +20,7 @@ Curve ValidationCurve(const RunDirectory& directory) {
   Curve curve{.label = "validation", .x = {}, .y = {}, .points = true};
   std::ifstream events(directory.events());
   for (std::string line; std::getline(events, line);) {
-    const auto event = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
+    const nlohmann::json event = ParseJson(line).value_or(nullptr);
     if (!event.is_object() || event.value("event", "") != "validation" || !event.contains("loss")) continue;
     const double step = event.value("step", 0.0);
     while (!curve.x.empty() && curve.x.back() >= step) {  // the run has gone back since

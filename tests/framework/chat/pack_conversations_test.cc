@@ -169,6 +169,7 @@ TEST_F(PackConversationsTest, BadLinesAreNamedAndLeaveNothing) {
   expect_error(said("\xed\xa0\x80"), "invalid UTF-8", "in UTF-8");  // a surrogate's bytes
   expect_error(said("\\ud800x"), "half of a character", "without its other half");
   expect_error(said("\\udc00"), "half of a character", "without its other half");
+  expect_error("{\"n\": 1e999}", "JSON with a number that is too large", "one whole JSON object");
   expect_error("{", "malformed JSON at byte", "each line has to be one whole JSON object");
   expect_error("[1, 2]", "the line is a list", "not a JSON object");
   expect_error("{\"text\": \"a\"}", "neither \"messages\" nor", "framework/chat/README.md");

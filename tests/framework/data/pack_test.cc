@@ -258,6 +258,7 @@ TEST_F(PackTest, Failures) {
               "zero.jsonl:1: malformed JSON: byte 14 is zero");
   ExpectError(Write("list.jsonl", "[1]\n"), "list.jsonl:1: not a JSON object");
   ExpectError(Write("utf8.jsonl", "{\"text\": \"\xff\"}\n"), "utf8.jsonl:1: invalid UTF-8 at byte ");
+  ExpectError(Write("half.jsonl", "{\"text\": \"\\ud800\"}\n"), "half.jsonl:1: half of a character");
   ExpectError(Write("large.jsonl", "{\"text\": 1e999}\n"), "large.jsonl:1: JSON with a number that is too large");
   ExpectError(Write("deep.jsonl", std::string(100'000, '[') + "\n"), "deep.jsonl:1: JSON nested");
   const std::string good = Write("good.txt", "good text");

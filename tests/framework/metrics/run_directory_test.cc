@@ -166,7 +166,7 @@ TEST(StepMetricsJson, NamesTheBadField) {
            {"40133333", "4013333g", "'loss_bits': expected 8 hexadecimal digits"},
            {"fedcba9876543210", "fedcba98", "'state_digest': expected 16 hexadecimal digits"},
            {"\"mfu\":0.5", "\"mfu\":[]", "'mfu': expected a number"},
-           {"{", "[", "not a JSON object"}}) {
+           {"{", "[", "malformed JSON at byte"}}) {
     std::string bad = good;
     bad.replace(bad.find(from), from.size(), to);
     const auto read = StepMetrics::FromJson(bad);
@@ -240,7 +240,7 @@ TEST_F(RunDirectoryTest, AnyOtherDamageIsNamedWithItsLine) {
   const std::string one = Example(1).ToJson() + "\n", three = Example(3).ToJson() + "\n";
   WriteText(run.metrics(), one + "garbage\n" + Example(2).ToJson() + "\n");
   EXPECT_EQ(run.ReadMetrics().status().code(), absl::StatusCode::kDataLoss);
-  EXPECT_THAT(std::string(run.ReadMetrics().status().message()), HasSubstr("metrics.jsonl:2: not a JSON object"));
+  EXPECT_THAT(std::string(run.ReadMetrics().status().message()), HasSubstr("metrics.jsonl:2: malformed JSON at byte"));
   EXPECT_THAT(std::string(run.ReadMetrics().status().message()),
               HasSubstr("cut the file off there: head -n 1 " + run.metrics() + " > "));
   WriteText(run.metrics(), one + three);  // a lost step

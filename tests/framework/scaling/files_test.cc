@@ -54,8 +54,8 @@ TEST_F(Files, ABadFitIsRefused) {
     EXPECT_NE(bad, good) << from;
     return ErrorOf(ReadFit, bad);
   };
-  EXPECT_THAT(ErrorOf(ReadFit, good.substr(0, good.size() / 2)), HasSubstr("file.json: it is no JSON object"));
-  EXPECT_THAT(ErrorOf(ReadFit, std::string(100, '[')), HasSubstr("nested too deep"));
+  EXPECT_THAT(ErrorOf(ReadFit, good.substr(0, good.size() / 2)), HasSubstr("file.json: malformed JSON at byte"));
+  EXPECT_THAT(ErrorOf(ReadFit, std::string(100, '[')), HasSubstr("file.json: JSON nested deeper than 8"));
   EXPECT_THAT(ErrorOf(ReadFit, "{}"), HasSubstr("file.json: it is no holdfast scaling fit"));
   EXPECT_THAT(error("\"version\":1", "\"version\":2"), HasSubstr("version 1 is expected, not 2"));
   EXPECT_THAT(error("\"chinchilla\"", "\"gopher\""), HasSubstr("there is no form 'gopher'"));

@@ -264,7 +264,7 @@ TEST_P(BadAdapterTest, IsRefusedByName) {
   expect(with("base_model_name_or_path", absl::StrCat(SourceDir(), "/tests/golden/tiny_gpt2")),
          "the adapters are for another model");
   std::ofstream(directory_ / "adapter_config.json") << std::string(100, '[');
-  expect(Error(), "not a JSON object");
+  expect(Error(), "adapter_config.json: JSON nested deeper than 16");
   Write(good);
   EXPECT_EQ(Error(), "loaded");
   fs::resize_file(directory_ / "adapter_model.safetensors", 3000);

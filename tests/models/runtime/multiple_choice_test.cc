@@ -156,10 +156,11 @@ TEST_F(MultipleChoice, WhatIsNoQuestionIsRefused) {
     const absl::Status status = Answer(Line("a", "b", "c", 0) + line).status();
     EXPECT_THAT(std::string(status.message()), HasSubstr("questions.jsonl:2: " + says)) << line;
   };
-  refused("{", "not JSON");
+  refused("{", "malformed JSON at byte");
   refused("[]", "not a JSON object");
-  refused(R"({"context": "a", "choices": ["b", "c"], "answer": 0})" + std::string(1, '\0') + "garbage", "not JSON");
-  refused(std::string(100, '['), "JSON nested too deep");
+  refused(R"({"context": "a", "choices": ["b", "c"], "answer": 0})" + std::string(1, '\0') + "garbage",
+          "malformed JSON: byte 53 is zero");
+  refused(std::string(100, '['), "JSON nested deeper than 8");
   refused(R"({"choices": ["a", "b"], "answer": 0})", "no text \"context\"");
   refused(R"({"context": "a", "answer": 0})", "no list \"choices\"");
   refused(R"({"context": "a", "choices": ["a", "b"]})", "no whole number \"answer\"");

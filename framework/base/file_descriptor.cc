@@ -2,6 +2,8 @@
 
 #include <fcntl.h>
 #include <linux/magic.h>
+#include <poll.h>
+#include <sys/eventfd.h>
 #include <sys/stat.h>
 #include <sys/uio.h>
 #include <sys/vfs.h>
@@ -17,6 +19,7 @@
 namespace holdfast {
 namespace {
 
+constexpr int kLookMs = 200;                      // at a stop, where there is nothing that wakes us
 constexpr size_t kWriteBytes = size_t{64} << 20;  // a write() takes at most 2 GiB; smaller ones can be interrupted
 
 absl::Status WriteFailed(ssize_t written, const std::string& path) {
@@ -75,6 +78,21 @@ bool IsOnThisMachine(int fd) {
   if (fstatfs(fd, &info) != 0) return false;
   const auto magic = static_cast<uint32_t>(info.f_type);
   return std::find(kOnThisMachine.begin(), kOnThisMachine.end(), magic) != kOnThisMachine.end();
+}
+
+absl::Status WaitToRead(int fd, const std::stop_token& stop) {
+  if (!stop.stop_possible()) return absl::OkStatus();
+  const FileDescriptor stopped(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  const std::stop_callback wake(stop, [&stopped] {
+    if (stopped.ok()) eventfd_write(stopped.get(), 1);
+  });
+  while (!stop.stop_requested()) {
+    std::array<pollfd, 2> waits{
+        {{.fd = fd, .events = POLLIN, .revents = 0}, {.fd = stopped.get(), .events = POLLIN, .revents = 0}}};
+    const int ready = poll(waits.data(), waits.size(), stopped.ok() ? -1 : kLookMs);
+    if (ready > 0 && waits[0].revents != 0) return absl::OkStatus();
+  }
+  return absl::CancelledError("stopped");
 }
 
 absl::StatusOr<size_t> ReadToEnd(int fd, absl::Span<char> out, const std::string& path) {

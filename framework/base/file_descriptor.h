@@ -5,6 +5,7 @@
 #include <cerrno>
 #include <cstddef>
 #include <cstdint>
+#include <stop_token>
 #include <string>
 #include <utility>
 
@@ -52,6 +53,10 @@ absl::StatusOr<uint64_t> RegularFileSize(const FileDescriptor& file, const std::
 /// The file system of this open file is one that only this machine's kernel reads and writes: a disk, or memory. False
 /// if that is not known.
 bool IsOnThisMachine(int fd);
+
+/// Waits until `fd` can be read from without waiting: bytes are there, its end or an error. Cancelled if `stop` is
+/// requested before that; at once if it never can be.
+absl::Status WaitToRead(int fd, const std::stop_token& stop);
 
 /// Reads from where the descriptor stands until `out` is full or the file ends; the number of bytes. `path`, here and
 /// below, is for messages.

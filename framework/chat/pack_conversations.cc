@@ -60,10 +60,10 @@ class ConversationPacker {
 
   absl::StatusOr<PackConversationsReport> Run() {
     RETURN_IF_ERROR(Open());
-    ASSIGN_OR_RETURN(const int64_t total, InputBytes(files_, options_.paths.inputs));
+    ASSIGN_OR_RETURN(const int64_t total, InputBytes(files_, options_.paths.inputs, options_.stop));
     int64_t done = 0;
     for (const std::string& path : options_.paths.inputs) {
-      ASSIGN_OR_RETURN(InputFile file, InputFile::Open(files_, path));
+      ASSIGN_OR_RETURN(InputFile file, InputFile::Open(files_, path, options_.stop));
       const auto count = [&](int64_t bytes) {
         done += bytes;
         if (options_.progress) options_.progress(done, total);
@@ -144,6 +144,7 @@ class ConversationPacker {
     if (validation_.has_value()) {
       ASSIGN_OR_RETURN(report_.validation, validation_->Prepare());
     }
+    if (options_.stop.stop_requested()) return absl::CancelledError("stopped");
     RETURN_IF_ERROR(training_->Finish());
     if (validation_.has_value()) RETURN_IF_ERROR(validation_->Finish());
     return report_;

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <stop_token>
 
 #include "absl/status/statusor.h"
 #include "framework/chat/chat_template.h"
@@ -19,6 +20,7 @@ struct PackConversationsOptions {
   int64_t row_tokens = 0;
   TooLong too_long = TooLong::kDrop;  // a conversation of more tokens than a row
   std::function<void(int64_t done_bytes, int64_t total_bytes)> progress = {};  // may be empty; total 0 = unknown
+  std::stop_token stop = {};                                                   // as PackOptions'
 };
 
 struct PackedRows {

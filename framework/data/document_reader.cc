@@ -57,19 +57,36 @@ bool IsStandardInputOpen() {
   return fstat(STDIN_FILENO, &info) == 0 && (info.st_mode & S_IFMT) != 0;
 }
 
+/// Until `out` is full or the stream ends; the number of bytes.
+absl::StatusOr<size_t> ReadStream(int fd, absl::Span<char> out, const std::string& name, const std::stop_token& stop) {
+  size_t done = 0;
+  while (done < out.size()) {
+    RETURN_IF_ERROR(WaitToRead(fd, stop));
+    const ssize_t got = read(fd, out.data() + done, out.size() - done);
+    if (got == 0) break;
+    if (got < 0 && errno != EINTR && errno != EAGAIN) return ErrnoToStatus(errno, absl::StrCat(name, ": read"));
+    if (got > 0) done += static_cast<size_t>(got);
+  }
+  return done;
+}
+
 bool IsBlank(std::string_view line) { return line.find_first_not_of(" \t\r\n") == std::string_view::npos; }
 
 }  // namespace
 
-absl::StatusOr<InputFile> InputFile::Open(FileAccess& files, const std::string& path) {
+absl::StatusOr<InputFile> InputFile::Open(FileAccess& files, const std::string& path, std::stop_token stop) {
+  if (stop.stop_requested()) return absl::CancelledError("stopped");
   InputFile input;
+  input.stop_ = std::move(stop);
   input.name_ = path == "-" ? "standard input" : path;
   if (path == "-" && !IsStandardInputOpen()) return absl::InvalidArgumentError("standard input is closed");
   struct stat info;
   const bool is_stream =
       path == "-" || (stat(path.c_str(), &info) == 0 && !S_ISREG(info.st_mode) && !S_ISDIR(info.st_mode));
   if (is_stream) {
-    if (path != "-") input.owned_ = OpenFile(path, O_RDONLY);
+    // A named pipe would else be waited for here, and a stop not seen.
+    const int flags = O_RDONLY | (input.stop_.stop_possible() ? O_NONBLOCK : 0);
+    if (path != "-") input.owned_ = OpenFile(path, flags);
     input.fd_ = path == "-" ? STDIN_FILENO : input.owned_.get();
     if (input.fd_ < 0) return ErrnoToStatus(errno, absl::StrCat("cannot open ", path));
     return input;
@@ -82,13 +99,14 @@ absl::StatusOr<InputFile> InputFile::Open(FileAccess& files, const std::string& 
 }
 
 absl::StatusOr<bool> InputFile::ReadMore(size_t bytes_max, std::string& buffer) {
+  if (stop_.stop_requested()) return absl::CancelledError("stopped");
   const size_t before = buffer.size();
   if (file_ != nullptr) bytes_max = std::min(bytes_max, static_cast<size_t>(size_ - offset_));
   buffer.resize(before + bytes_max);
   absl::Span<char> out = absl::MakeSpan(buffer).subspan(before);
   absl::StatusOr<size_t> got = bytes_max;
   if (file_ == nullptr) {
-    got = ReadToEnd(fd_, out, name_);
+    got = ReadStream(fd_, out, name_, stop_);
   } else if (const absl::Status read = file_->ReadAt(
                  static_cast<uint64_t>(offset_), absl::MakeSpan(reinterpret_cast<std::byte*>(out.data()), out.size()));
              !read.ok()) {

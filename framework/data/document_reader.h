@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <stop_token>
 #include <string>
 #include <string_view>
 
@@ -14,10 +15,11 @@
 
 namespace holdfast {
 
-/// One input, read from its beginning to its end. "-" is standard input.
+/// One input, read from its beginning to its end. "-" is standard input. Once `stop` is requested it is Cancelled to
+/// open it or to read more.
 class InputFile {
  public:
-  static absl::StatusOr<InputFile> Open(FileAccess& files, const std::string& path);
+  static absl::StatusOr<InputFile> Open(FileAccess& files, const std::string& path, std::stop_token stop = {});
 
   /// Name for messages.
   const std::string& name() const { return name_; }
@@ -29,6 +31,7 @@ class InputFile {
 
  private:
   std::shared_ptr<const RandomAccessFile> file_;  // else a pipe or another thing without a size:
+  std::stop_token stop_;
   FileDescriptor owned_;
   int fd_ = -1;
   std::string name_;

@@ -101,9 +101,9 @@ class Packer {
     RETURN_IF_ERROR(CheckPackPaths(options_.paths));
     RETURN_IF_ERROR(CheckFormats());
     RETURN_IF_ERROR(OpenOutputs());
-    ASSIGN_OR_RETURN(total_bytes_, InputBytes(files_, options_.paths.inputs));
+    ASSIGN_OR_RETURN(total_bytes_, InputBytes(files_, options_.paths.inputs, options_.stop));
     for (const std::string& path : options_.paths.inputs) {
-      ASSIGN_OR_RETURN(InputFile file, InputFile::Open(files_, path));
+      ASSIGN_OR_RETURN(InputFile file, InputFile::Open(files_, path, options_.stop));
       RETURN_IF_ERROR(ReadInput(path, file));
     }
     RETURN_IF_ERROR(Finish());
@@ -249,12 +249,18 @@ class Packer {
 
   absl::Status Finish() {
     if (spill_) RETURN_IF_ERROR(SplitOffValidation());
+    RETURN_IF_ERROR(CheckStop());
     report_.tokens = writer_->num_tokens();
     if (report_.tokens == 0) return absl::InvalidArgumentError("the input holds no text: no token file written");
     RETURN_IF_ERROR(writer_->Prepare());
     if (validation_writer_) RETURN_IF_ERROR(validation_writer_->Prepare());
+    RETURN_IF_ERROR(CheckStop());  // for the last time: what is written by now stays
     RETURN_IF_ERROR(writer_->Finish());
     return validation_writer_ ? validation_writer_->Finish() : absl::OkStatus();
+  }
+
+  absl::Status CheckStop() const {
+    return options_.stop.stop_requested() ? absl::CancelledError("stopped") : absl::OkStatus();
   }
 
   absl::Status SplitOffValidation() {
@@ -265,7 +271,10 @@ class Packer {
                                                      spill_->count(), " tokens leaves one of the two files empty"));
     }
     const auto into = [this](TokenFileWriter& writer) {
-      return [this, &writer](absl::Span<const int32_t> tokens) { return Write(writer, tokens); };
+      return [this, &writer](absl::Span<const int32_t> tokens) -> absl::Status {
+        RETURN_IF_ERROR(CheckStop());
+        return Write(writer, tokens);
+      };
     };
     RETURN_IF_ERROR(spill_->CopyNext(spill_->count() - validation, into(*writer_)));
     RETURN_IF_ERROR(spill_->CopyNext(validation, into(*validation_writer_)));

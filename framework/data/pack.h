@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <stop_token>
 #include <string>
 #include <vector>
 
@@ -25,6 +26,7 @@ struct PackOptions {
   bool documents = false;
   int threads = 1;  // that encode JSONL, on which no bit of the files depends
   std::function<void(int64_t done_bytes, int64_t total_bytes)> progress = {};  // may be empty; total 0 = unknown
+  std::stop_token stop = {};  // Cancelled, and nothing written, where it comes before all has been
 };
 
 struct PackReport {

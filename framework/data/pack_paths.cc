@@ -102,7 +102,8 @@ absl::Status CheckPackPaths(const PackPaths& paths) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<int64_t> InputBytes(FileAccess& files, const std::vector<std::string>& inputs) {
+absl::StatusOr<int64_t> InputBytes(FileAccess& files, const std::vector<std::string>& inputs,
+                                   const std::stop_token& stop) {
   int64_t total = 0;
   bool known = true;
   for (const std::string& path : inputs) {
@@ -115,7 +116,7 @@ absl::StatusOr<int64_t> InputBytes(FileAccess& files, const std::vector<std::str
       known = false;
       continue;
     }
-    ASSIGN_OR_RETURN(const InputFile file, InputFile::Open(files, path));
+    ASSIGN_OR_RETURN(const InputFile file, InputFile::Open(files, path, stop));
     known = known && file.size() > 0;
     total += file.size();
   }

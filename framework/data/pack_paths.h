@@ -2,6 +2,7 @@
 // What packing checks of the places it reads from and writes to, before it does either.
 
 #include <cstdint>
+#include <stop_token>
 #include <string>
 #include <vector>
 
@@ -29,6 +30,7 @@ bool IsSameFile(const std::string& a, const std::string& b);
 absl::Status CheckPackPaths(const PackPaths& paths);
 
 /// Opens every input once, so that a missing one is found at once: the sum of their sizes, 0 if one of them is unknown.
-absl::StatusOr<int64_t> InputBytes(FileAccess& files, const std::vector<std::string>& inputs);
+absl::StatusOr<int64_t> InputBytes(FileAccess& files, const std::vector<std::string>& inputs,
+                                   const std::stop_token& stop);
 
 }  // namespace holdfast

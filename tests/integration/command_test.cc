@@ -2,12 +2,17 @@
 
 #include "tests/integration/command.h"
 
+#include <sys/stat.h>
 #include <sys/wait.h>
 
+#include <chrono>
+#include <csignal>
 #include <cstdlib>
 #include <string>
+#include <thread>
 
 #include "gtest/gtest.h"
+#include "tests/framework/base/temporary_directory.h"
 #include "tests/paths.h"
 
 namespace holdfast::integration {
@@ -27,6 +32,27 @@ TEST(Command, OutputThatIsLostIsAFailure) {
   for (const char* command : {" --help", " scaling --help"}) {
     const int status = std::system((binary + command + " > /dev/full 2> /dev/null").c_str());
     EXPECT_EQ(WEXITSTATUS(status), 1) << command;
+  }
+}
+
+// It waits for a pipe that nobody writes to, and has begun its output.
+TEST(Command, APackThatIsStoppedLeavesNoFile) {
+  std::signal(SIGINT, SIG_DFL);  // a shell without job control has it ignored
+  const TemporaryDirectory directory;
+  const std::string pipe = directory / "pipe";
+  ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+  for (const int signal : {SIGINT, SIGTERM}) {
+    Command pack({"data", "pack", pipe, "--out", directory / "out.bin"});
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::duration<double>(kTestTimeoutSeconds);
+    while (directory.List().size() == 1) {
+      ASSERT_LT(std::chrono::steady_clock::now(), deadline);
+      std::this_thread::yield();
+    }
+    pack.Signal(signal);
+    const CommandResult result = pack.Wait();
+    EXPECT_EQ(result.exit_code, 128 + signal) << result.output;
+    EXPECT_NE(result.output.find("no token file was written"), std::string::npos) << result.output;
+    EXPECT_EQ(directory.List(), std::vector<std::string>{"pipe"}) << signal;
   }
 }
 

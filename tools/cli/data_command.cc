@@ -8,11 +8,13 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "checkpoint/model_directory.h"
+#include "elastic/worker/stop_signal.h"
 #include "framework/base/counted.h"
 #include "framework/base/files.h"
 #include "framework/base/format_bytes.h"
@@ -223,9 +225,15 @@ std::vector<std::string> FilesOf(const std::string& tokenizer) {
 
 }  // namespace
 
-absl::StatusOr<int> DataPackCommand::Run() const { return chat ? PackChat() : PackText(); }
+absl::StatusOr<int> DataPackCommand::Run() const {
+  const StopSignal stop;  // before any other thread
+  absl::StatusOr<int> packed = chat ? PackChat(stop.token()) : PackText(stop.token());
+  if (!absl::IsCancelled(packed.status()) || stop.received() == 0) return packed;
+  std::fprintf(stderr, "stopped by signal %d; no token file was written\n", stop.received());
+  return 128 + stop.received();
+}
 
-absl::StatusOr<int> DataPackCommand::PackText() const {
+absl::StatusOr<int> DataPackCommand::PackText(std::stop_token stop) const {
   PackOptions pack = options;
   ASSIGN_OR_RETURN(const auto opened, OpenTokenizer(tokenizer));
   if (append_eot && !opened->end_of_text().has_value()) {
@@ -235,13 +243,14 @@ absl::StatusOr<int> DataPackCommand::PackText() const {
   pack.paths.tokenizer = FilesOf(tokenizer);
   PackBar bar;
   pack.progress = bar.Callback();
+  pack.stop = std::move(stop);
   ASSIGN_OR_RETURN(const auto files, OpenPlaces(places));
   ASSIGN_OR_RETURN(const PackReport report, bar.End(Pack(*opened, pack, *files)));
   PrintPackReport(*this, *opened, report);
   return kExitDone;
 }
 
-absl::StatusOr<int> DataPackCommand::PackChat() const {
+absl::StatusOr<int> DataPackCommand::PackChat(std::stop_token stop) const {
   std::error_code error;
   const bool is_file = std::filesystem::path(tokenizer).filename() == "tokenizer.json";
   const std::string directory = is_file ? DirectoryOf(tokenizer) : tokenizer;
@@ -254,8 +263,11 @@ absl::StatusOr<int> DataPackCommand::PackChat() const {
   PackBar bar;
   PackPaths paths = options.paths;
   paths.tokenizer = FilesOf(tokenizer);
-  const PackConversationsOptions pack{
-      .paths = paths, .row_tokens = sequence_length, .too_long = too_long, .progress = bar.Callback()};
+  const PackConversationsOptions pack{.paths = paths,
+                                      .row_tokens = sequence_length,
+                                      .too_long = too_long,
+                                      .progress = bar.Callback(),
+                                      .stop = std::move(stop)};
   ASSIGN_OR_RETURN(const auto files, OpenPlaces(places));
   ASSIGN_OR_RETURN(const PackConversationsReport report, bar.End(PackConversations(opened, pack, *files)));
   PrintChatReport(pack, report);

@@ -2,6 +2,7 @@
 // holdfast data: makes, shows, indexes and verifies token files.
 
 #include <cstdint>
+#include <stop_token>
 #include <string>
 #include <vector>
 
@@ -27,8 +28,8 @@ struct DataPackCommand {
 
  private:
   void AddChatTo(CLI::App& command);
-  absl::StatusOr<int> PackText() const;
-  absl::StatusOr<int> PackChat() const;
+  absl::StatusOr<int> PackText(std::stop_token stop) const;
+  absl::StatusOr<int> PackChat(std::stop_token stop) const;
 };
 
 struct DataShowCommand {

@@ -3,12 +3,17 @@
 
 #include "framework/data/pack.h"
 
+#include <fcntl.h>
 #include <sys/epoll.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cmath>
 #include <filesystem>
+#include <stop_token>
+#include <thread>
 
+#include "framework/base/file_descriptor.h"
 #include "framework/data/token_index.h"
 #include "framework/data/token_stats.h"
 #include "gmock/gmock.h"
@@ -79,6 +84,56 @@ TEST_F(PackTest, ALongTextHasTheIdsOfTheWhole) {
   EXPECT_EQ(report->input_bytes, text.size());
   EXPECT_GE(progress.size(), 4);
   EXPECT_EQ(progress.back(), text.size());
+}
+
+// Of the end of the input, too, where everything is read and nothing written yet.
+TEST_F(PackTest, AStopLeavesNoFile) {
+  const std::string long_text = Write("a.txt", LongText()), lines = Write("a.jsonl", "{\"text\": \"a\"}\n");
+  const std::string last = Write("z.txt", "the last");
+  const std::vector<std::string> before = directory_.List();
+  for (const std::string& input : {long_text, lines, last}) {
+    for (const bool validation : {false, true}) {
+      std::stop_source stop;
+      PackOptions options{.paths = {.inputs = {input}}, .stop = stop.get_token()};
+      options.progress = [&](int64_t, int64_t) { stop.request_stop(); };
+      if (validation) {
+        options.paths.validation_fraction = 0.5;
+        options.paths.validation_output = directory_ / "validation.bin";
+      }
+      EXPECT_EQ(Run(options).status().code(), absl::StatusCode::kCancelled) << input;
+      EXPECT_EQ(directory_.List(), before) << input;
+    }
+  }
+}
+
+// Nobody has opened the other end yet, or somebody has and writes nothing more.
+TEST_F(PackTest, AStopEndsTheWaitForAPipe) {
+  const std::string pipe = directory_ / "pipe";
+  ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+  for (const bool is_open : {false, true}) {
+    const FileDescriptor writer(is_open ? open(pipe.c_str(), O_RDWR) : -1);
+    if (is_open) {
+      ASSERT_EQ(write(writer.get(), "some", 4), 4);
+    }
+    std::stop_source stop;
+    const std::jthread stops([&] {
+      while (directory_.List().size() == 1) std::this_thread::yield();  // until the output is begun
+      stop.request_stop();
+    });
+    const PackOptions options{.paths = {.inputs = {pipe}}, .stop = stop.get_token()};
+    EXPECT_EQ(Run(options).status().code(), absl::StatusCode::kCancelled) << is_open;
+    EXPECT_EQ(directory_.List(), (std::vector<std::string>{"pipe"})) << is_open;
+  }
+}
+
+TEST_F(PackTest, APipeThatMayBeStoppedIsReadToItsEnd) {
+  const std::string pipe = directory_ / "pipe", text = LongText();
+  ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+  const std::jthread writes([&] { WriteText(pipe, text); });
+  std::stop_source stop;
+  const auto report = Run({.paths = {.inputs = {pipe}}, .stop = stop.get_token()}, true);
+  ASSERT_TRUE(report.ok()) << std::string(report.status().message());
+  EXPECT_TRUE(bytes_->Decode(ReadTokens(out_)) == text);
 }
 
 TEST_F(PackTest, Bytes) {

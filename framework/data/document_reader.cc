@@ -115,7 +115,12 @@ absl::StatusOr<bool> InputFile::ReadMore(size_t bytes_max, std::string& buffer) 
   buffer.resize(before + got.value_or(0));
   RETURN_IF_ERROR(got.status());
   offset_ += static_cast<int64_t>(*got);
-  return *got > 0;
+  return file_ != nullptr ? offset_ < size_ : *got > 0;
+}
+
+absl::Status NoPlaceToCut(const std::string& file, size_t bytes) {
+  return absl::ResourceExhaustedError(
+      absl::StrCat(file, ": ", bytes, " bytes without a place where the tokenizer could cut; split the file"));
 }
 
 absl::Status ReadTextDocument(InputFile& file, const DocumentSink& sink) {
@@ -123,10 +128,7 @@ absl::Status ReadTextDocument(InputFile& file, const DocumentSink& sink) {
   bool is_first = true, more = true;
   while (more) {
     const size_t held = buffer.size();
-    if (held > kDocumentHeldBytesMax) {
-      return absl::ResourceExhaustedError(absl::StrCat(
-          file.name(), ": ", held, " bytes without a place where the tokenizer could cut; split the file"));
-    }
+    if (held > kDocumentHeldBytesMax) return NoPlaceToCut(file.name(), held);
     ASSIGN_OR_RETURN(more, file.ReadMore(kDocumentPieceBytes, buffer));
     sink.count_bytes(static_cast<int64_t>(buffer.size() - held));
     if (is_first) {

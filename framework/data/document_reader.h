@@ -26,7 +26,8 @@ class InputFile {
   /// 0 if unknown (a pipe).
   int64_t size() const { return size_; }
 
-  /// Appends up to `bytes_max` bytes to `buffer`; false at the end.
+  /// Appends up to `bytes_max` bytes to `buffer`; false if nothing follows them, which of a pipe is known only when
+  /// there are none.
   absl::StatusOr<bool> ReadMore(size_t bytes_max, std::string& buffer);
 
  private:
@@ -47,6 +48,9 @@ struct DocumentSink {
 
 inline constexpr size_t kDocumentPieceBytes = 1 << 20;
 inline constexpr size_t kDocumentHeldBytesMax = 64 << 20;
+
+/// Of a text in which the tokenizer finds no place to cut.
+absl::Status NoPlaceToCut(const std::string& file, size_t bytes);
 
 /// The whole file as one document.
 absl::Status ReadTextDocument(InputFile& file, const DocumentSink& sink);

@@ -81,31 +81,49 @@ struct LineBatch {
   std::vector<Line> lines;
 };
 
-struct EncodedDocuments {
+// Of a text, which is a document: what lies from one place where it was cut to the next, and what was read behind that.
+struct TextPiece {
+  std::string file, text;
+  int64_t begin = 0;     // in the document
+  bool is_last = false;  // the text ends the document
+  size_t encoded = 0;    // bytes that have their tokens
+};
+
+// What a task has made of lines, or of a piece.
+struct Encoded {
+  absl::Status status;
   std::vector<int32_t> tokens;
-  int64_t documents = 0, empty_documents = 0;
+  int64_t documents = 0, empty_documents = 0;  // of lines
+  std::optional<TextPiece> piece = std::nullopt;
 };
 
 // Beside lines that are up to kDocumentHeldBytesMax long: enough that a thread is worth beginning.
 constexpr size_t kBatchBytes = 1 << 18;
 // For each thread, so that all have work while the oldest batch is waited for.
 constexpr int kBatchesPerThread = 2;
+// Of a text, to find a place to cut: words of any language, and numbers, which some tokenizers cut at only.
+constexpr size_t kWindowBytes = 4 << 10;
+constexpr size_t kWindowGrowth = 8;
 
 // One run of Pack.
 class Packer {
  public:
   Packer(const Tokenizer& tokenizer, const PackOptions& options, FileAccess& files)
-      : tokenizer_(tokenizer), options_(options), files_(files) {}
+      : tokenizer_(tokenizer),
+        options_(options),
+        files_(files),
+        encoding_(options.threads > 1 ? kBatchesPerThread * options.threads : 1,
+                  [this](Encoded encoded) { return Take(std::move(encoded)); }) {}
 
   absl::StatusOr<PackReport> Run() {
     RETURN_IF_ERROR(CheckPackPaths(options_.paths));
     RETURN_IF_ERROR(CheckFormats());
     RETURN_IF_ERROR(OpenOutputs());
     ASSIGN_OR_RETURN(total_bytes_, InputBytes(files_, options_.paths.inputs, options_.stop));
-    for (const std::string& path : options_.paths.inputs) {
-      ASSIGN_OR_RETURN(InputFile file, InputFile::Open(files_, path, options_.stop));
-      RETURN_IF_ERROR(ReadInput(path, file));
-    }
+    const absl::Status read = ReadInputs();
+    if (absl::IsCancelled(read)) return read;
+    RETURN_IF_ERROR(encoding_.Finish());  // what is wrong with a text before the one that could not be read
+    RETURN_IF_ERROR(read);
     RETURN_IF_ERROR(Finish());
     return report_;
   }
@@ -143,46 +161,89 @@ class Packer {
     return writer.AppendMarked({reinterpret_cast<const uint32_t*>(tokens.data()), tokens.size()});
   }
 
-  absl::Status ReadInput(const std::string& path, InputFile& file) {
-    const bool has_jsonl_name = EndsWith(path, ".jsonl") || EndsWith(path, ".ndjson");
-    const bool is_jsonl = options_.format == PackOptions::Format::kJsonl ||
-                          (options_.format == PackOptions::Format::kAuto && has_jsonl_name);
-    if (is_jsonl) return ReadJsonl(file);
-    const DocumentSink sink = {[this](std::string_view text, bool is_last) { return Take(text, is_last); },
-                               [this](int64_t bytes) { CountBytes(bytes); }};
-    return ReadTextDocument(file, sink);
+  absl::Status ReadInputs() {
+    for (const std::string& path : options_.paths.inputs) {
+      ASSIGN_OR_RETURN(InputFile file, InputFile::Open(files_, path, options_.stop));
+      const bool has_jsonl_name = EndsWith(path, ".jsonl") || EndsWith(path, ".ndjson");
+      const bool is_jsonl = options_.format == PackOptions::Format::kJsonl ||
+                            (options_.format == PackOptions::Format::kAuto && has_jsonl_name);
+      RETURN_IF_ERROR(is_jsonl ? ReadJsonl(file) : ReadText(file));
+    }
+    return absl::OkStatus();
   }
 
   absl::Status ReadJsonl(InputFile& file) {
-    InOrder<absl::StatusOr<EncodedDocuments>> encoded(
-        options_.threads > 1 ? kBatchesPerThread * options_.threads : 1,
-        [this](absl::StatusOr<EncodedDocuments> documents) { return Append(std::move(documents)); });
     LineBatch batch;
     const auto encode = [&] {
-      return encoded.Begin(
-          [this, name = file.name(), lines = std::exchange(batch, {})] { return Encode(lines, name); });
+      return encoding_.Begin(
+          [this, name = file.name(), lines = std::exchange(batch, {})] { return EncodeLines(lines, name); });
     };
     const auto take = [&](std::string_view line, int64_t number) {
       batch.Add(line, number);
       return batch.text.size() < kBatchBytes ? absl::OkStatus() : encode();
     };
-    absl::Status read = ReadNumberedLines(file, take, [this](int64_t bytes) { CountBytes(bytes); });
-    if (read.ok()) read = encode();
-    RETURN_IF_ERROR(encoded.Finish());  // what is wrong with a line before the one that could not be read
-    return read;
+    const absl::Status read = ReadNumberedLines(file, take, [this](int64_t bytes) { CountBytes(bytes); });
+    const absl::Status begun = encode();  // the lines before the one that could not be read
+    return read.ok() ? begun : read;
   }
 
-  // Called by several threads.
-  absl::StatusOr<EncodedDocuments> Encode(const LineBatch& batch, const std::string& file) const {
-    EncodedDocuments encoded;
+  absl::Status ReadText(InputFile& file) {
+    int64_t begin = 0;
+    const auto take = [&](std::string_view text, bool is_last) -> absl::StatusOr<size_t> {
+      const size_t cut = is_last ? text.size() : PlaceToCut(text);
+      if (cut == 0 && !is_last) return 0;
+      TextPiece piece{.file = file.name(), .text = std::string(text), .begin = begin, .is_last = is_last};
+      RETURN_IF_ERROR(encoding_.Begin([this, piece = std::move(piece)]() mutable { return Encode(std::move(piece)); }));
+      begin += static_cast<int64_t>(cut);
+      return cut;
+    };
+    return ReadTextDocument(file, {take, [this](int64_t bytes) { CountBytes(bytes); }});
+  }
+
+  // Where the tokenizer would most likely cut a text that goes on, found at its end alone: whoever begins to split a
+  // text in its middle splits it as the others do, after some words. It is a guess, which decides no token: TakePiece
+  // looks whether the text was cut there. 0: nowhere.
+  size_t PlaceToCut(std::string_view text) const {
+    for (size_t window = kWindowBytes;; window *= kWindowGrowth) {
+      const size_t begin = text.size() - std::min(text.size(), window);
+      std::vector<int32_t> tokens;
+      const absl::StatusOr<size_t> taken = tokenizer_.EncodeBeginning(text.substr(begin), tokens);
+      if (!taken.ok()) return text.size();  // whoever encodes the piece says what is wrong, if it is
+      if (*taken > 0) return begin + *taken;
+      if (begin == 0) return 0;
+    }
+  }
+
+  // Called by several threads, as EncodeLines is.
+  Encoded Encode(TextPiece piece) const {
+    Encoded encoded;
+    if (piece.is_last) {
+      absl::StatusOr<std::vector<int32_t>> tokens = tokenizer_.Encode(piece.text);
+      encoded.status = tokens.status();
+      encoded.tokens = std::move(tokens).value_or(std::vector<int32_t>());
+      piece.encoded = piece.text.size();
+    } else {
+      const absl::StatusOr<size_t> taken = tokenizer_.EncodeBeginning(piece.text, encoded.tokens);
+      encoded.status = taken.status();
+      piece.encoded = taken.value_or(0);
+    }
+    encoded.status = Annotate(encoded.status, piece.file);
+    encoded.piece = std::move(piece);
+    return encoded;
+  }
+
+  Encoded EncodeLines(const LineBatch& batch, const std::string& file) const {
+    Encoded encoded;
     for (const LineBatch::Line& line : batch.lines) {
-      const absl::Status status = Encode(std::string_view(batch.text).substr(line.begin, line.size), encoded);
-      if (!status.ok()) return Annotate(status, absl::StrCat(file, ":", line.number));
+      encoded.status = EncodeLine(std::string_view(batch.text).substr(line.begin, line.size), encoded);
+      if (encoded.status.ok()) continue;
+      encoded.status = Annotate(encoded.status, absl::StrCat(file, ":", line.number));
+      break;
     }
     return encoded;
   }
 
-  absl::Status Encode(std::string_view line, EncodedDocuments& encoded) const {
+  absl::Status EncodeLine(std::string_view line, Encoded& encoded) const {
     ASSIGN_OR_RETURN(const std::string document, DocumentOfLine(line, options_.jsonl_field));
     ASSIGN_OR_RETURN(std::vector<int32_t> tokens, tokenizer_.Encode(document));
     ++encoded.documents;
@@ -196,11 +257,40 @@ class Packer {
     return absl::OkStatus();
   }
 
-  absl::Status Append(absl::StatusOr<EncodedDocuments> encoded) {
-    RETURN_IF_ERROR(encoded.status());
-    report_.documents += encoded->documents;
-    report_.empty_documents += encoded->empty_documents;
-    return Append(encoded->tokens);
+  absl::Status Take(Encoded encoded) {
+    if (encoded.piece.has_value()) return TakePiece(std::move(encoded));
+    RETURN_IF_ERROR(encoded.status);
+    report_.documents += encoded.documents;
+    report_.empty_documents += encoded.empty_documents;
+    return Append(encoded.tokens);
+  }
+
+  // Tokens are those of the whole text because every piece that is taken begins where EncodeBeginning has ended: one
+  // that begins elsewhere, as a guess was wrong, is encoded again from there.
+  absl::Status TakePiece(Encoded encoded) {
+    if (encoded.piece->begin != text_done_) {
+      TextPiece piece = *std::move(encoded.piece);
+      const int64_t ahead = text_done_ - piece.begin;  // both have the bytes between
+      if (ahead > 0) {
+        piece.text.erase(0, static_cast<size_t>(ahead));
+      } else {
+        piece.text.insert(0, text_rest_, 0, static_cast<size_t>(-ahead));
+      }
+      piece.begin = text_done_;
+      encoded = Encode(std::move(piece));
+    }
+    RETURN_IF_ERROR(encoded.status);
+    const TextPiece& piece = *encoded.piece;
+    if (document_is_empty_ && !encoded.tokens.empty()) MarkStart(encoded.tokens);
+    document_is_empty_ = document_is_empty_ && encoded.tokens.empty();
+    text_done_ += static_cast<int64_t>(piece.encoded);
+    text_rest_ = piece.text.substr(piece.encoded);
+    if (piece.is_last) {
+      EndDocument(encoded.tokens);
+    } else if (text_rest_.size() > kDocumentHeldBytesMax) {
+      return NoPlaceToCut(piece.file, text_rest_.size());
+    }
+    return Append(encoded.tokens);
   }
 
   absl::Status Append(absl::Span<const int32_t> tokens) {
@@ -216,30 +306,15 @@ class Packer {
     if (options_.append_end_of_text && end.has_value()) tokens.push_back(*end);
   }
 
-  // The beginning of the rest of a text.
-  absl::StatusOr<size_t> Take(std::string_view text, bool is_last) {
-    tokens_.clear();
-    size_t taken = text.size();
-    if (is_last) {
-      ASSIGN_OR_RETURN(tokens_, tokenizer_.Encode(text));
-    } else {
-      ASSIGN_OR_RETURN(taken, tokenizer_.EncodeBeginning(text, tokens_));
-    }
-    if (document_is_empty_ && !tokens_.empty()) MarkStart(tokens_);
-    document_is_empty_ = document_is_empty_ && tokens_.empty();
-    if (is_last) EndDocument();
-    RETURN_IF_ERROR(Append(tokens_));
-    return taken;
-  }
-
-  void EndDocument() {
+  void EndDocument(std::vector<int32_t>& tokens) {
     ++report_.documents;
     if (document_is_empty_) {
       ++report_.empty_documents;
     } else {
-      AppendEndOfText(tokens_);
+      AppendEndOfText(tokens);
     }
     document_is_empty_ = true;
+    text_done_ = 0;
   }
 
   void CountBytes(int64_t bytes) {
@@ -287,10 +362,13 @@ class Packer {
   FileAccess& files_;
   std::unique_ptr<TokenFileWriter> writer_, validation_writer_;
   std::unique_ptr<TokenSpill> spill_;  // only with validation
-  std::vector<int32_t> tokens_;
+  // Of the text that is taken: up to where it has its tokens, and what was read behind that.
+  int64_t text_done_ = 0;
+  std::string text_rest_;
   bool document_is_empty_ = true;
   int64_t total_bytes_ = 0;
   PackReport report_;
+  InOrder<Encoded> encoding_;  // last: its tasks end before what they use
 };
 
 }  // namespace

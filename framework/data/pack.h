@@ -24,7 +24,7 @@ struct PackOptions {
   bool append_end_of_text = true;
   /// Files that say where documents begin, so that training keeps them apart: with marks, of 4 bytes a token.
   bool documents = false;
-  int threads = 1;  // that encode JSONL, on which no bit of the files depends
+  int threads = 1;  // that encode; no bit of the files depends on it
   std::function<void(int64_t done_bytes, int64_t total_bytes)> progress = {};  // may be empty; total 0 = unknown
   std::stop_token stop = {};  // Cancelled, and nothing written, where it comes before all has been
 };

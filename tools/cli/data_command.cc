@@ -374,7 +374,7 @@ void DataPackCommand::AddTo(CLI::App& command) {
   command.add_flag("--no-eot", no_eot, "no end-of-text tokens")->excludes(append);
   command
       .add_option("--threads", options.threads,
-                  "threads that encode JSONL; the files are the same with any number. Default: all processors")
+                  "threads that encode; the files are the same with any number. Default: all processors")
       ->check(CLI::Range(1, 4096));
   command.add_flag(
       "--documents", options.documents,

@@ -8,12 +8,15 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cmath>
 #include <filesystem>
+#include <latch>
 #include <stop_token>
 #include <thread>
 
 #include "framework/base/file_descriptor.h"
+#include "framework/base/json.h"
 #include "framework/data/token_index.h"
 #include "framework/data/token_stats.h"
 #include "gmock/gmock.h"
@@ -248,6 +251,122 @@ TEST_F(PackTest, AnyNumberOfThreadsMakesTheSameFile) {
     ASSERT_TRUE(report.ok()) << report.status();
     EXPECT_TRUE(ReadTokens(out_) == expected) << threads;
     EXPECT_GT(report->empty_documents, 0);
+  }
+}
+
+// Of each kind of tokenizer: with an expression, with form C before it, and one that is given texts whole.
+TEST_F(PackTest, AnyNumberOfThreadsMakesTheSameFileOfTexts) {
+  const std::string long_text = LongText();
+  // A piece ends in a word that is longer than what is looked at first, another where characters compose.
+  std::string broken = long_text.substr(0, 1'040'000) + std::string(20'000, 'a') + " ";
+  while (broken.size() < 2'200'000) broken += "cafe\u0301 12\n";
+  broken += "\xff\xff";
+  const std::string first = Write("first.txt", long_text.substr(0, 2'300'000)), empty = Write("empty.txt", "");
+  const std::string lines = Write("some.jsonl", "{\"text\": \"a line\"}\n{\"text\": \"\"}\n");
+  const std::string last = Write("last.txt", broken);
+  const std::string golden = SourceDir() + "/tests/framework/data/golden/tokenizer_";
+  nlohmann::json composing = *ParseJson(ReadText(golden + "llama3_style.json"));
+  composing["normalizer"] = {{"type", "NFC"}};
+  const std::string nfc = Write("nfc.json", composing.dump());
+  for (const std::string& name :
+       {golden + "gpt2_style.json", golden + "llama3_style.json", nfc, golden + "llama2_style.json"}) {
+    const auto tokenizer = OpenTokenizer(name).value();
+    std::vector<int32_t> expected;
+    for (const std::string& text : {ReadText(first), std::string("a line"), broken}) {
+      const std::vector<int32_t> tokens = tokenizer->Encode(text).value();
+      expected.insert(expected.end(), tokens.begin(), tokens.end());
+      if (tokenizer->end_of_text().has_value()) expected.push_back(*tokenizer->end_of_text());
+    }
+    for (const int threads : {1, 2, 7}) {
+      LocalFileAccess files;
+      const auto report = Pack(
+          *tokenizer,
+          {.paths = {.inputs = {first, empty, lines, last}, .output = out_, .overwrite = true}, .threads = threads},
+          files);
+      ASSERT_TRUE(report.ok()) << name << ": " << report.status();
+      EXPECT_TRUE(ReadTokens(out_) == expected) << name << ", " << threads;
+      EXPECT_EQ(report->documents, 5) << name;
+      EXPECT_EQ(report->empty_documents, 2) << name;
+    }
+  }
+}
+
+// Words of seven bytes, counted from the beginning of the text: begun elsewhere, all are others, to its end.
+class SevensTokenizer : public Tokenizer {
+ public:
+  int64_t vocab_size() const override { return 65536; }
+  absl::StatusOr<std::vector<int32_t>> Encode(std::string_view text) const override {
+    std::vector<int32_t> tokens;
+    for (size_t at = 0; at < text.size(); at += 7) {
+      uint32_t token = 0;
+      for (const char c : text.substr(at, 7)) token = token * 31 + static_cast<uint8_t>(c);
+      tokens.push_back(static_cast<int32_t>(token & 0xffff));
+    }
+    return tokens;
+  }
+  absl::StatusOr<TokensOfText> EncodeWithRanges(std::string_view) const override {
+    return absl::UnimplementedError("");
+  }
+  absl::StatusOr<size_t> EncodeBeginning(std::string_view text, std::vector<int32_t>& out) const override {
+    const size_t taken = text.size() / 7 * 7;
+    out = *Encode(text.substr(0, taken));
+    return taken;
+  }
+  std::string Decode(absl::Span<const int32_t>) const override { return ""; }
+  std::optional<int32_t> end_of_text() const override { return std::nullopt; }
+};
+
+TEST_F(PackTest, AWrongGuessOfWhereToCutDecidesNoToken) {
+  const SevensTokenizer sevens;
+  std::string text;
+  for (uint32_t random = 1; text.size() < 9'000'000;) {
+    random = random * 1664525 + 1013904223;
+    text.push_back(static_cast<char>(random >> 24));
+  }
+  const std::string input = Write("a.txt", text);
+  for (const int threads : {1, 3}) {
+    LocalFileAccess files;
+    const auto report = Pack(
+        sevens, {.paths = {.inputs = {input, input}, .output = out_, .overwrite = true}, .threads = threads}, files);
+    ASSERT_TRUE(report.ok()) << report.status();
+    const std::vector<int32_t> once = *sevens.Encode(text);
+    std::vector<int32_t> expected = once;
+    expected.insert(expected.end(), once.begin(), once.end());
+    EXPECT_TRUE(ReadTokens(out_) == expected) << threads;
+  }
+}
+
+// The first two calls with more than a window of a text wait for each other.
+class TogetherTokenizer final : public SevensTokenizer {
+ public:
+  absl::StatusOr<std::vector<int32_t>> Encode(std::string_view text) const override {
+    Wait(text);
+    return SevensTokenizer::Encode(text);
+  }
+  absl::StatusOr<size_t> EncodeBeginning(std::string_view text, std::vector<int32_t>& out) const override {
+    Wait(text);
+    out.assign(text.size(), 0);
+    return text.size();
+  }
+
+ private:
+  void Wait(std::string_view text) const {
+    if (text.size() > 100'000 && calls_.fetch_add(1) < 2) both_.arrive_and_wait();
+  }
+  mutable std::atomic<int> calls_ = 0;
+  mutable std::latch both_{2};
+};
+
+TEST_F(PackTest, TextsAndPiecesOfATextAreEncodedAtTheSameTime) {
+  const std::string one = Write("one.txt", std::string(200'000, 'a')),
+                    two = Write("two.txt", std::string(200'000, 'b'));
+  const std::string pieces = Write("pieces.txt", std::string(3'000'000, 'c'));
+  for (const std::vector<std::string>& inputs : {std::vector{one, two}, {pieces}}) {
+    const TogetherTokenizer together;
+    LocalFileAccess files;
+    const auto report =
+        Pack(together, {.paths = {.inputs = inputs, .output = out_, .overwrite = true}, .threads = 2}, files);
+    EXPECT_TRUE(report.ok()) << report.status();
   }
 }
 

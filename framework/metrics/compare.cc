@@ -21,6 +21,11 @@ const StepMetrics* FindStep(const std::vector<StepMetrics>& run, int64_t step) {
   return at != run.end() && at->step == step ? &*at : nullptr;
 }
 
+const Figure* FindFigure(const StepMetrics& step, const std::string& name) {
+  const auto found = std::ranges::find(step.figures, name, &Figure::name);
+  return found != step.figures.end() ? &*found : nullptr;
+}
+
 /// With as many digits as tell all values apart.
 std::string FigureText(const Figure& figure) {
   return absl::StrCat(figure.name, " ", absl::StrJoin(figure.values, " ", [](std::string* out, double value) {
@@ -44,11 +49,22 @@ std::optional<RunDifference> CompareStep(const StepMetrics& a, const StepMetrics
       differs("state_digest", Digest(*a.state_digest), Digest(*b.state_digest))) {
     return difference;
   }
-  for (size_t i = 0; i < std::min(a.figures.size(), b.figures.size()); ++i) {
-    const Figure &in_a = a.figures[i], &in_b = b.figures[i];
-    if (differs(in_a.name.c_str(), FigureText(in_a), FigureText(in_b))) return difference;
+  for (const Figure& in_a : a.figures) {
+    const Figure* const in_b = FindFigure(b, in_a.name);
+    if (in_b != nullptr && differs(in_a.name.c_str(), FigureText(in_a), FigureText(*in_b))) return difference;
   }
   return std::nullopt;
+}
+
+/// Of the figures of `step` those that `other` lacks.
+void NoteMissing(const StepMetrics& step, const StepMetrics& other, std::set<std::string>& names) {
+  for (const Figure& figure : step.figures) {
+    if (FindFigure(other, figure.name) == nullptr) names.insert(figure.name);
+  }
+}
+
+std::string Missing(const char* run, const std::set<std::string>& names) {
+  return names.empty() ? "" : absl::StrCat("only ", run, " has ", absl::StrJoin(names, ", "), ": not compared\n");
 }
 
 }  // namespace
@@ -72,6 +88,8 @@ absl::StatusOr<RunComparison> CompareRuns(const std::vector<StepMetrics>& a, con
                                         .loss_b = in_b ? in_b->loss : 0};
       break;
     }
+    NoteMissing(*in_a, *in_b, result.only_a);
+    NoteMissing(*in_b, *in_a, result.only_b);
     result.difference = CompareStep(*in_a, *in_b);
     if (result.difference.has_value()) break;
     ++result.steps_compared;
@@ -87,15 +105,18 @@ std::string Describe(const RunComparison& comparison) {
           : absl::StrCat(" (the runs have ", comparison.steps_a, " and ", Counted(comparison.steps_b, "step"), ")");
   const std::string counts =
       absl::StrCat(Counted(comparison.steps_compared, "step"), " and ", Counted(comparison.digests_compared, "digest"));
-  if (!comparison.difference.has_value()) return absl::StrCat("equal: ", counts, " are the same bits", lengths, "\n");
+  const std::string missing = Missing("A", comparison.only_a) + Missing("B", comparison.only_b);
+  if (!comparison.difference.has_value()) {
+    return absl::StrCat("equal: ", counts, " are the same bits", lengths, "\n", missing);
+  }
 
   const RunDifference& d = *comparison.difference;
   return absl::StrFormat(
       "different: step %d, %s\n"
       "  A: %-16s  loss %.9g\n"
       "  B: %-16s  loss %.9g\n"
-      "%s before it are the same bits%s\n",
-      d.step, d.field, d.value_a, d.loss_a, d.value_b, d.loss_b, counts, lengths);
+      "%s before it are the same bits%s\n%s",
+      d.step, d.field, d.value_a, d.loss_a, d.value_b, d.loss_b, counts, lengths, missing);
 }
 
 }  // namespace holdfast

@@ -58,6 +58,23 @@ TEST(CompareRuns, StatisticsOfModelsAreCompared) {
   EXPECT_EQ(CompareRuns(a, b)->difference->step, 2);
 }
 
+// They were compared by their places: what stood behind one that a run lacks was not, or with another.
+TEST(CompareRuns, AStatisticThatOnlyOneHasIsNamed) {
+  std::vector<StepMetrics> a = MakeRun(3), b = a;
+  a[1].figures = {{.name = "aux_loss", .values = {0.1}}, {.name = "load", .values = {1, 2}, .is_list = true}};
+  b[1].figures = {{.name = "load", .values = {1, 2}, .is_list = true}, {.name = "z_loss", .values = {3}}};
+  const auto result = CompareRuns(a, b);
+  EXPECT_FALSE(result->difference.has_value());
+  EXPECT_THAT(Describe(*result), HasSubstr("equal: 3 steps and 1 digest are the same bits\n"
+                                           "only A has aux_loss: not compared\n"
+                                           "only B has z_loss: not compared\n"));
+  b[1].figures[0].values[1] = 3;
+  EXPECT_EQ(CompareRuns(a, b)->difference->field, "load");
+  EXPECT_THAT(Describe(*CompareRuns(a, b)), HasSubstr("only A has aux_loss"));
+  b[1].figures.clear();
+  EXPECT_THAT(Describe(*CompareRuns(a, b)), HasSubstr("only A has aux_loss, load: not compared\n"));
+}
+
 TEST(CompareRuns, OneBitOfEachFieldIsSeen) {
   std::vector<StepMetrics> loss = MakeRun(9), norm = MakeRun(9), digest = MakeRun(9);
   loss[4].loss = FlipLastBit(loss[4].loss);

@@ -1,6 +1,7 @@
 #include "models/sampler.h"
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 #include <optional>
 
@@ -74,7 +75,12 @@ class Generation {
       ASSIGN_OR_RETURN(const absl::Span<const float> logits, decoder_.Add(tokens));
       const size_t vocabulary = logits.size() / tokens.size();
       for (size_t i = 0; i < tokens.size(); ++i) {
-        Take(static_cast<size_t>(tokens[i].sequence), logits.subspan(i * vocabulary, vocabulary), accept);
+        const absl::Span<const float> of_token = logits.subspan(i * vocabulary, vocabulary);
+        if (!std::ranges::all_of(of_token, [](float logit) { return std::isfinite(logit); })) {
+          return absl::FailedPreconditionError(
+              "the model's logits are not finite, so no token is likelier than another: it has diverged");
+        }
+        Take(static_cast<size_t>(tokens[i].sequence), of_token, accept);
       }
     }
   }

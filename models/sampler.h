@@ -56,7 +56,7 @@ enum class SampleEnd : uint8_t {
 };
 
 /// Continues all prompts, as many at a time as the decoder has sequences. accept(request, token) is told each token in
-/// its order and ends its request by returning false.
+/// its order and ends its request by returning false. FailedPrecondition where logits are not finite.
 absl::StatusOr<std::vector<SampleEnd>> GenerateTokens(Decoder& decoder, absl::Span<const SampleRequest> requests,
                                                       const SampleOptions& options,
                                                       absl::FunctionRef<bool(size_t request, int32_t token)> accept);

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <map>
 #include <numeric>
 #include <set>
@@ -84,6 +85,36 @@ TEST(Sampler, KeepsToTheLikeliest) {
   EXPECT_EQ(Sampled({.top_p = 0.9}), (Set{0, 2, 3}));
   EXPECT_EQ(Sampled({.top_p = 0.999}), (Set{0, 1, 2, 3}));
   EXPECT_EQ(Sampled({.top_k = 2, .top_p = 0.6}), (Set{2})) << "of the two likeliest, which have 0.8";
+}
+
+/// One of its logits is `odd`.
+class DivergedDecoder final : public Decoder {
+ public:
+  explicit DivergedDecoder(float odd) : logits_{0, odd, 1, 2} {}
+  int64_t sequences() const override { return 1; }
+  int64_t capacity() const override { return kEndless; }
+  absl::Status Begin(absl::Span<const Beginning>) override { return absl::OkStatus(); }
+  absl::StatusOr<absl::Span<const float>> Add(absl::Span<const Token>) override { return absl::MakeConstSpan(logits_); }
+
+ private:
+  std::vector<float> logits_;
+};
+
+// It wrote text: the first token again and again, or whichever stood first among equals.
+TEST(Sampler, LogitsThatAreNotFiniteAreAnError) {
+  for (const float odd : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
+    for (const double temperature : {0.0, 1.0}) {
+      DivergedDecoder decoder(odd);
+      const SampleRequest request{.prompt = {0}};
+      const auto take = [&](size_t, int32_t token) {
+        ADD_FAILURE() << token;
+        return false;
+      };
+      const absl::Status status = GenerateTokens(decoder, {&request, 1}, {.temperature = temperature}, take).status();
+      EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+      EXPECT_THAT(std::string(status.message()), ::testing::HasSubstr("logits are not finite"));
+    }
+  }
 }
 
 TEST(Sampler, TokensHaveTheirProbabilities) {

@@ -90,8 +90,10 @@ absl::StatusOr<int> Report(const Config& config, const RunDirectory& directory,
     ASSIGN_OR_RETURN(loads, PlotExpertLoads(directory));
     if (outcome.validation_loss.has_value()) std::printf("validation loss  %.4f\n", *outcome.validation_loss);
     const absl::Status sampled = PrintSample(config, directory, stop_signal.token());
-    if (absl::IsResourceExhausted(sampled)) LogWarning("no sample of the model: ", sampled.message());  // all is saved
-    if (!sampled.ok() && !absl::IsResourceExhausted(sampled)) return sampled;
+    // All is saved: no memory for a sample, or a model that has diverged, is no failure of the run.
+    const bool is_warning = absl::IsResourceExhausted(sampled) || absl::IsFailedPrecondition(sampled);
+    if (is_warning) LogWarning("no sample of the model: ", sampled.message());
+    if (!sampled.ok() && !is_warning) return sampled;
   }
   std::error_code error;
   std::printf("\n");

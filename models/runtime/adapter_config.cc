@@ -138,9 +138,15 @@ absl::StatusOr<AdapterKind> ReadAdapterKind(const std::string& directory) {
   return kind;
 }
 
-bool HoldsAdapter(const std::string& directory) {
-  std::error_code error;
-  return std::filesystem::exists(PathOf(directory), error);
+absl::StatusOr<bool> HoldsAdapter(const std::string& directory) {
+  const auto has = [&](const char* name) {
+    std::error_code error;
+    return std::filesystem::exists(absl::StrCat(directory, "/", name), error);
+  };
+  if (!has(kAdapterConfigFile)) return false;
+  if (!has(kConfigFile) || !(has(kWeightsFile) || has(kWeightsIndexFile))) return true;
+  return absl::InvalidArgumentError(absl::StrCat(directory, " holds a model (", kConfigFile, ") and adapters (",
+                                                 kAdapterConfigFile, "): move one of them to a directory of its own"));
 }
 
 absl::StatusOr<std::string> BaseModelOf(const std::string& directory) {

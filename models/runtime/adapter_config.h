@@ -11,8 +11,9 @@
 
 namespace holdfast {
 
-/// Whether `directory` holds adapters.
-bool HoldsAdapter(const std::string& directory);
+/// Whether `directory` holds adapters. A config.json beside them alone is of the model that they are for; with weights
+/// of a model it cannot be told which of the two is meant: InvalidArgument.
+absl::StatusOr<bool> HoldsAdapter(const std::string& directory);
 
 /// The model that the adapters in `directory` are for, as they say.
 absl::StatusOr<std::string> BaseModelOf(const std::string& directory);

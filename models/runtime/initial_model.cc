@@ -47,12 +47,13 @@ absl::StatusOr<std::optional<InitialModel>> ReadInitialModel(const std::string& 
   if (!std::filesystem::exists(directory, error) && !error) {
     return absl::NotFoundError(absl::StrCat(directory, " does not exist"));
   }
+  ASSIGN_OR_RETURN(const bool is_adapter, HoldsAdapter(directory));
+  if (is_adapter) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(directory, " holds adapters, not a model: `holdfast ckpt export RUN OUT_DIR --merge` writes ",
+                     "the model that they make of theirs"));
+  }
   if (std::filesystem::is_directory(directory, error) && !std::filesystem::exists(ConfigFileOf(directory), error)) {
-    if (HoldsAdapter(directory)) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(directory, " holds adapters, not a model: `holdfast ckpt export RUN OUT_DIR --merge` writes ",
-                       "the model that they make of theirs"));
-    }
     return absl::NotFoundError(absl::StrCat(directory, " is no saved model: it has no ", kConfigFile,
                                             "; of a run or its checkpoints `holdfast ckpt export ", directory,
                                             " OUT_DIR` writes one, with --ema of its averaged weights"));

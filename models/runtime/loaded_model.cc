@@ -88,8 +88,10 @@ absl::StatusOr<std::unique_ptr<CachedDecoder>> LoadedModel::MakeDecoder(int64_t 
 absl::StatusOr<SavedModel> OpenSavedModel(const std::string& path) {
   SavedModel saved;
   const std::string of_run = path + "/model";
-  saved.directory = Exists(of_run + "/config.json") || HoldsAdapter(of_run) ? of_run : path;
-  if (HoldsAdapter(saved.directory)) {
+  const auto has = [&](const char* name) { return Exists(absl::StrCat(of_run, "/", name)); };
+  saved.directory = has(kConfigFile) || has(kAdapterConfigFile) ? of_run : path;
+  ASSIGN_OR_RETURN(const bool is_adapter, HoldsAdapter(saved.directory));
+  if (is_adapter) {
     saved.adapter = saved.directory;
     ASSIGN_OR_RETURN(saved.directory, BaseModelOf(saved.adapter));
   }

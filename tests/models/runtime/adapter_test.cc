@@ -228,6 +228,20 @@ class BadAdapterTest : public AdapterTest {
   }
 };
 
+// `sample` took the adapters then, and train.init_from the model.
+TEST_P(BadAdapterTest, AModelBesideThemIsRefused) {
+  fs::copy(base_ + "/config.json", directory_);
+  EXPECT_EQ(Error(), "loaded") << "others write the base's config.json beside adapters";
+  const auto initial = [&] { return std::string(ReadInitialModel(directory_).status().message()); };
+  EXPECT_NE(initial().find("holds adapters, not a model"), std::string::npos) << initial();
+  std::ofstream(directory_ / "model.safetensors") << "weights";
+  for (const std::string& error : {Error(), initial()}) {
+    EXPECT_NE(error.find("holds a model (config.json) and adapters (adapter_config.json)"), std::string::npos) << error;
+  }
+  fs::remove(directory_ / "adapter_config.json");
+  EXPECT_EQ(Error().find("adapters"), std::string::npos) << Error();
+}
+
 TEST_P(BadAdapterTest, IsRefusedByName) {
   const json good = json::parse(ReadText(directory_ / "adapter_config.json"));
   const auto with = [&](const char* key, const json& value) {

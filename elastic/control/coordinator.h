@@ -252,6 +252,7 @@ class Coordinator {
   void SayGoodbye();
   static EndMessage Goodbye(const std::string& node, int signal);
   void StopIfNobodyStays();
+  uint64_t DataDigestOf(const CheckpointChoice& checkpoint) const;
   std::string OtherThanRun(const RunDigests& joins) const;
   std::string OtherKernels(const RunDigests& joins) const;
   bool MayJoin(Connection from, const JoinMessage& join);

@@ -67,6 +67,7 @@ void Coordinator::Handle(Connection from, const JoinMessage& join) {
   worker.connection = from;
   worker.member = join.member;
   worker.data_digest = join.digests.data;
+  worker.token_digest = join.digests.tokens;
   worker.arithmetic = join.digests.arithmetic;
   worker.kernels = join.digests.kernels;
   worker.holds_state = !state_.claimed() && RankHeld(join.member.id, join.claim, state_.source(), committed_) >= 0;
@@ -178,7 +179,8 @@ void Coordinator::RefuseSettings(Connection from, const std::string& reason) {
 
 void Coordinator::RefuseData(Connection from, const Member& member) {
   RefuseSettings(from, absl::StrCat("worker ", member.id.name, " on ", member.host, " has other token files than this ",
-                                    "run: every host needs the same training and validation data"));
+                                    "run: every host needs the same training and validation data, and, with ",
+                                    "data.document_mask, a data.tokenizer with the same end of text"));
 }
 
 // Those who hold the state know best, then the checkpoint it is taken from, then most of those who are there, and of
@@ -201,14 +203,26 @@ uint64_t Coordinator::OfMost(uint64_t JoinedWorker::*digest, uint64_t of_checkpo
   return best == votes.end() ? 0 : best->first;
 }
 
+// What a worker that has the checkpoint's token files joins with: checkpoints of older builds have the digest of those
+// alone, also where a token of theirs ends a document.
+uint64_t Coordinator::DataDigestOf(const CheckpointChoice& checkpoint) const {
+  uint64_t digest = checkpoint.data_digest;
+  if (digest == 0) return 0;
+  for (const auto& [name, worker] : roster_.workers()) {
+    if (worker.token_digest == checkpoint.data_digest) digest = worker.data_digest;
+  }
+  return digest;
+}
+
 // When a world is about to be made: the data, and the kernels if only workers know them. True if some of those who have
 // joined are refused.
 bool Coordinator::ChooseWhatIsAlike() {
   const CheckpointChoice* newest = checkpoints_.newest();
   const CheckpointChoice before = newest == nullptr ? CheckpointChoice() : *newest;
   if (data_digest_ == 0) {
-    data_digest_ = OfMost(&JoinedWorker::data_digest, before.data_digest);
-    if (data_digest_ != 0 && before.data_digest != 0 && before.data_digest != data_digest_) {
+    const uint64_t data_before = DataDigestOf(before);
+    data_digest_ = OfMost(&JoinedWorker::data_digest, data_before);
+    if (data_digest_ != 0 && data_before != 0 && data_before != data_digest_) {
       Report(event::DataChanged{before.name});
     }
   }

@@ -54,7 +54,8 @@ const char* PhaseName(Phase phase);
 /// What all workers of a run have in common.
 struct RunDigests {
   uint64_t config = 0;          // the resolved config
-  uint64_t data = 0;            // the token files; 0 = not known
+  uint64_t data = 0;            // the token files, and what ends a document in them; 0 = not known
+  uint64_t tokens = 0;          // the token files alone, which is what older builds called `data`; 0 = not known
   std::string arithmetic = {};  // the name of what a CPU multiplies matrices in, or a GPU; empty = not known
   uint64_t kernels = 0;         // what its kernels compute; 0 = not known
   std::string build = {};       // of the program

@@ -19,15 +19,16 @@ struct JoinedWorker {
 
   uint64_t connection = 0;
   Member member;
-  StateClaim claim;          // as it joined; looked at only while it is not known where the state lies
-  uint64_t data_digest = 0;  // RunDigests::data
-  std::string arithmetic;    // RunDigests::arithmetic
-  uint64_t kernels = 0;      // RunDigests::kernels
-  bool left_out = false;     // of worlds, until it reaches all members again
-  bool holds_state = false;  // its part of the committed state, as a member of the source world
-  uint64_t entered = 0;      // the last world whose state it has got its part of
-  bool was_member = false;   // of the last world
-  int rank = -1;             // in the open world
+  StateClaim claim;           // as it joined; looked at only while it is not known where the state lies
+  uint64_t data_digest = 0;   // RunDigests::data
+  uint64_t token_digest = 0;  // RunDigests::tokens
+  std::string arithmetic;     // RunDigests::arithmetic
+  uint64_t kernels = 0;       // RunDigests::kernels
+  bool left_out = false;      // of worlds, until it reaches all members again
+  bool holds_state = false;   // its part of the committed state, as a member of the source world
+  uint64_t entered = 0;       // the last world whose state it has got its part of
+  bool was_member = false;    // of the last world
+  int rank = -1;              // in the open world
   int64_t arrival = 0;
   Instant joined{0};
   Instant admitted{0};  // to the first of the worlds that it has been in since

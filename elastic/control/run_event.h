@@ -376,7 +376,7 @@ struct CheckpointInterval {
   }
 };
 
-/// The token files are not those of the checkpoint.
+/// The token files, or what ends a document in them, are not those of the checkpoint.
 struct DataChanged {
   static constexpr const char* kName = "data_changed";
   std::string name;

@@ -145,8 +145,8 @@ std::string Words(const event::Rewind& e) {
   return absl::StrCat("rewinding from step ", e.from_step, " to ", where, ": ", e.reason);
 }
 std::string Words(const event::DataChanged& e) {
-  return absl::StrCat("warning: the token files are not those that ", e.name,
-                      " was trained on: the run may differ from one that was never stopped");
+  return absl::StrCat("warning: the token files are not those that ", e.name, " was trained on, or another token ends ",
+                      "a document in them: the run may differ from one that was never stopped");
 }
 std::string Words(const event::KernelsChanged& e) {
   return absl::StrCat(

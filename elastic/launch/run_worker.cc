@@ -72,6 +72,7 @@ SessionShell::Options ShellOptions(const Config& config, const WorkerIdentity& i
                                    const PeerProbe* probe) {
   RunDigests digests = DigestsOf(config, runtime.device->arithmetic());
   digests.data = runtime.data.digest();
+  digests.tokens = runtime.data.token_digest();
   return {.member = {.id = {identity.name, NewIncarnation()},
                      .node = identity.node,
                      .host = HostName(),

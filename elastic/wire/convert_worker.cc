@@ -22,6 +22,7 @@ void Fill(const JoinMessage& message, v1::ToCoordinator* wire) {
   ToWire(message.claim.entered_world, join->mutable_claim()->mutable_entered_world());
   join->set_config_digest(message.digests.config);
   join->set_data_digest(message.digests.data);
+  join->set_token_digest(message.digests.tokens);
   join->set_arithmetic(message.digests.arithmetic);
   join->set_kernel_digest(message.digests.kernels);
   join->set_build(message.digests.build);
@@ -40,6 +41,7 @@ absl::StatusOr<WorkerMessage> Read(const v1::Join& wire) {
   message.claim.entered_world = WorldFromWire(wire.claim().entered_world(), &check);
   message.digests = {.config = wire.config_digest(),
                      .data = wire.data_digest(),
+                     .tokens = wire.token_digest(),
                      .arithmetic = check.Text(wire.arithmetic(), kMaxNameBytes, "arithmetic"),
                      .kernels = wire.kernel_digest(),
                      .build = check.Text(wire.build(), kMaxNameBytes, "build"),

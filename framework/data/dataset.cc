@@ -136,6 +136,11 @@ int Dataset::reads_at_once() const {
   return most;
 }
 
+std::optional<int32_t> Dataset::end_of_document() const {
+  const auto marked = [](const auto& file) { return file->kind().has_marks; };
+  return std::all_of(files_.begin(), files_.end(), marked) ? std::nullopt : end_of_document_;
+}
+
 bool Dataset::has_documents() const {
   const auto marked = [](const auto& file) { return file->kind().has_marks; };
   return end_of_document_.has_value() || std::any_of(files_.begin(), files_.end(), marked);

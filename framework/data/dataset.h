@@ -64,6 +64,9 @@ class Dataset {
   /// Of all tokens of all files in their order, wherever the files lie.
   uint64_t digest() const;
 
+  /// The token that ends a document, if there is a file in which it does.
+  std::optional<int32_t> end_of_document() const;
+
   /// Whether samples consist of documents that do not see each other.
   bool has_documents() const;
   /// Reads sample `index`. Its targets are its inputs moved by one; those that are marked as not learned, and, where

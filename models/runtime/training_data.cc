@@ -83,6 +83,14 @@ bool IsOfTheConfig(const absl::Status& status) {
 }  // namespace
 
 uint64_t TrainingData::digest() const {
+  std::optional<int32_t> end = training.end_of_document();
+  if (!end.has_value() && validation.has_value()) end = validation->end_of_document();
+  if (!end.has_value()) return token_digest();
+  const std::array<uint64_t, 2> digests{token_digest(), static_cast<uint64_t>(*end)};
+  return XXH3_64bits(digests.data(), sizeof(digests));
+}
+
+uint64_t TrainingData::token_digest() const {
   const std::array<uint64_t, 2> digests{training.digest(), validation.has_value() ? validation->digest() : 0};
   return XXH3_64bits(digests.data(), sizeof(digests));
 }

@@ -18,8 +18,11 @@ struct TrainingData {
   Dataset training;
   std::optional<Dataset> validation;
 
-  /// Of all tokens, wherever the files lie: what the workers of a run must agree on.
+  /// Of all tokens, wherever the files lie, and of the one that ends a document, if one does: what the workers of a run
+  /// must agree on.
   uint64_t digest() const;
+  /// Of all tokens alone; equal to digest() where none ends a document.
+  uint64_t token_digest() const;
 };
 
 /// Checks every token, by the index of a file that has one, the tokenizer against the model's vocabulary, and that

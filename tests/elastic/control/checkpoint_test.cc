@@ -103,6 +103,21 @@ TEST_F(CheckpointTest, KnowsTheDataAndSaysWhenARunGoesOnWithOther) {
   }
 }
 
+// Whose digest is that of the token files alone, whatever ends a document. 7: with that.
+TEST_F(CheckpointTest, ACheckpointOfAnOlderBuildHasTheDataIfTheTokensAreAlike) {
+  CoordinatorOptions options = EverySteps(1);
+  options.workers_are_new = true;
+  for (const auto& [then, now, reports] : {std::tuple{5u, 7u, 0}, {7u, 7u, 0}, {8u, 7u, 1}, {6u, 7u, 1}}) {
+    options.checkpoints = {{"one", 1, then}};
+    token_digest_ = 5;
+    data_digest_ = now;
+    events_.clear();
+    StartThree(options);
+    EXPECT_EQ(WorldSize(), 3);
+    EXPECT_EQ(Count<event::DataChanged>(), reports) << then;
+  }
+}
+
 TEST_F(CheckpointTest, KnowsTheGpusAndSaysWhenARunGoesOnWithOthers) {
   kernel_digest_ = 5;
   StartThree(EverySteps(1));

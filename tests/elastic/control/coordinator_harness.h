@@ -89,7 +89,9 @@ class CoordinatorTest : public testing::Test {
   void Join(int worker, const StateClaim& claim = {}, uint64_t incarnation = 0) {
     Member member = MemberOf(worker, incarnation);
     if (probes_) member.probe_address = absl::StrCat("at ", member.id.name);
-    Say(worker, JoinMessage{member, claim, {.config = 42, .data = data_digest_, .kernels = kernel_digest_}});
+    Say(worker,
+        JoinMessage{
+            member, claim, {.config = 42, .data = data_digest_, .tokens = token_digest_, .kernels = kernel_digest_}});
   }
   // Time passes, in ticks; all of `alive` send heartbeats, with or without progress.
   void Pass(std::chrono::milliseconds time, const std::vector<int>& alive, bool progress = true) {
@@ -140,8 +142,8 @@ class CoordinatorTest : public testing::Test {
   std::unique_ptr<Coordinator> coordinator_;
   Instant now_{1'000'000'000};
   uint64_t beats_ = 0;
-  uint64_t data_digest_ = 0, kernel_digest_ = 0;  // that workers join with
-  bool probes_ = false;                           // they can be probed
+  uint64_t data_digest_ = 0, token_digest_ = 0, kernel_digest_ = 0;  // that workers join with
+  bool probes_ = false;                                              // they can be probed
   std::vector<CoordinatorAction> actions_;
   std::map<uint64_t, std::vector<CoordinatorMessage>> sent_;
   std::map<uint64_t, WorldMessage> worlds_;  // the last told, by connection

@@ -22,11 +22,16 @@ class RandomMessages {
   WorkerMessage Worker(size_t kind) {
     switch (kind) {
       case 0:
-        return JoinMessage{
-            AMember(),
-            StateClaim{AWorld(), Count(), Count(), AWorld(), AWorld()},
-            {Word(), Word(), "", Word(), "", {{"optimizer.lr", 7}, {"run.seed", static_cast<uint32_t>(Word())}}},
-            Word()};
+        return JoinMessage{AMember(),
+                           StateClaim{AWorld(), Count(), Count(), AWorld(), AWorld()},
+                           {Word(),
+                            Word(),
+                            Word(),
+                            "",
+                            Word(),
+                            "",
+                            {{"optimizer.lr", 7}, {"run.seed", static_cast<uint32_t>(Word())}}},
+                           Word()};
       case 1:
         return HeartbeatMessage{Word(), Count(), APhase(), Word(), Count(), Count()};
       case 2:

@@ -82,6 +82,30 @@ TEST_F(TrainingDataTest, DocumentsEndWithWhatTheFilesBesideTheTokenizerName) {
   const absl::StatusOr<TrainingData> data = OpenTrainingData(config);
   ASSERT_TRUE(data.ok()) << data.status();
   EXPECT_TRUE(data->training.has_documents());
+
+  // The same tokens, taken apart by another one.
+  std::ofstream(root_ / "tokenizer_config.json") << R"({"eos_token": "<|pad|>"})";
+  const absl::StatusOr<TrainingData> other = OpenTrainingData(config);
+  ASSERT_TRUE(other.ok()) << other.status();
+  EXPECT_NE(other->digest(), data->digest());
+  EXPECT_EQ(other->token_digest(), data->token_digest());
+  const Config whole = ConfigOf({"model.vocab_size=1100", "data.tokenizer=" + tokenizer});
+  EXPECT_EQ(OpenTrainingData(whole)->digest(), data->token_digest()) << "as it was in older builds";
+}
+
+// Their marks say where documents begin, whatever the tokenizer.
+TEST_F(TrainingDataTest, OfMarkedFilesTheEndOfTextIsNotInTheDigest) {
+  LocalFileAccess files;
+  auto writer = TokenFileWriter::Create(files, root_ / "marked.bin", {.bytes_per_token = 4, .has_marks = true});
+  ASSERT_TRUE(writer.ok()) << writer.status();
+  ASSERT_TRUE((*writer)->AppendMarked(std::vector<uint32_t>(200, 5)).ok());
+  ASSERT_TRUE((*writer)->Finish().ok());
+  const Config config =
+      ConfigOf({"model.vocab_size=1100", "data.document_mask=true", "data.train=[" + (root_ / "marked.bin") + "]",
+                "data.tokenizer=" + SourceDir() + "/tests/framework/data/golden/tokenizer_gpt2_style.json"});
+  const absl::StatusOr<TrainingData> data = OpenTrainingData(config);
+  ASSERT_TRUE(data.ok()) << data.status();
+  EXPECT_EQ(data->digest(), data->token_digest());
 }
 
 }  // namespace

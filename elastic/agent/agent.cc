@@ -147,18 +147,28 @@ bool Agent::WaitUntilAllEnded(std::chrono::milliseconds timeout) {
   return changed_.wait_for(lock, timeout, [&] { return AllEnded(); });
 }
 
-void Agent::Stop(int signal, std::chrono::milliseconds grace) {
+void Agent::SignalAll(int signal, bool wakes) {
   {
     const std::lock_guard lock(mutex_);
     stopping_ = true;
     stop_signal_ = signal;
     for (Worker& worker : workers_) {
       if (!worker.process.has_value()) continue;
+      if (!wakes && worker.process->IsFrozen()) {
+        worker.process->KillGroup();
+        continue;
+      }
       worker.process->Signal(signal);
       worker.process->Signal(SIGCONT);
     }
   }
   Wake();
+}
+
+void Agent::Ask(int signal) { SignalAll(signal, /*wakes=*/true); }
+
+void Agent::Stop(int signal, std::chrono::milliseconds grace) {
+  SignalAll(signal, /*wakes=*/false);
   if (WaitUntilAllEnded(grace)) return;
   {
     const std::lock_guard lock(mutex_);

@@ -59,8 +59,10 @@ class Agent {
 
   /// Waits until every worker is done or given up. False when the time is up first.
   bool WaitUntilAllEnded(std::chrono::milliseconds timeout);
-  /// Sends `signal` to all (waking the frozen), kills those that are left after `grace`, and returns when none is left.
-  /// Nobody is started again.
+  /// Sends `signal` to all, waking the frozen, and returns. Nobody is started again.
+  void Ask(int signal);
+  /// The same for a run that is over: the frozen would wake to nobody, and are killed at once, and those that are left
+  /// after `grace` as well. Returns when none is left.
   void Stop(int signal, std::chrono::milliseconds grace);
 
  private:
@@ -79,6 +81,7 @@ class Agent {
   void WaitForSomething();
   void StartWorker(Worker& worker);
   void Reap(Worker& worker);
+  void SignalAll(int signal, bool wakes);
   void HandleExit(Worker& worker, int wait_status);
   /// None for the first restart after a life of some length, then doubling.
   std::chrono::milliseconds Backoff(Worker& worker) const;

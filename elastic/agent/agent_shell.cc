@@ -23,8 +23,7 @@ constexpr milliseconds kGrace{10'000};  // for workers that know of the end
 constexpr milliseconds kNotice{2'000};  // for a stop of the whole run to show
 constexpr milliseconds kLongNotice{30'000};
 constexpr milliseconds kLookInterval{100};
-constexpr int kRetryExit = 75;                // EX_TEMPFAIL: the same command may succeed later
-constexpr std::chrono::hours kNoTimeout{24};  // saving takes as long as it takes
+constexpr int kRetryExit = 75;  // EX_TEMPFAIL: the same command may succeed later
 
 }  // namespace
 
@@ -201,9 +200,13 @@ void AgentShell::Depart(int signal) {
     const auto since = std::chrono::duration_cast<milliseconds>(Clock::now() - start);
     const Departure decision = DecideDeparture(run, settings_.node, run_saves_, since);
     if (decision == Departure::kLeave) return Leave();
-    // On a signal workers ask the coordinator for a stop by it, and end when the run has.
-    if (decision == Departure::kStopRun) return agent_->Stop(signal, kNoTimeout);
     if (decision == Departure::kWait) continue;
+    if (decision == Departure::kStopRun) {
+      agent_->Ask(signal);  // workers ask the coordinator for a stop by it; saving takes as long as it takes
+      while (!AwaitEnd(connections_)) {
+      }
+      return;
+    }
     if (AwaitEnd(connections)) return;
     start = Clock::now();  // a coordinator that was started again may not know that the run is to end
   }

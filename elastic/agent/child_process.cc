@@ -140,6 +140,12 @@ void ChildProcess::Signal(int signal) const {
   if (pid_ > 0) kill(pid_, signal);
 }
 
+bool ChildProcess::IsFrozen() const {
+  siginfo_t info{};
+  return pid_ > 0 && waitid(P_PID, static_cast<id_t>(pid_), &info, WSTOPPED | WNOHANG | WNOWAIT) == 0 &&
+         info.si_pid != 0;
+}
+
 void ChildProcess::KillGroup() const {
   if (pid_ <= 0) return;
   kill(-pid_, SIGKILL);

@@ -33,6 +33,8 @@ class ChildProcess {
   /// Becomes readable when the process has ended; -1 if the kernel has no such thing.
   int exit_fd() const { return exit_fd_; }
   void Signal(int signal) const;
+  /// By SIGSTOP or its like.
+  bool IsFrozen() const;
   void CloseInput();
   /// SIGKILL to it and to whatever it has started.
   void KillGroup() const;

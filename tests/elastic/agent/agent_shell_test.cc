@@ -213,6 +213,21 @@ TEST_F(AgentShellTest, ThatIsTheOnlyOneHasTheRunStoppedByTheSignalItGot) {
   coordinator.join();
 }
 
+// It had hung and was removed, say, and the coordinator that it looks for is gone.
+TEST_F(AgentShellTest, AWorkerThatDoesNotEndAfterAStoppedRunDoesNotHoldUpItsAgent) {
+  WriteWorker(absl::StrCat("trap 'touch ", folder_ / "told_usr1", "' USR1\ntouch ", folder_ / "started",
+                           "\nwhile :; do sleep 0.05; done\n"));
+  AgentShell agent = Start([] { return RunOf(RunState::kTraining, {"n0"}); });
+  AwaitWorker();
+  agent.Stop(SIGUSR1);
+  std::thread coordinator([&] {
+    Await([&] { return Exists("told_usr1"); });
+    link_.Tell(EndMessage{138, "stopped by signal 10 at step 7; the model of that step is saved"});
+  });
+  EXPECT_EQ(agent.Wait().exit_code, 138);
+  coordinator.join();
+}
+
 // The coordinator died, and with it the wish that the run end.
 TEST_F(AgentShellTest, ThatStaysForTheEndLeavesARunThatTrainsAgain) {
   std::atomic<RunState> state = RunState::kFinishing;

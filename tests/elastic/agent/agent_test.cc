@@ -12,6 +12,7 @@
 #include <csignal>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <sstream>
 
 #include "gmock/gmock.h"
@@ -23,6 +24,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
+using ::testing::Pair;
 using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 
@@ -35,10 +37,22 @@ bool WaitFor(const std::function<bool()>& condition) {
   return false;
 }
 
-bool IsAlive(int pid) {
+/// "" if there is no such process.
+std::string StateOf(int pid) {
   std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
   std::string number, name, state;
-  return (file >> number >> name >> state) && state != "Z" && state != "X";
+  file >> number >> name >> state;
+  return state;
+}
+
+bool IsAlive(int pid) {
+  const std::string state = StateOf(pid);
+  return !state.empty() && state != "Z" && state != "X";
+}
+
+void Freeze(int pid) {
+  kill(pid, SIGSTOP);
+  ASSERT_TRUE(WaitFor([&] { return StateOf(pid) == "T"; }));
 }
 
 int CountOpenFiles() {
@@ -206,18 +220,33 @@ TEST_F(AgentTest, StopLetsWorkersEndThemselves) {
   EXPECT_FALSE(exits()[0].restarting);
 }
 
-TEST_F(AgentTest, StopWakesTheFrozen) {
+TEST_F(AgentTest, AskingWakesTheFrozen) {
   Agent agent({}, {Sleeper(0), Sleeper(1)}, Record());
-  kill(WaitForPid(1, 0), SIGSTOP);
+  Freeze(WaitForPid(1, 0));
   WaitForPid(1, 1);
-  const auto begin = Clock::now();
-  agent.Stop(SIGTERM, kTestTimeout);
-  EXPECT_LT(Clock::now() - begin, kTestTimeout / 2);
+  agent.Ask(SIGTERM);
+  ASSERT_TRUE(agent.WaitUntilAllEnded(kTestTimeout));
   ASSERT_EQ(exits().size(), 2u);
   for (const WorkerExit& exit : exits()) {
     EXPECT_EQ(exit.cause, "killed by signal 15 (Terminated)");
     EXPECT_TRUE(exit.stopped);
   }
+}
+
+// It would look for a coordinator that is gone, for all of the grace. One that was woken before it is asked as any
+// other.
+TEST_F(AgentTest, StopKillsTheFrozenAtOnce) {
+  const auto saver = [this](int i) { return Script("trap 'exit 143' TERM; echo $$; while :; do sleep 0.01; done", i); };
+  Agent agent({}, {saver(0), saver(1)}, Record());
+  Freeze(WaitForPid(1, 0));
+  const int woken = WaitForPid(1, 1);
+  Freeze(woken);
+  kill(woken, SIGCONT);
+  ASSERT_TRUE(WaitFor([&] { return StateOf(woken) != "T"; }));
+  agent.Stop(SIGTERM, kTestTimeout);
+  std::map<std::string, int> exit_codes;
+  for (const WorkerExit& exit : exits()) exit_codes[exit.name] = exit.exit_code;
+  EXPECT_THAT(exit_codes, ElementsAre(Pair("w/0", 137), Pair("w/1", 143)));
 }
 
 TEST_F(AgentTest, StopKillsTheDeafAfterTheGrace) {

@@ -255,7 +255,8 @@ absl::Status OpenCheckpoints(const Config& config, const RunDirectory& directory
   RETURN_IF_ERROR(StillOurs(*run));
   RETURN_IF_ERROR(WriteCoordinatorState(directory, run->history.state));
   RETURN_IF_ERROR(Choose(config, directory, tensors, options, run));
-  if (run->usable.empty() && options.workers_are_new && run->history.recorded_step > 0) {
+  if (!run->usable.empty() || run->history.recorded_step == 0) return absl::OkStatus();
+  if (options.workers_are_new) {
     // Before its first checkpoint nothing is lost by beginning anew: the bits will be the same. That one was saved may
     // be known by the checkpoint alone: events are not synced.
     const auto& rejected = run->keeper->found().rejected;
@@ -266,6 +267,13 @@ absl::Status OpenCheckpoints(const Config& config, const RunDirectory& directory
     if (!began) return CannotGoOn(directory, run->history, run->keeper->found());
     RETURN_IF_ERROR(GoBack(directory, 0, run));
     run->warning = "the run was stopped before its first checkpoint: starting from step 0";
+    return absl::OkStatus();
+  }
+  const std::string changes = ChangesToWorkers(config, directory);
+  if (!changes.empty()) {
+    run->warning =
+        absl::StrCat("the run has no checkpoint to resume from, and this is not the config that it had last (", changes,
+                     "): workers that have that one are refused, and the state they hold with them");
   }
   return absl::OkStatus();
 }

@@ -179,6 +179,15 @@ std::string ChangedKeys(const std::string& printed, const Config& config) {
   return Changes(printed, config, [](const std::string& key) { return WhatDecides(key) == Decides::kBits; });
 }
 
+std::string ChangesToWorkers(const Config& config, const RunDirectory& directory) {
+  const auto of_run = LoadStoredConfig(directory.config(), FamilyPresets());
+  if (!of_run.ok()) return "";
+  return Changes(PrintConfig(*of_run), config, [](const std::string& key) {
+    const Decides decides = WhatDecides(key);
+    return decides == Decides::kBits || decides == Decides::kContent || decides == Decides::kLayout;
+  });
+}
+
 absl::Status CheckOptimizer(const Config& config, const Manifest& manifest, const std::vector<StoredTensor>& tensors) {
   const absl::Status same = CheckPlanes(manifest, tensors);
   if (same.ok()) return absl::OkStatus();

@@ -33,6 +33,10 @@ std::string ValidationChange(const Config& config, const Manifest& manifest);
 /// Keys that decide the bits of a run and are not as in the printed config: "run.seed was 1 and is 2; ...".
 std::string ChangedKeys(const std::string& printed, const Config& config);
 
+/// Keys that all workers have alike and that are not as in the config that the run in `directory` had last: workers
+/// that hold its state may have that. "optimizer.lr was 0.001 and is 0.1; ..."; empty if there are none.
+std::string ChangesToWorkers(const Config& config, const RunDirectory& directory);
+
 /// FailedPrecondition if the checkpoint holds an imported model that computes something else than the config's. It has
 /// no run of its own that a change could be meant for: its weights mean what its files say.
 absl::Status CheckImported(const Config& config, const Manifest& manifest);

@@ -34,6 +34,7 @@ namespace {
 
 using testing::HasSubstr;
 using testing::IsEmpty;
+using testing::Not;
 
 class PreparedRunTest : public TinyRun {
  protected:
@@ -542,6 +543,23 @@ TEST_F(PreparedRunTest, WhatOfTheConfigIsNotAsItWasIsNamed) {
       Prepare(ConfigOf({"checkpoint.every_steps=4", "train.steps=20", "optimizer.lr=0.5"}), {.workers_are_new = true});
   ASSERT_TRUE(changed.ok()) << changed.status();
   EXPECT_THAT(changed->warning, HasSubstr("optimizer.lr was"));
+}
+
+// As a coordinator that is started again, while its workers wait for it.
+TEST_F(PreparedRunTest, WithoutACheckpointTheWorkersConfigCounts) {
+  const std::vector<std::string> begun{"checkpoint.every=never", "elastic.max_restarts=7"};
+  Train(ConfigOf(begun));
+  std::filesystem::remove(directory_.events());  // it has not ended
+  {
+    const auto other = Prepare(ConfigOf({"checkpoint.every=never", "optimizer.lr=0.5", "data.shuffle=false"}), {});
+    ASSERT_TRUE(other.ok()) << other.status();
+    EXPECT_THAT(other->warning, HasSubstr("(data.shuffle was true and is false; optimizer.lr was "));
+    EXPECT_THAT(other->warning, Not(HasSubstr("elastic"))) << "which a coordinator may have of its own";
+    EXPECT_THAT(ResumeText(*other), HasSubstr("warning: the run has no checkpoint to resume from"));
+  }
+  const auto same = Prepare(ConfigOf({"checkpoint.every=never", "optimizer.lr=0.5", "data.shuffle=false"}), {});
+  ASSERT_TRUE(same.ok()) << same.status();
+  EXPECT_EQ(same->warning, "") << "it is the run's by now";
 }
 
 // As after a loss of power: events are not synced.

@@ -34,10 +34,7 @@ class CheckpointTest : public CoordinatorTest {
     options.validate_every_steps = 2;
     return options;
   }
-  void StartThree(const CoordinatorOptions& options) {
-    Start(options);
-    for (const int w : {0, 1, 2}) Join(w);
-  }
+  void StartThree(const CoordinatorOptions& options) { StartWith({0, 1, 2}, options); }
   void Saved(int worker, int64_t step, const std::string& cause = "", bool no_room = false) {
     SavedMessage message;
     message.generation = Generation();
@@ -290,7 +287,7 @@ TEST_F(CheckpointTest, AndALongCauseIsCutBetweenCharacters) {
 
 TEST_F(CheckpointTest, IsGivenUpWithAWriterThatWasLetGo) {
   StartThree(EverySteps(1));
-  Event(MessageEvent{8, AgentHelloMessage{"n1", "h1", 1, 1}});
+  AgentComes(8, "n1");
   Commit({0, 1, 2});
   for (const int w : {0, 1}) Saved(w, 1);
   Event(MessageEvent{8, LeaveMessage{15}});

@@ -39,9 +39,26 @@ class CoordinatorTest : public testing::Test {
     return options;
   }
 
+  /// Whose state each worker has a part of that nobody else has.
+  static CoordinatorOptions WithoutMirrors() {
+    CoordinatorOptions options = DefaultOptions();
+    options.parallel.mirrors = 0;
+    return options;
+  }
+
   void Start(const CoordinatorOptions& options = DefaultOptions()) {
     coordinator_ = std::make_unique<Coordinator>(options);
     worlds_.clear();
+  }
+  /// All of `workers` join.
+  void StartWith(const std::vector<int>& workers, const CoordinatorOptions& options = DefaultOptions()) {
+    Start(options);
+    for (const int w : workers) Join(w);
+  }
+  /// And commit the first step.
+  void StartTraining(const std::vector<int>& workers, const CoordinatorOptions& options = DefaultOptions()) {
+    StartWith(workers, options);
+    Commit(workers);
   }
 
   static Member MemberOf(int worker, uint64_t incarnation = 0) {
@@ -92,6 +109,10 @@ class CoordinatorTest : public testing::Test {
     Say(worker,
         JoinMessage{
             member, claim, {.config = 42, .data = data_digest_, .tokens = token_digest_, .kernels = kernel_digest_}});
+  }
+  /// An agent, over a connection that no worker has; as a process it is `instance`.
+  void AgentComes(uint64_t connection, const std::string& node, int workers = 1, uint64_t instance = 0) {
+    Event(MessageEvent{connection, AgentHelloMessage{node, "host of " + node, /*pid=*/1, workers, instance}});
   }
   // Time passes, in ticks; all of `alive` send heartbeats, with or without progress.
   void Pass(std::chrono::milliseconds time, const std::vector<int>& alive, bool progress = true) {

@@ -171,9 +171,7 @@ TEST_F(CoordinatorTest, AStopThatNobodyComesBackForSaysThatNothingWasSaved) {
 }
 
 TEST_F(CoordinatorTest, AStopWaitsForHoldersWhoseConnectionsHaveJustBroken) {
-  Start();
-  for (const int w : {0, 1, 2}) Join(w);
-  Commit({0, 1, 2});
+  StartTraining({0, 1, 2});
   const World old = worlds_[Connection(0)].world;
   for (const int w : {0, 1, 2}) Event(DisconnectEvent{Connection(w), "stream broken"});
   Event(StopEvent{15});
@@ -205,9 +203,7 @@ TEST_F(CoordinatorTest, EveryHolderThatComesBackGivesTheOthersMoreTime) {
 TEST_F(CoordinatorTest, ACoordinatorThatWasFrozenDoesNotGiveUpStateForThat) {
   CoordinatorOptions options = DefaultOptions();
   options.parallel.mirrors = 0;
-  Start(options);
-  for (const int w : {0, 1, 2}) Join(w);
-  Commit({0, 1, 2});
+  StartTraining({0, 1, 2}, options);
   const World old = worlds_[Connection(2)].world;
   Event(DisconnectEvent{Connection(2), "stream broken"});
   EXPECT_EQ(Count<event::StateMissing>(), 1);
@@ -238,11 +234,7 @@ TEST_F(CoordinatorTest, LostStateIsNotWaitedForForEver) {
 }
 
 TEST_F(CoordinatorTest, WhoFailsAloneIsNotRemovedWithWhatNobodyElseHolds) {
-  CoordinatorOptions options = DefaultOptions();
-  options.parallel.mirrors = 0;
-  Start(options);
-  for (const int w : {0, 1, 2}) Join(w);
-  Commit({0, 1, 2});
+  StartTraining({0, 1, 2}, WithoutMirrors());
   for (int world = 1; world <= 5; ++world) {
     Say(0, FailureMessage{Generation(), 2, Phase::kData, "no file handles", {}, false});
     Pass(milliseconds(3100), {0, 1, 2});
@@ -255,8 +247,7 @@ TEST_F(CoordinatorTest, WhoFailsAloneIsNotRemovedWithWhatNobodyElseHolds) {
 TEST_F(CoordinatorTest, GenerationIsPersistedBeforeAnybodyHearsOfIt) {
   CoordinatorOptions options = DefaultOptions();
   options.last_generation = 9;
-  Start(options);
-  for (const int w : {0, 1, 2}) Join(w);
+  StartWith({0, 1, 2}, options);
   EXPECT_EQ(Generation(), 10u);
   bool persisted = false, told = false;
   for (const CoordinatorAction& action : actions_) {
@@ -284,8 +275,7 @@ TEST_F(CoordinatorTest, AfterTheJoinTimeoutFewerWorkersDo) {
 }
 
 TEST_F(CoordinatorTest, CommitNeedsAllVotesAndIsRecordedFirst) {
-  Start();
-  for (const int w : {0, 1, 2}) Join(w);
+  StartWith({0, 1, 2});
   Say(0, Vote(1, 1));
   Say(1, Vote(1, 1));
   Say(1, Vote(1, 1));  // twice
@@ -320,9 +310,7 @@ TEST_F(CoordinatorTest, AStepIsRecordedWithThePeakOfTheDevicesThatDidIt) {
 }
 
 TEST_F(CoordinatorTest, LossOfAMemberMakesAWorldOfTheOthersAtOnce) {
-  Start();
-  for (const int w : {0, 1, 2}) Join(w);
-  Commit({0, 1, 2});
+  StartTraining({0, 1, 2});
   Event(DisconnectEvent{Connection(1), "stream broken"});
   EXPECT_EQ(Generation(), 2u);
   EXPECT_EQ(WorldSize(), 2);
@@ -336,9 +324,7 @@ TEST_F(CoordinatorTest, LossOfAMemberMakesAWorldOfTheOthersAtOnce) {
 }
 
 TEST_F(CoordinatorTest, NewcomersAreTakenInAfterACommitAndSettle) {
-  Start();
-  for (const int w : {0, 1, 2}) Join(w);
-  Commit({0, 1, 2});
+  StartTraining({0, 1, 2});
   Join(3);
   Commit({0, 1, 2});
   EXPECT_EQ(WorldSize(), 3) << "not settled yet";
@@ -358,8 +344,7 @@ TEST_F(CoordinatorTest, NewcomersAreTakenInAfterACommitAndSettle) {
 }
 
 TEST_F(CoordinatorTest, SilentWorkerIsNamedHungAndRemovedButMayClaimItsState) {
-  Start();
-  for (const int w : {0, 1, 2}) Join(w);
+  StartWith({0, 1, 2});
   Pass(milliseconds(500), {0, 1, 2});
   Pass(milliseconds(2900), {0, 1});
   EXPECT_EQ(Count<event::WorkerHung>(), 0);
@@ -377,8 +362,7 @@ TEST_F(CoordinatorTest, SilentWorkerIsNamedHungAndRemovedButMayClaimItsState) {
 }
 
 TEST_F(CoordinatorTest, ItsOwnAbsenceIsNotTheWorkersSilence) {
-  Start();
-  for (const int w : {0, 1, 2}) Join(w);
+  StartWith({0, 1, 2});
   Pass(milliseconds(500), {0, 1, 2});
   now_ += std::chrono::seconds(20);
   Event(TickEvent{});
@@ -390,8 +374,7 @@ TEST_F(CoordinatorTest, ItsOwnAbsenceIsNotTheWorkersSilence) {
 TEST_F(CoordinatorTest, OneWithoutProgressIsRemovedNotThoseThatWaitForIt) {
   CoordinatorOptions options = DefaultOptions();
   options.elastic.progress_timeout_ms = 10'000;
-  Start(options);
-  for (const int w : {0, 1, 2}) Join(w);
+  StartWith({0, 1, 2}, options);
   for (const int w : {0, 1, 2}) Say(w, RecoveredMessage{1});
   Say(0, Vote(1, 1));
   for (int i = 0; i < 120; ++i) {
@@ -407,8 +390,7 @@ TEST_F(CoordinatorTest, OneWithoutProgressIsRemovedNotThoseThatWaitForIt) {
 }
 
 TEST_F(CoordinatorTest, FailureWithNobodyToBlameIsTriedAgain) {
-  Start();
-  for (const int w : {0, 1, 2}) Join(w);
+  StartWith({0, 1, 2});
   Pass(milliseconds(300), {0, 1, 2});
   Say(0, FailureMessage{1, 1, Phase::kReduce, "connection reset", {2}, false});
   EXPECT_EQ(Generation(), 1u) << "somebody may turn out to be lost";
@@ -418,8 +400,7 @@ TEST_F(CoordinatorTest, FailureWithNobodyToBlameIsTriedAgain) {
 }
 
 TEST_F(CoordinatorTest, FailuresWithNobodyToBlameAreNotTriedForEver) {
-  Start();
-  for (const int w : {0, 1, 2}) Join(w);
+  StartWith({0, 1, 2});
   for (int world = 1; world <= 100; ++world) {
     ASSERT_FALSE(ended_.has_value()) << world;
     for (const int w : {0, 1, 2}) Say(w, FailureMessage{Generation(), 1, Phase::kReduce, "no memory", {}, false});
@@ -441,8 +422,7 @@ FailureMessage OutOfMemory(uint64_t generation, int64_t step) {
 
 // As a model that is too large for its GPUs: the user waits for an answer.
 TEST_F(CoordinatorTest, TooLittleMemoryForWhatNobodyHoldsEndsTheRunSoon) {
-  Start();
-  for (const int w : {0, 1, 2}) Join(w);
+  StartWith({0, 1, 2});
   for (int world = 1; world <= 5; ++world) {
     ASSERT_FALSE(ended_.has_value()) << world;
     for (const int w : {0, 1, 2}) Say(w, OutOfMemory(Generation(), 1));
@@ -454,8 +434,7 @@ TEST_F(CoordinatorTest, TooLittleMemoryForWhatNobodyHoldsEndsTheRunSoon) {
 }
 
 TEST_F(CoordinatorTest, TooLittleMemoryIsCountedOnEndAndOnlyIfAllFailuresAreThat) {
-  Start();
-  for (const int w : {0, 1, 2}) Join(w);
+  StartWith({0, 1, 2});
   for (int world = 1; world <= 12; ++world) {
     for (const int w : {0, 1, 2}) {
       FailureMessage failure = OutOfMemory(Generation(), 1);
@@ -468,9 +447,7 @@ TEST_F(CoordinatorTest, TooLittleMemoryIsCountedOnEndAndOnlyIfAllFailuresAreThat
 }
 
 TEST_F(CoordinatorTest, TooLittleMemoryIsWaitedForWhereWorkersHoldTheState) {
-  Start();
-  for (const int w : {0, 1, 2}) Join(w);
-  Commit({0, 1, 2});
+  StartTraining({0, 1, 2});
   for (int world = 1; world <= 20; ++world) {
     for (const int w : {0, 1, 2}) Say(w, OutOfMemory(Generation(), 2));
     Pass(milliseconds(3100), {0, 1, 2});
@@ -498,9 +475,7 @@ TEST_F(CoordinatorTest, AStopThatCannotBeSavedEndsSoonAndSaysSo) {
 
 // The others only repeat what it told them.
 TEST_F(CoordinatorTest, WhoFailsFirstIsToBlameForWhatItsPeersRepeat) {
-  Start();
-  for (const int w : {0, 1, 2}) Join(w);
-  Commit({0, 1, 2});
+  StartTraining({0, 1, 2});
   for (int world = 1; world <= 3; ++world) {
     FailureMessage repeated{Generation(), 2, Phase::kSave, "rank 0 says: disk full", {}, false};
     repeated.secondhand = true;
@@ -513,8 +488,7 @@ TEST_F(CoordinatorTest, WhoFailsFirstIsToBlameForWhatItsPeersRepeat) {
 }
 
 TEST_F(CoordinatorTest, WhoeverIsBlamedInThreeWorldsOnEndHasToGo) {
-  Start();
-  for (const int w : {0, 1, 2}) Join(w);
+  StartWith({0, 1, 2});
   for (int world = 1; world <= 3; ++world) {
     EXPECT_EQ(WorldSize(), 3);
     const uint64_t generation = Generation();
@@ -530,8 +504,7 @@ TEST_F(CoordinatorTest, WhoeverIsBlamedInThreeWorldsOnEndHasToGo) {
 }
 
 TEST_F(CoordinatorTest, FatalFailureEndsTheRunWithItsCause) {
-  Start();
-  for (const int w : {0, 1, 2}) Join(w);
+  StartWith({0, 1, 2});
   Say(1, FailureMessage{1, 1, Phase::kData, "the loss is not finite", {}, true});
   ASSERT_TRUE(ended_.has_value());
   EXPECT_EQ(ended_->exit_code, 1);
@@ -540,9 +513,7 @@ TEST_F(CoordinatorTest, FatalFailureEndsTheRunWithItsCause) {
 }
 
 TEST_F(CoordinatorTest, MinorityWithOtherBitsIsNamedAndRemoved) {
-  Start();
-  for (const int w : {0, 1, 2}) Join(w);
-  Commit({0, 1, 2});
+  StartTraining({0, 1, 2});
   VoteMessage other = Vote(1, 2);
   other.grad_norm_bits ^= 1;
   Say(0, Vote(1, 2));
@@ -555,9 +526,7 @@ TEST_F(CoordinatorTest, MinorityWithOtherBitsIsNamedAndRemoved) {
 }
 
 TEST_F(CoordinatorTest, WhoJoinsAgainBeforeItsConnectionIsClosedIsNotHeard) {
-  Start();
-  for (const int w : {0, 1, 2}) Join(w);
-  Commit({0, 1, 2});
+  StartTraining({0, 1, 2});
   closes_at_once_ = false;
   VoteMessage other = Vote(1, 2);
   other.grad_norm_bits ^= 1;
@@ -592,8 +561,7 @@ TEST_F(CoordinatorTest, WithoutMajorityTheStepIsRedoneAndAtLastGivenUp) {
 }
 
 TEST_F(CoordinatorTest, NewerProcessReplacesTheOldWhichIsThenRefused) {
-  Start();
-  for (const int w : {0, 1, 2}) Join(w);
+  StartWith({0, 1, 2});
   Event(MessageEvent{50, JoinMessage{MemberOf(1, 777), {}, 42}});
   EXPECT_EQ(closed_, std::vector<uint64_t>{Connection(1)});
   Pass(milliseconds(50), {0, 2});
@@ -724,9 +692,7 @@ TEST_F(CoordinatorTest, TwoAgentsOfOneNameAreToldApartByTheirHosts) {
 }
 
 TEST_F(CoordinatorTest, StaleStateIsRefusedAndTheSameIncarnationMayNotComeBackWithout) {
-  Start();
-  for (const int w : {0, 1, 2}) Join(w);
-  Commit({0, 1, 2});
+  StartTraining({0, 1, 2});
   const World first = worlds_[Connection(0)].world;
   Event(DisconnectEvent{Connection(2), ""});
   Pass(milliseconds(50), {0, 1});
@@ -742,11 +708,7 @@ TEST_F(CoordinatorTest, StaleStateIsRefusedAndTheSameIncarnationMayNotComeBackWi
 }
 
 TEST_F(CoordinatorTest, HolderOfLostStateIsWaitedForThenTheRunFails) {
-  CoordinatorOptions options = DefaultOptions();
-  options.parallel.mirrors = 0;
-  Start(options);
-  for (const int w : {0, 1, 2}) Join(w);
-  Commit({0, 1, 2});
+  StartTraining({0, 1, 2}, WithoutMirrors());
   const World first = worlds_[Connection(0)].world;
   Event(DisconnectEvent{Connection(2), ""});
   EXPECT_EQ(WorldSize(), 0);
@@ -763,18 +725,14 @@ TEST_F(CoordinatorTest, HolderOfLostStateIsWaitedForThenTheRunFails) {
 }
 
 TEST_F(CoordinatorTest, BeforeTheFirstCommitNothingCanBeLost) {
-  CoordinatorOptions options = DefaultOptions();
-  options.parallel.mirrors = 0;
-  Start(options);
-  for (const int w : {0, 1, 2}) Join(w);
+  StartWith({0, 1, 2}, WithoutMirrors());
   Event(DisconnectEvent{Connection(2), ""});
   EXPECT_EQ(WorldSize(), 2);
   EXPECT_EQ(worlds_[Connection(0)].source.generation, 0u);
 }
 
 TEST_F(CoordinatorTest, WorkerThatKeepsFailingIsQuarantined) {
-  Start();
-  for (const int w : {0, 1, 2}) Join(w);
+  StartWith({0, 1, 2});
   uint64_t incarnation = First(2);
   for (int i = 0; i < 3; ++i) {
     Event(DisconnectEvent{Connection(2), ""});
@@ -794,8 +752,7 @@ TEST_F(CoordinatorTest, WorkerThatKeepsFailingIsQuarantined) {
 TEST_F(CoordinatorTest, RunEndsWhenAllHaveFinished) {
   CoordinatorOptions options = DefaultOptions();
   options.total_steps = 1;
-  Start(options);
-  for (const int w : {0, 1, 2}) Join(w);
+  StartWith({0, 1, 2}, options);
   for (const int w : {0, 1, 2}) Say(w, FinishedMessage{1});  // too early
   EXPECT_FALSE(ended_.has_value());
   Commit({0, 1, 2});
@@ -813,9 +770,7 @@ TEST_F(CoordinatorTest, RunEndsWhenAllHaveFinished) {
 }
 
 TEST_F(CoordinatorTest, StopSavesInAWorldOfItsOwn) {
-  Start();
-  for (const int w : {0, 1, 2}) Join(w);
-  Commit({0, 1, 2});
+  StartTraining({0, 1, 2});
   Say(1, StopRequestMessage{15});
   EXPECT_EQ(worlds_[Connection(0)].purpose, Purpose::kStop);
   Commit({0, 1, 2});
@@ -828,9 +783,7 @@ TEST_F(CoordinatorTest, StopSavesInAWorldOfItsOwn) {
 
 TEST_F(CoordinatorTest, ARunEndsEarlyWhenItsValidationLossDoesNotFall) {
   CoordinatorOptions options = EndingEarly({.patience = 1});
-  Start(options);
-  for (const int w : {0, 1, 2}) Join(w);
-  Commit({0, 1, 2});
+  StartTraining({0, 1, 2}, options);
   EXPECT_EQ(records_.back().validation, std::nullopt);
   Say(0, ValidationMessage{Generation(), 1, 0.5});
   Commit({0, 1, 2});
@@ -857,9 +810,7 @@ TEST_F(CoordinatorTest, ARunEndsEarlyWhenItsValidationLossDoesNotFall) {
 
 TEST_F(CoordinatorTest, ARunThatEndsEarlyNamesItsLowestLossAndTheLastFall) {
   CoordinatorOptions options = EndingEarly({.patience = 1, .min_delta = 0.5});
-  Start(options);
-  for (const int w : {0, 1, 2}) Join(w);
-  Commit({0, 1, 2});
+  StartTraining({0, 1, 2}, options);
   Say(0, ValidationMessage{Generation(), 1, 0.75});
   Commit({0, 1, 2});
   Say(0, ValidationMessage{Generation(), 2, 0.5});
@@ -875,9 +826,7 @@ TEST_F(CoordinatorTest, ARunThatEndsEarlyNamesItsLowestLossAndTheLastFall) {
 // The coordinator that knew why the loss of step 3 ends the run is gone.
 TEST_F(CoordinatorTest, ValidationsThatAreRecordedCountAfterARestart) {
   CoordinatorOptions options = EndingEarly({.patience = 2});
-  Start(options);
-  for (const int w : {0, 1, 2}) Join(w);
-  Commit({0, 1, 2});
+  StartTraining({0, 1, 2}, options);
   Say(0, ValidationMessage{Generation(), 1, 0.5});
   Commit({0, 1, 2});
   Say(0, ValidationMessage{Generation(), 2, 0.75});
@@ -892,8 +841,7 @@ TEST_F(CoordinatorTest, ValidationsThatAreRecordedCountAfterARestart) {
   options.workers_are_new = true;
   options.checkpoints = {{"three", 3, 0, 1}};
   options.last_generation = 1;
-  Start(options);
-  for (const int w : {0, 1, 2}) Join(w);
+  StartWith({0, 1, 2}, options);
   EXPECT_EQ(worlds_[Connection(0)].purpose, Purpose::kTrain);
   Say(0, ValidationMessage{Generation(), 3, 0.6});
   EXPECT_EQ(worlds_[Connection(0)].purpose, Purpose::kStop);
@@ -958,7 +906,7 @@ TEST_F(CoordinatorTest, ARunThatIsDoneTellsThoseWhoHaveNotHeardOfIt) {
   Start(options);
   Event(TickEvent{});
   Join(0, {{7, {MemberOf(0)}}, options.total_steps, 0, {}});
-  Event(MessageEvent{9, AgentHelloMessage{"n0", "h0", 1, 2}});
+  AgentComes(9, "n0", 2);
   ASSERT_NE(LastSent<EndMessage>(0), nullptr);
   EXPECT_EQ(LastSent<EndMessage>(0)->exit_code, 0);
   ASSERT_NE(LastSent<EndMessage>(8), nullptr);
@@ -969,8 +917,7 @@ TEST_F(CoordinatorTest, ARunThatIsDoneTellsThoseWhoHaveNotHeardOfIt) {
 }
 
 TEST_F(CoordinatorTest, WhatCannotBeCarriedOutEndsTheRunForEverybody) {
-  Start();
-  for (const int w : {0, 1, 2}) Join(w);
+  StartWith({0, 1, 2});
   Event(GiveUpEvent{"metrics.jsonl: no permission"});
   for (const int w : {0, 1, 2}) EXPECT_EQ(LastSent<EndMessage>(w)->exit_code, 1);
   EXPECT_EQ(ended_->reason, "metrics.jsonl: no permission");
@@ -980,8 +927,7 @@ TEST_F(CoordinatorTest, AWorkerThatIsBackTakesItsOldSeatAndNobodyElseFetchesAnyt
   CoordinatorOptions options = DefaultOptions();
   options.elastic.workers = 4;
   options.elastic.max_workers = 4;
-  Start(options);
-  for (const int w : {0, 1, 2, 3}) Join(w);
+  StartWith({0, 1, 2, 3}, options);
   ASSERT_EQ(WorldSize(), 4);
   Commit({0, 1, 2, 3});
   const World first = worlds_[Connection(0)].world;
@@ -1010,9 +956,7 @@ VoteMessage WithCopy(VoteMessage vote, uint64_t digest) {
 }
 
 TEST_F(CoordinatorTest, AMinoritysCopyIsGivenUpBeforeTheStepIsCommitted) {
-  Start();
-  for (const int w : {0, 1, 2}) Join(w);
-  Commit({0, 1, 2});
+  StartTraining({0, 1, 2});
   const uint64_t generation = Generation();
   Say(0, WithCopy(Vote(generation, 2), 70));
   Say(1, WithCopy(Vote(generation, 2), 71));
@@ -1031,8 +975,7 @@ TEST_F(CoordinatorTest, OfTwoCopiesNobodyKnowsWhichIsRightAndTheRunGoesBackToWhe
   options.checkpoints = {{"step-5", 5, 0, 3}, {"step-2", 2, 0, 2}};
   options.recorded_step = 5;
   options.workers_are_new = true;
-  Start(options);
-  for (const int w : {0, 1, 2}) Join(w);
+  StartWith({0, 1, 2}, options);
   ASSERT_EQ(WorldSize(), 3);
   ASSERT_EQ(worlds_[Connection(0)].checkpoint, "step-5");
   const auto differ = [&] {
@@ -1065,9 +1008,7 @@ TEST_F(CoordinatorTest, ACheckpointThatWasGivenUpForADoubtIsNotGoneBackToLater) 
   options.recorded_step = 5;
   options.last_generation = 1;
   options.workers_are_new = true;
-  Start(options);
-  for (const int w : {0, 1, 2}) Join(w);
-  Commit({0, 1, 2});
+  StartTraining({0, 1, 2}, options);
   Event(CheckpointsTidiedEvent{.warning = "",
                                .usable = {{"step-6", 6, 0, Generation()}, {"step-5", 5, 0, 1}, {"step-2", 2, 0, 1}}});
   Say(0, WithCopy(Vote(Generation(), 7), 70));
@@ -1084,8 +1025,7 @@ TEST_F(CoordinatorTest, ACheckpointThatWasGivenUpForADoubtIsNotGoneBackToLater) 
 }
 
 TEST_F(CoordinatorTest, WhatAllAgreedAboutIsKnownAfterARestart) {
-  Start();
-  for (const int w : {0, 1, 2}) Join(w);
+  StartWith({0, 1, 2});
   for (int i = 0; i < 7; ++i) Commit({0, 1, 2});
   const World old = worlds_[Connection(0)].world;
   CoordinatorOptions options = DefaultOptions();
@@ -1106,9 +1046,7 @@ TEST_F(CoordinatorTest, WhatAllAgreedAboutIsKnownAfterARestart) {
 }
 
 TEST_F(CoordinatorTest, WithoutACheckpointFromBeforeTheDoubtTheRunFailsAndNamesBothHosts) {
-  Start();
-  for (const int w : {0, 1, 2}) Join(w);
-  Commit({0, 1, 2});
+  StartTraining({0, 1, 2});
   Say(0, WithCopy(Vote(1, 2), 70));
   Say(1, WithCopy(Vote(1, 2), 71));
   Say(2, Vote(1, 2));
@@ -1129,9 +1067,7 @@ TEST_F(CoordinatorTest, AClaimWithAPlacementThatMakesNoSenseIsRefused) {
 TEST_F(CoordinatorTest, StateThatHasBeenMovedIsNotLostWithThoseItCameFrom) {
   CoordinatorOptions options = DefaultOptions();
   options.elastic.max_workers = 4;
-  Start(options);
-  for (const int w : {0, 1, 2}) Join(w);
-  Commit({0, 1, 2});
+  StartTraining({0, 1, 2}, options);
   Event(DisconnectEvent{Connection(0), "killed"});
   const World entered = worlds_[Connection(1)].world;
   ASSERT_EQ(entered.size(), 2);
@@ -1147,9 +1083,7 @@ TEST_F(CoordinatorTest, StateThatHasBeenMovedIsNotLostWithThoseItCameFrom) {
 TEST_F(CoordinatorTest, AWorldWhoseMirrorsAreMissingIsNoSourceUntilTheyAreThere) {
   for (const bool complete : {false, true}) {
     events_.clear();
-    Start();
-    for (const int w : {0, 1, 2}) Join(w);
-    Commit({0, 1, 2});
+    StartTraining({0, 1, 2});
     Event(DisconnectEvent{Connection(0), "killed"});
     const World entered = worlds_[Connection(1)].world;
     Say(1, MirroredMessage{entered.generation});  // it may be quicker than the others
@@ -1169,9 +1103,7 @@ TEST_F(CoordinatorTest, AWorldWhoseMirrorsAreMissingIsNoSourceUntilTheyAreThere)
 }
 
 TEST_F(CoordinatorTest, StateThatIsStillOnItsWayIsLostWithThoseItComesFrom) {
-  Start();
-  for (const int w : {0, 1, 2}) Join(w);
-  Commit({0, 1, 2});
+  StartTraining({0, 1, 2});
   Event(DisconnectEvent{Connection(0), "killed"});
   Say(1, RecoveredMessage{.generation = Generation()});
   Event(DisconnectEvent{Connection(2), "killed"});
@@ -1223,8 +1155,7 @@ TEST_F(CoordinatorTest, RestartFailsIfNobodyComesBackWithState) {
   CoordinatorOptions options = DefaultOptions();
   options.had_checkpoint = true;
   options.recorded_step = 5;
-  Start(options);
-  for (const int w : {0, 1, 2}) Join(w);
+  StartWith({0, 1, 2}, options);
   Pass(milliseconds(9000), {0, 1, 2});
   EXPECT_FALSE(ended_.has_value());
   Pass(milliseconds(2000), {0, 1, 2});
@@ -1236,8 +1167,7 @@ TEST_F(CoordinatorTest, StragglerIsReportedOnceAndMicrobatchesMoveAway) {
   CoordinatorOptions options = DefaultOptions();
   options.elastic.rebalance = true;
   options.microbatches = 12;
-  Start(options);
-  for (const int w : {0, 1, 2}) Join(w);
+  StartWith({0, 1, 2}, options);
   std::vector<int64_t> split = worlds_[Connection(0)].microbatches;
   int said = 0;
   for (int64_t step = 1; step <= 40; ++step) {
@@ -1259,7 +1189,7 @@ TEST_F(CoordinatorTest, StragglerIsReportedOnceAndMicrobatchesMoveAway) {
 
 TEST_F(CoordinatorTest, ExitSeenByTheAgentRemovesTheWorkerAtOnce) {
   Start();
-  Event(MessageEvent{90, AgentHelloMessage{"n0", "h", 1, 2}});
+  AgentComes(90, "n0", 2);
   for (const int w : {0, 1, 2}) Join(w);
   Event(MessageEvent{90, WorkerExitMessage{{"n0/1", First(1) + (uint64_t{1} << 50)}, "another process", true}});
   EXPECT_EQ(WorldSize(), 3);
@@ -1271,7 +1201,7 @@ TEST_F(CoordinatorTest, ExitSeenByTheAgentRemovesTheWorkerAtOnce) {
 // One death, one cause: the stream's end comes first, and does not say why.
 TEST_F(CoordinatorTest, AnEndedStreamIsExplainedByTheAgent) {
   Start();
-  Event(MessageEvent{90, AgentHelloMessage{"n0", "h", 1, 2}});
+  AgentComes(90, "n0", 2);
   for (const int w : {0, 1, 2}) Join(w);
   Event(DisconnectEvent{Connection(1), "the stream was closed by the peer"});
   Event(DisconnectEvent{Connection(2), "the stream was closed by the peer"});
@@ -1287,7 +1217,7 @@ TEST_F(CoordinatorTest, AnEndedStreamIsExplainedByTheAgent) {
 
 TEST_F(CoordinatorTest, AnEndedStreamIsEnoughWhereTheAgentSaysNothing) {
   Start();
-  Event(MessageEvent{90, AgentHelloMessage{"n0", "h", 1, 2}});
+  AgentComes(90, "n0", 2);
   for (const int w : {0, 1, 2}) Join(w);
   Event(DisconnectEvent{Connection(1), "the connection was lost"});
   Pass(milliseconds(400), {0, 2});
@@ -1303,7 +1233,7 @@ TEST_F(CoordinatorTest, AnEndedStreamIsEnoughWhereTheAgentSaysNothing) {
 
 TEST_F(CoordinatorTest, AWorkerThatConnectsAnewIsNotWaitedFor) {
   Start();
-  Event(MessageEvent{90, AgentHelloMessage{"n0", "h", 1, 2}});
+  AgentComes(90, "n0", 2);
   for (const int w : {0, 1, 2}) Join(w);
   Event(DisconnectEvent{Connection(1), "the connection was lost"});
   Event(MessageEvent{91, JoinMessage{MemberOf(1), {}, {.config = 42}}});
@@ -1333,8 +1263,7 @@ TEST_F(CoordinatorTest, OfTwoAgentsOfOneNameTheSecondIsRefused) {
 }
 
 TEST_F(CoordinatorTest, FloodsAndOversizedMessagesCostTheSenderItsPlace) {
-  Start();
-  for (const int w : {0, 1, 2}) Join(w);
+  StartWith({0, 1, 2});
   Say(0, RendezvousMessage{1, std::string(1 << 20, 'x')});
   EXPECT_EQ(LastSent<RefusedMessage>(0)->rejoin, true);
   for (int i = 0; i < 30'000; ++i) Say(1, HeartbeatMessage{});

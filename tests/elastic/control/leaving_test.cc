@@ -17,9 +17,8 @@ using LeavingTest = CoordinatorTest;
 
 // Workers 0 and 1 are on node n0, 2 on n1; connection 8 is an agent's.
 TEST_F(LeavingTest, ANodeLeavesBetweenTwoStepsAndIsLetGoWhenNothingDependsOnIt) {
-  Start();
-  for (const int w : {0, 1, 2}) Join(w);
-  Event(MessageEvent{8, AgentHelloMessage{"n1", "h1", 1, 1}});
+  StartWith({0, 1, 2});
+  AgentComes(8, "n1");
   Commit({0, 1, 2});
   Event(MessageEvent{8, LeaveMessage{15}});
   EXPECT_EQ(WorldSize(), 3) << "the step in flight is finished first";
@@ -38,11 +37,8 @@ TEST_F(LeavingTest, ANodeLeavesBetweenTwoStepsAndIsLetGoWhenNothingDependsOnIt) 
 }
 
 TEST_F(LeavingTest, ANodeThatAloneHoldsStateGivesItToTheOthersFirst) {
-  CoordinatorOptions options = DefaultOptions();
-  options.parallel.mirrors = 0;
-  Start(options);
-  for (const int w : {0, 1, 2}) Join(w);
-  Event(MessageEvent{8, AgentHelloMessage{"n0", "h0", 1, 1}});
+  StartWith({0, 1, 2}, WithoutMirrors());
+  AgentComes(8, "n0");
   Commit({0, 1, 2});
   Event(MessageEvent{8, LeaveMessage{15}});
   Commit({0, 1, 2});
@@ -63,11 +59,8 @@ TEST_F(LeavingTest, ANodeThatAloneHoldsStateGivesItToTheOthersFirst) {
 }
 
 TEST_F(LeavingTest, ANodeThatIsLostWhileItLeavesIsLostAsAnyOther) {
-  CoordinatorOptions options = DefaultOptions();
-  options.parallel.mirrors = 0;
-  Start(options);
-  for (const int w : {0, 1, 2}) Join(w);
-  Event(MessageEvent{8, AgentHelloMessage{"n1", "h1", 1, 1}});
+  StartWith({0, 1, 2}, WithoutMirrors());
+  AgentComes(8, "n1");
   Commit({0, 1, 2});
   Event(MessageEvent{8, LeaveMessage{15}});
   Commit({0, 1, 2});
@@ -81,27 +74,26 @@ TEST_F(LeavingTest, ANodeThatHasLeftMayComeBackUnderItsName) {
   options.elastic.workers = options.elastic.max_workers = 2;
   Start(options);
   for (const int w : {0, 1}) Join(w);  // all on one node: there is nobody to leave the run to
-  Event(MessageEvent{8, AgentHelloMessage{"n0", "h0", /*pid=*/1, 2, /*instance=*/100}});
+  AgentComes(8, "n0", 2, /*instance=*/100);
   Commit({0, 1});
   Event(MessageEvent{8, LeaveMessage{15}});
   for (const uint64_t connection : {8u, 1u, 2u}) Event(DisconnectEvent{connection, "killed"});
-  Event(MessageEvent{9, AgentHelloMessage{"n0", "h0", /*pid=*/1, 2, /*instance=*/100}});
+  AgentComes(9, "n0", 2, /*instance=*/100);
   EXPECT_EQ(Count<event::NodeReturned>(), 0) << "the same agent over another connection";
   Event(DisconnectEvent{9, "killed"});
   for (const int w : {0, 1}) Join(w, {}, First(w) + (uint64_t{1} << 40));
   Pass(milliseconds(500), {0, 1});
   EXPECT_EQ(WorldSize(), 0);
-  Event(MessageEvent{10, AgentHelloMessage{"n0", "h0", /*pid=*/1, 2, /*instance=*/200}});
+  AgentComes(10, "n0", 2, /*instance=*/200);
   EXPECT_EQ(Count<event::NodeReturned>(), 1);
   Commit({0, 1});
   EXPECT_FALSE(ended_.has_value());
 }
 
 TEST_F(LeavingTest, NodesThatAllLeaveLeaveTheRunToNobodySoItIsStopped) {
-  Start();
-  for (const int w : {0, 1, 2}) Join(w);
-  Event(MessageEvent{8, AgentHelloMessage{"n0", "h0", 1, 2}});
-  Event(MessageEvent{9, AgentHelloMessage{"n1", "h1", 1, 1}});
+  StartWith({0, 1, 2});
+  AgentComes(8, "n0", 2);
+  AgentComes(9, "n1");
   Commit({0, 1, 2});
   Event(MessageEvent{8, LeaveMessage{10}});
   Event(MessageEvent{9, LeaveMessage{15}});
@@ -116,29 +108,27 @@ TEST_F(LeavingTest, NodesThatAllLeaveLeaveTheRunToNobodySoItIsStopped) {
 }
 
 TEST_F(LeavingTest, NodesThatAllLeaveGoWhenAnotherComesInTime) {
-  Start();
-  for (const int w : {0, 1}) Join(w);
-  Event(MessageEvent{8, AgentHelloMessage{"n0", "h0", 1, 2}});
+  StartWith({0, 1});
+  AgentComes(8, "n0", 2);
   Pass(milliseconds(DefaultOptions().elastic.join_timeout_ms), {0, 1});
   Commit({0, 1});
   Event(MessageEvent{8, LeaveMessage{15}});
   Pass(milliseconds(2'000), {0, 1});
-  Event(MessageEvent{9, AgentHelloMessage{"n1", "h1", 1, 1}});
+  AgentComes(9, "n1");
   Pass(milliseconds(5'000), {0, 1});
   EXPECT_EQ(Count<event::StopRequested>(), 0) << "its workers are being started";
 }
 
 TEST_F(LeavingTest, NodesThatAllLeaveAreNotTakenForAloneByACoordinatorThatWasFrozen) {
-  Start();
-  for (const int w : {0, 1}) Join(w);
-  Event(MessageEvent{8, AgentHelloMessage{"n0", "h0", 1, 2}});
+  StartWith({0, 1});
+  AgentComes(8, "n0", 2);
   Pass(milliseconds(DefaultOptions().elastic.join_timeout_ms), {0, 1});
   Commit({0, 1});
   Event(MessageEvent{8, LeaveMessage{15}});
   Event(TickEvent{});
   now_ += milliseconds(60'000);
   Commit({0, 1});  // what it finds in its queue first
-  Event(MessageEvent{9, AgentHelloMessage{"n1", "h1", 1, 1}});
+  AgentComes(9, "n1");
   Pass(milliseconds(1'000), {0, 1});
   EXPECT_EQ(Count<event::StopRequested>(), 0);
 }
@@ -146,11 +136,10 @@ TEST_F(LeavingTest, NodesThatAllLeaveAreNotTakenForAloneByACoordinatorThatWasFro
 TEST_F(LeavingTest, BeforeTheLastHoldersOfStateLeaveItIsSaved) {
   CoordinatorOptions options = DefaultOptions();
   options.checkpoint.every_steps = 50;
-  Start(options);
-  for (const int w : {0, 1, 2}) Join(w);
-  Event(MessageEvent{8, AgentHelloMessage{"n0", "h0", 1, 2}});
-  Event(MessageEvent{9, AgentHelloMessage{"n1", "h1", 1, 1}});
-  Event(MessageEvent{10, AgentHelloMessage{"n2", "h2", 1, 1}});  // whose workers are being started
+  StartWith({0, 1, 2}, options);
+  AgentComes(8, "n0", 2);
+  AgentComes(9, "n1");
+  AgentComes(10, "n2");  // whose workers are being started
   Commit({0, 1, 2});
   const auto is_saved = [&] { return LastSent<CommitMessage>(0) != nullptr && LastSent<CommitMessage>(0)->save; };
   Event(MessageEvent{9, LeaveMessage{15}});
@@ -166,9 +155,8 @@ TEST_F(LeavingTest, BeforeTheLastHoldersOfStateLeaveItIsSaved) {
 
 // It was being started when its node left, and has heard nothing.
 TEST_F(LeavingTest, AWorkerOfANodeThatHasLeftIsToldToGo) {
-  Start();
-  for (const int w : {0, 1, 2}) Join(w);
-  Event(MessageEvent{8, AgentHelloMessage{"n1", "h1", 1, 1, /*instance=*/5}});
+  StartWith({0, 1, 2});
+  AgentComes(8, "n1", 1, /*instance=*/5);
   Commit({0, 1, 2});
   Event(MessageEvent{8, LeaveMessage{15}});
   Commit({0, 1, 2});
@@ -183,10 +171,10 @@ TEST_F(LeavingTest, AWorkerOfANodeThatHasLeftIsToldToGo) {
   Join(2, {}, First(2) + (uint64_t{2} << 40));
   EXPECT_EQ(Count<event::WorkerJoined>(), joined + 1) << "of another agent, or of none";
   EXPECT_EQ(Count<event::NodeReturned>(), 0);
-  Event(MessageEvent{9, AgentHelloMessage{"n1", "h1", 1, 1, /*instance=*/6}});
+  AgentComes(9, "n1", 1, /*instance=*/6);
   EXPECT_EQ(Last<event::NodeReturned>().node, "n1") << "else nobody would hear of what it loses";
   Event(DisconnectEvent{9, "gone"});
-  Event(MessageEvent{10, AgentHelloMessage{"n1", "h1", 1, 1, /*instance=*/7}});
+  AgentComes(10, "n1", 1, /*instance=*/7);
   EXPECT_EQ(Count<event::NodeReturned>(), 1);
 }
 
@@ -194,9 +182,8 @@ class NodeThatWasAwayTest : public CoordinatorTest {
  protected:
   // n1's agent has asked to leave and is gone before it is let go, of which it has not heard.
   void SetUp() override {
-    Start();
-    for (const int w : {0, 1, 2}) Join(w);
-    Event(MessageEvent{8, AgentHelloMessage{"n1", "h1", 1, 1, /*instance=*/5}});
+    StartWith({0, 1, 2});
+    AgentComes(8, "n1", 1, /*instance=*/5);
     Commit({0, 1, 2});
     Event(MessageEvent{8, LeaveMessage{15}});
     Event(DisconnectEvent{8, "stream broken"});
@@ -209,7 +196,7 @@ class NodeThatWasAwayTest : public CoordinatorTest {
 
 TEST_F(NodeThatWasAwayTest, HearsThatItWasLetGoWhenItIsBack) {
   Join(2, {}, First(2) + (uint64_t{1} << 40));
-  Event(MessageEvent{9, AgentHelloMessage{"n1", "h1", 1, 1, /*instance=*/5}});
+  AgentComes(9, "n1", 1, /*instance=*/5);
   Commit({0, 1});
   ASSERT_NE(LastSent<EndMessage>(2), nullptr);
   EXPECT_EQ(LastSent<EndMessage>(2)->exit_code, 143);
@@ -228,9 +215,8 @@ TEST_F(NodeThatWasAwayTest, AWorkerOfItThatComesBeforeItsAgentIsTakenIn) {
 TEST_F(LeavingTest, ANodeIsLetGoAlsoWhileTheOthersAreTooFewForAWorld) {
   CoordinatorOptions options = DefaultOptions();
   options.elastic.min_workers = 3;
-  Start(options);
-  for (const int w : {0, 1, 2}) Join(w);
-  Event(MessageEvent{8, AgentHelloMessage{"n1", "h1", 1, 1}});
+  StartWith({0, 1, 2}, options);
+  AgentComes(8, "n1");
   Commit({0, 1, 2});
   Event(MessageEvent{8, LeaveMessage{15}});
   Commit({0, 1, 2});

@@ -156,9 +156,7 @@ class LinksTest : public CoordinatorTest {
     CoordinatorOptions options = DefaultOptions();
     options.elastic.workers = 4;
     options.parallel.mirrors = mirrors;
-    Start(options);
-    for (const int w : {0, 1, 2, 3}) Join(w);
-    Commit({0, 1, 2, 3});
+    StartTraining({0, 1, 2, 3}, options);
   }
   /// Heartbeats of members that wait for each other.
   void Wait(milliseconds time, const std::vector<int>& workers) {
@@ -382,8 +380,7 @@ TEST_F(LinksTest, EveryLinkThatWasSaidToBeCutIsSaidToBeBack) {
   CoordinatorOptions options = DefaultOptions();
   options.parallel.sharding = Sharding::kNoShard;
   options.elastic.workers = options.elastic.max_workers = options.microbatches = kWorkers;
-  Start(options);
-  for (const int w : all) Join(w);
+  StartWith(all, options);
   Pass(milliseconds(500), all);
   Commit(all);
   Wait(milliseconds(3500), all);
@@ -557,9 +554,7 @@ TEST_F(LinksTest, AStepThatBeganWithAValidationIsNotSlow) {
 TEST_F(LinksTest, AStandstillBelowTheLeastIsSaid) {
   CoordinatorOptions options = DefaultOptions();
   options.elastic.min_workers = 3;
-  Start(options);
-  for (const int w : {0, 1, 2}) Join(w);
-  Commit({0, 1, 2});
+  StartTraining({0, 1, 2}, options);
   Event(DisconnectEvent{Connection(2), "gone"});
   Pass(milliseconds(1000), {0, 1});
   EXPECT_EQ(Count<event::TooFewWorkers>(), 0) << "it may come back at once";

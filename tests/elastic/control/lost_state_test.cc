@@ -32,9 +32,7 @@ class LostStateTest : public CoordinatorTest {
 // World 2 got its state, failed, and was followed by world 3 from the same source: who was told of that has given up
 // what it got in world 2.
 TEST_F(LostStateTest, AWorldThatWasEnteredAndFailedIsNoSource) {
-  Start();
-  for (const int w : {0, 1, 2}) Join(w);
-  Commit({0, 1, 2});
+  StartTraining({0, 1, 2});
   const World first = worlds_[Connection(1)].world;
   Event(DisconnectEvent{Connection(0), "killed"});
   ASSERT_EQ(WorldSize(), 2);
@@ -66,9 +64,7 @@ TEST_F(LostStateTest, OfTwoWorldsThatBothCoverItTheNewerIsTheSource) {
 
 // It came back with the state of step 1, and waited while the others did step 2.
 TEST_F(LostStateTest, WhoWaitsWithStateThatWasOvertakenHoldsNothing) {
-  Start();
-  for (const int w : {0, 1, 2}) Join(w);
-  Commit({0, 1, 2});
+  StartTraining({0, 1, 2});
   const World first = worlds_[Connection(2)].world;
   Event(DisconnectEvent{Connection(2), "stream broken"});
   ASSERT_EQ(WorldSize(), 2);
@@ -82,9 +78,7 @@ TEST_F(LostStateTest, WhoWaitsWithStateThatWasOvertakenHoldsNothing) {
 
 // The others count on a member of the source to have its part; as somebody else it may join without.
 TEST_F(LostStateTest, AMemberOfTheSourceDoesNotComeBackAsTheSameWithoutItsState) {
-  Start();
-  for (const int w : {0, 1, 2}) Join(w);
-  Commit({0, 1, 2});
+  StartTraining({0, 1, 2});
   Event(DisconnectEvent{Connection(2), "stream broken"});
   Join(2);
   ASSERT_NE(LastSent<RefusedMessage>(2), nullptr);
@@ -98,9 +92,7 @@ TEST_F(LostStateTest, WhoJoinsWithoutStateDoesNotProlongTheWaitForIt) {
   CoordinatorOptions options = DefaultOptions();
   options.parallel.mirrors = 0;
   options.elastic.max_workers = 20;
-  Start(options);
-  for (const int w : {0, 1, 2}) Join(w);
-  Commit({0, 1, 2});
+  StartTraining({0, 1, 2}, options);
   Event(DisconnectEvent{Connection(2), "killed"});
   ASSERT_EQ(Count<event::StateMissing>(), 1);
   std::vector<int> alive{0, 1};
@@ -136,8 +128,7 @@ TEST_F(LostStateTest, IsNotGivenUpWhileThereIsNobodyToGoOnWithoutIt) {
   options.checkpoint.every_steps = 1;
   options.checkpoints = {{"one", 1, 0, 1}};
   options.workers_are_new = true;
-  Start(options);
-  for (const int w : {0, 1, 2}) Join(w);
+  StartWith({0, 1, 2}, options);
   for (const int w : {0, 1, 2}) Say(w, RecoveredMessage{.generation = Generation()});
   Commit({0, 1, 2});
   const World world = worlds_[Connection(0)].world;
@@ -193,8 +184,7 @@ TEST_F(LostStateTest, WhatIsBeingSavedOfAStepGivenUpIsDropped) {
   CoordinatorOptions options = DefaultOptions();
   options.checkpoint.every_steps = 1;
   options.parallel.mirrors = 0;
-  Start(options);
-  for (const int w : {0, 1, 2}) Join(w);
+  StartWith({0, 1, 2}, options);
   const uint64_t generation = Generation();
   const auto saved = [&](int worker, uint64_t of, int64_t step) {
     SavedMessage message;
@@ -223,8 +213,7 @@ TEST_F(LostStateTest, ACheckpointThatWasGivenUpIsNotGoneBackToLater) {
   CoordinatorOptions options = DefaultOptions();
   options.checkpoint.every_steps = 100;
   options.parallel.mirrors = 0;
-  Start(options);
-  for (const int w : {0, 1, 2}) Join(w);
+  StartWith({0, 1, 2}, options);
   const CheckpointChoice one{"one", 1, 0, Generation()}, given_up{"two", 2, 0, Generation()};
   for (int step = 1; step <= 3; ++step) Commit({0, 1, 2});
   Event(CheckpointsTidiedEvent{"", {one}});
@@ -246,8 +235,7 @@ TEST_F(LostStateTest, TheValidationOfAStepGivenUpIsForgotten) {
   options.parallel.mirrors = 0;
   options.validates = true;
   options.validate_every_steps = 4;
-  Start(options);
-  for (const int w : {0, 1, 2}) Join(w);
+  StartWith({0, 1, 2}, options);
   for (int step = 1; step <= 4; ++step) Commit({0, 1, 2});
   Say(0, ValidationMessage{Generation(), 4, 0.25});
   Event(CheckpointDoneEvent{1, Generation(), "one", "", false, 100, 0, {{"one", 1, 0, Generation()}}});
@@ -270,9 +258,7 @@ TEST_F(LostStateTest, TheValidationOfAStepGivenUpIsForgotten) {
 TEST_F(LostStateTest, AnEndingThatIsTriedAgainWaitsForItsOwnCheckpointOnly) {
   CoordinatorOptions options = DefaultOptions();
   options.checkpoint.every_steps = 100;
-  Start(options);
-  for (const int w : {0, 1, 2}) Join(w);
-  Commit({0, 1, 2});
+  StartTraining({0, 1, 2}, options);
   Event(StopEvent{15});
   ASSERT_TRUE(worlds_[Connection(0)].save);
   const uint64_t first = Generation();
@@ -295,8 +281,7 @@ TEST_F(LostStateTest, AnEndingThatIsTriedAgainWaitsForItsOwnCheckpointOnly) {
 
 // Of three, one has not been heard of since another reported a failure: it may be the one that is lost.
 TEST_F(LostStateTest, AFailedWorldIsNotTriedAgainBeforeAllHaveShownThatTheyLive) {
-  Start();
-  for (const int w : {0, 1, 2}) Join(w);
+  StartWith({0, 1, 2});
   Pass(milliseconds(300), {0, 1, 2});
   Say(0, FailureMessage{1, 1, Phase::kReduce, "connection reset", {}, false});
   Pass(milliseconds(2000), {0, 2});
@@ -310,8 +295,7 @@ TEST_F(LostStateTest, AFailedWorldIsNotTriedAgainBeforeAllHaveShownThatTheyLive)
 TEST_F(LostStateTest, ACheckpointIsExpectedToHaveTheDigestOfItsStep) {
   CoordinatorOptions options = DefaultOptions();
   options.checkpoint.every_steps = 1;
-  Start(options);
-  for (const int w : {0, 1, 2}) Join(w);
+  StartWith({0, 1, 2}, options);
   for (const int64_t step : {1, 2}) {
     for (const int w : {0, 1, 2}) {
       VoteMessage vote = Vote(Generation(), step);

@@ -58,20 +58,23 @@ AgentShell::~AgentShell() {
 void AgentShell::OnConnected() {
   bool leaving = false;
   int signal = 0;
+  uint64_t run = 0;
   {
     const std::lock_guard lock(mutex_);
     if (refused_) return;
     was_connected_ = true;
     ++connections_;
-    alone_since_.reset();
+    if (other_run_.empty()) alone_since_.reset();
     leaving = leaving_;
     signal = stop_signal_;
+    run = run_;
   }
   link_.Send(AgentHelloMessage{.node = settings_.node,
                                .host = HostName(),
                                .pid = getpid(),
                                .num_workers = static_cast<int>(settings_.num_workers),
-                               .instance = instance_});
+                               .instance = instance_,
+                               .run = run});
   if (leaving) link_.Send(LeaveMessage{signal});  // whoever is there now may not have heard of it
 }
 
@@ -87,7 +90,21 @@ bool AgentShell::LostCoordinator() const {
 void AgentShell::OnMessage(const CoordinatorMessage& message) {
   const std::lock_guard lock(mutex_);
   if (const auto* end = std::get_if<EndMessage>(&message); end != nullptr && !end_.has_value()) end_ = *end;
-  if (const auto* refused = std::get_if<RefusedMessage>(&message); refused != nullptr && !end_.has_value()) {
+  if (const auto* welcome = std::get_if<WelcomeMessage>(&message); welcome != nullptr) {
+    run_ = welcome->run;
+    other_run_.clear();
+    alone_since_.reset();
+  }
+  const auto* refused = std::get_if<RefusedMessage>(&message);
+  if (refused != nullptr && refused->keep && !end_.has_value()) {
+    if (other_run_.empty()) {
+      LogWarning(refused->reason, ": waiting for its own coordinator, for ",
+                 std::chrono::duration_cast<std::chrono::seconds>(coordinator_timeout_).count(),
+                 " s (elastic.coordinator_timeout_ms); SIGTERM ends this agent and its workers at once");
+    }
+    other_run_ = refused->reason;
+    if (!alone_since_.has_value()) alone_since_ = Clock::now();
+  } else if (refused != nullptr && !end_.has_value()) {
     refused_ = true;
     end_ = EndMessage{kRetryExit, refused->reason};
   }
@@ -113,13 +130,10 @@ EndMessage AgentShell::Wait() {
   while (!LostCoordinator() && !changed_.wait_for(lock, kLookInterval, something)) {
   }
   if (!something()) {
+    const EndMessage end = Alone();
     lock.unlock();
     agent_->Stop(SIGKILL, milliseconds(0));  // there is nobody to save anything with
-    return {kRetryExit,
-            absl::StrCat("no connection to the coordinator at ", settings_.coordinator, " for ",
-                         std::chrono::duration_cast<std::chrono::seconds>(coordinator_timeout_).count(),
-                         " s (elastic.coordinator_timeout_ms): start it and this agent again; the run resumes ",
-                         "from its newest checkpoint")};
+    return end;
   }
   const int stop_signal = stop_signal_;
   if (stop_signal != 0 && !end_.has_value() && running_ > 0) {
@@ -146,12 +160,21 @@ EndMessage AgentShell::Wait() {
   } else if (told_by_worker_) {  // the line to the coordinator broke at the wrong moment
     end.reason = "the run has ended, as the workers of this node report";
   }
-  const bool refused = refused_, leaving = leaving_;
+  const bool refused = refused_ || !other_run_.empty(), leaving = leaving_;
   lock.unlock();
   // On a signal workers would ask for a stop of the run, which goes on if we were refused or have left. Those that had
   // joined have heard that they may go.
   agent_->Stop(refused ? SIGKILL : leaving ? 0 : SIGTERM, refused ? milliseconds(0) : kGrace);
   return end;
+}
+
+EndMessage AgentShell::Alone() const {
+  return {kRetryExit,
+          absl::StrCat("no connection to the coordinator at ", settings_.coordinator, " for ",
+                       std::chrono::duration_cast<std::chrono::seconds>(coordinator_timeout_).count(),
+                       " s (elastic.coordinator_timeout_ms)",
+                       other_run_.empty() ? "" : absl::StrCat(", but to one of another run (", other_run_, ")"),
+                       ": start it and this agent again; the run resumes from its newest checkpoint")};
 }
 
 milliseconds AgentShell::AloneFor() {
@@ -171,9 +194,9 @@ void AgentShell::Stop(int signal) {
   changed_.notify_all();
 }
 
-/// Of the run, or of all workers here.
+/// Of the run, or of all workers here; or another run has come in its place, so that there is nobody to leave.
 bool AgentShell::Ended(std::unique_lock<std::mutex>& lock, milliseconds timeout) {
-  return changed_.wait_for(lock, timeout, [&] { return end_.has_value() || running_ == 0; });
+  return changed_.wait_for(lock, timeout, [&] { return end_.has_value() || running_ == 0 || !other_run_.empty(); });
 }
 
 /// Waits for the end, or until no coordinator is expected any more. False: the line was connected anew, after so many

@@ -53,13 +53,13 @@ class AgentShell final : public ControlLinkHandler {
   ~AgentShell() override;
 
   /// Waits for the end of the run, for all workers to be given up, or for elastic.coordinator_timeout_ms without a
-  /// coordinator; then for the workers to be gone. Exit code and reason.
+  /// coordinator of the run; then for the workers to be gone. Exit code and reason.
   EndMessage Wait();
   /// Workers that run or are started again.
   int64_t NumRunning();
   /// Makes Wait return soon, with 128 + signal; see above.
   void Stop(int signal);
-  /// No coordinator has answered for so long; 0: one does.
+  /// No coordinator of the run has answered for so long; 0: one does.
   std::chrono::milliseconds AloneFor();
 
   void OnConnected() override;
@@ -72,6 +72,7 @@ class AgentShell final : public ControlLinkHandler {
   void Leave();
   bool LostCoordinator() const;
   bool Ended(std::unique_lock<std::mutex>& lock, std::chrono::milliseconds timeout);
+  EndMessage Alone() const;
   bool AwaitEnd(int64_t connections);
 
   const std::chrono::milliseconds coordinator_timeout_, progress_timeout_;  // of a run that this node leaves
@@ -90,6 +91,8 @@ class AgentShell final : public ControlLinkHandler {
   int last_exit_code_ = 0, stop_signal_ = 0;
   bool leaving_ = false;  // has asked to be let go
   bool was_connected_ = false;
+  uint64_t run_ = 0;             // WelcomeMessage::run; 0 = not known yet
+  std::string other_run_;        // what a coordinator of another run has said, while no other one has answered
   bool refused_ = false;         // another agent has the name of this node
   bool told_by_worker_ = false;  // the last worker ended as it was told to, by the end of the run
 

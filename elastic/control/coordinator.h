@@ -91,6 +91,8 @@ struct CoordinatorOptions {
   bool had_checkpoint = false;                // ever
   bool workers_are_new = false;               // no worker can hold state of an earlier life of this run
   bool finished = false;  // all is done: only those are to be told that the coordinator before did not reach
+  uint64_t run = 0;       // the number that all coordinators of the run have; 0 = whoever comes is of it
+  std::string run_name;
 };
 
 // --- events ----------------------------------------------------------------------------------------------------------
@@ -241,6 +243,7 @@ class Coordinator {
   // coordinator_membership.cc: workers and agents come and go.
   void Handle(Connection from, const JoinMessage& join);
   void Handle(Connection from, const AgentHelloMessage& hello);
+  bool RefuseOtherRun(Connection from, uint64_t run, const std::string& who);
   void RefuseAgent(Connection from, const AgentHelloMessage& hello, const AgentHelloMessage& other);
   void Handle(Connection from, const WorkerExitMessage& exit);
   void Handle(Connection from, const LeaveMessage& leave);

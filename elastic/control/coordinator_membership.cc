@@ -41,6 +41,7 @@ void Coordinator::Refuse(Connection to, const std::string& reason, bool rejoin) 
 }
 
 void Coordinator::Handle(Connection from, const JoinMessage& join) {
+  if (RefuseOtherRun(from, join.run, absl::StrCat("worker ", join.member.id.name, " on ", join.member.host))) return;
   if (const EndMessage* end = end_.end(); end != nullptr) {
     Send(from, *end);
     return;
@@ -88,6 +89,15 @@ void Coordinator::Handle(Connection from, const JoinMessage& join) {
                              .pid = join.member.pid});
   roster_.Add(std::move(worker));
   Advance();
+}
+
+// A secret and an address may be those of several runs, one after the other. Whoever is left over of another one keeps
+// its state: its own coordinator may come back, elsewhere. Who has been in none yet is taken for one of this run.
+bool Coordinator::RefuseOtherRun(Connection from, uint64_t run, const std::string& who) {
+  if (run == 0 || options_.run == 0 || run == options_.run) return false;
+  RefuseSettings(from, absl::StrCat("the coordinator leads run ", options_.run_name, " (", absl::Hex(options_.run),
+                                    "), and ", who, " is of another run (", absl::Hex(run), ")"));
+  return true;
 }
 
 // In which way a worker is not one of this run's; empty if it is.
@@ -336,6 +346,7 @@ bool Coordinator::HasStaleClaim(const WorkerId& id, const StateClaim& claim) con
 }
 
 void Coordinator::Handle(Connection from, const AgentHelloMessage& hello) {
+  if (RefuseOtherRun(from, hello.run, absl::StrCat("the agent of node ", hello.node, " on ", hello.host))) return;
   if (const EndMessage* end = end_.end(); end != nullptr) {
     Send(from, *end);
     return;
@@ -350,6 +361,7 @@ void Coordinator::Handle(Connection from, const AgentHelloMessage& hello) {
     return;
   }
   roster_.agents()[from] = hello;
+  if (options_.run != 0) Send(from, WelcomeMessage{options_.run});
   if (const auto it = leaving_.find(hello.node); it != leaving_.end() && it->second.agent != hello.instance) {
     leaving_.erase(it);  // another agent: the one that asked is gone, and its workers with it
     left_.insert(hello.node);

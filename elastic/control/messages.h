@@ -69,6 +69,7 @@ struct JoinMessage {
   StateClaim claim;
   RunDigests digests = {};
   uint64_t generation = 0;  // the highest it has been in: it ignores worlds up to that
+  uint64_t run = 0;         // CoordinatorOptions::run of its worlds; 0 = it has been in none
 };
 
 struct HeartbeatMessage {
@@ -196,6 +197,7 @@ struct AgentHelloMessage {
   int64_t pid = 0;
   int num_workers = 0;
   uint64_t instance = 0;  // of the process: in containers pids repeat, and names and hosts do by intent
+  uint64_t run = 0;       // as the last WelcomeMessage had it; 0 = there was none
 };
 
 struct WorkerExitMessage {
@@ -225,6 +227,7 @@ struct WorldMessage {
   std::vector<int64_t> microbatches;  // by rank, summing to the config's number
   std::string checkpoint = {};        // name of the one to load; empty = none
   bool save = false;                  // the world that ends the run is to leave a checkpoint
+  uint64_t run = 0;                   // CoordinatorOptions::run
 };
 
 struct PeersMessage {
@@ -241,11 +244,17 @@ struct CommitMessage {
 
 /// The worker has no place here. `rejoin`: a new process, or this one without its state, may join. `keep`: its settings
 /// are not those of the run, as they are now: if it holds state it keeps that and asks again, for it may be the
-/// coordinator that was started with the wrong ones.
+/// coordinator that was started with the wrong ones. Also: the worker, or agent, is of another run, whose coordinator
+/// may come back.
 struct RefusedMessage {
   std::string reason;
   bool rejoin = false;
   bool keep = false;
+};
+
+/// To an agent: it is taken in.
+struct WelcomeMessage {
+  uint64_t run = 0;  // CoordinatorOptions::run
 };
 
 /// The worker is to try, beside what it does, whether it can reach these.
@@ -269,7 +278,7 @@ using WorkerMessage =
     std::variant<JoinMessage, HeartbeatMessage, RendezvousMessage, RecoveredMessage, VoteMessage, FailureMessage,
                  ValidationMessage, SavedMessage, FinishedMessage, StopRequestMessage, AgentHelloMessage,
                  WorkerExitMessage, LeaveMessage, ReachMessage, MirroredMessage, KnownWorldMessage>;
-using CoordinatorMessage =
-    std::variant<WorldMessage, PeersMessage, CommitMessage, RefusedMessage, EndMessage, ProbeMessage, AskWorldMessage>;
+using CoordinatorMessage = std::variant<WorldMessage, PeersMessage, CommitMessage, RefusedMessage, EndMessage,
+                                        ProbeMessage, AskWorldMessage, WelcomeMessage>;
 
 }  // namespace holdfast

@@ -45,6 +45,7 @@ void WorkerSession::On(const SessionMessage& event) {
 void WorkerSession::Handle(const WorldMessage& message) {
   if (message.world.generation <= generation_ || message.world.RankOf(member_.id) < 0) return;
   Abort(absl::StrCat("generation ", message.world.generation, " begins"));
+  run_ = message.run;
   const bool source_is_entered = entered_ != 0 && entered_ == message.source.generation &&
                                  claim_.world.generation != entered_ && committed_ == message.committed_step;
   entered_ = 0;
@@ -181,7 +182,7 @@ void WorkerSession::Forget() {
 }
 
 void WorkerSession::Join() {
-  JoinMessage join{member_, claim_, digests_, generation_};
+  JoinMessage join{member_, claim_, digests_, generation_, run_};
   const bool is_new = world_.generation != claim_.world.generation;  // no step was committed in it
   if (claim_.prepared_step != 0 && is_new) join.claim.prepared_world.generation = world_.generation;
   if (entered_ != 0 && mirrored_ == entered_ && is_new) {

@@ -115,8 +115,9 @@ class WorkerSession {
   void On(const TaskFailed& event);
 
   void Handle(const WorldMessage& message);
-  void Handle(const PeersMessage&) {}  // the shell's own affair
-  void Handle(const ProbeMessage&) {}  // as well
+  void Handle(const PeersMessage&) {}    // the shell's own affair
+  void Handle(const ProbeMessage&) {}    // as well
+  void Handle(const WelcomeMessage&) {}  // to agents
   void Handle(const AskWorldMessage& message);
   void Handle(const CommitMessage& message);
   void Handle(const RefusedMessage& message);
@@ -136,6 +137,7 @@ class WorkerSession {
   Member member_;
   RunDigests digests_;
   int64_t total_steps_;
+  uint64_t run_ = 0;         // whose worlds we have been in
   uint64_t generation_ = 0;  // of the world we are in; messages of older ones are ignored
   uint64_t entered_ = 0;     // the same once we have our part of its state
   uint64_t mirrored_ = 0;    // the same once we have all that it is to mirror here

@@ -44,7 +44,9 @@ CoordinatorOptions OptionsFor(const Config& config, const RunStart& start) {
           .checkpoints = start.usable,
           .had_checkpoint = history.has_saved,
           .workers_are_new = history.workers_are_new,
-          .finished = IsDone(config, history)};
+          .finished = IsDone(config, history),
+          .run = history.run,
+          .run_name = config.run.name};
 }
 
 void ReadEvents(const std::string& path, CoordinatorHistory* history) {

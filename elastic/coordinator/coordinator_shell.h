@@ -42,6 +42,7 @@ class CoordinatorPort {
 
 /// What an earlier coordinator of the run left in its directory; zeros for a new run.
 struct CoordinatorHistory {
+  uint64_t run = 0;  // RunIdOf the directory; 0 = not known
   CoordinatorState state;
   int64_t recorded_step = 0;                       // the last one that counts; what stands after it was given up
   int64_t agreed_step = 0;                         // as CoordinatorOptions has it

@@ -15,6 +15,7 @@
 #include "elastic/control/run_event.h"
 #include "elastic/coordinator/event_json.h"
 #include "elastic/coordinator/run_alerts.h"
+#include "elastic/coordinator/run_id.h"
 #include "elastic/launch/resume_check.h"
 #include "elastic/lease/directory_lease.h"
 #include "framework/base/counted.h"
@@ -295,6 +296,7 @@ absl::StatusOr<PreparedRun> PrepareRun(const Config& config, const RunDirectory&
   const bool goes_on = directory.HoldsRun() && !options.overwrite && options.resume != "never";
   if (goes_on) {
     ASSIGN_OR_RETURN(run.history, ReadCoordinatorHistory(directory));
+    ASSIGN_OR_RETURN(run.history.run, RunIdOf(directory));
     const std::optional<int64_t> step = StepOf(options);
     const bool goes_back = step.has_value() && *step < run.history.recorded_step;
     if (!goes_back && IsDone(config, run.history)) {
@@ -315,6 +317,7 @@ absl::StatusOr<PreparedRun> PrepareRun(const Config& config, const RunDirectory&
     RETURN_IF_ERROR(directory.CutMetrics(run.history.recorded_step));
   } else {
     ASSIGN_OR_RETURN(run.history, BeginRun(config, directory, options, run));
+    ASSIGN_OR_RETURN(run.history.run, RunIdOf(directory));
   }
   run.history.workers_are_new = options.workers_are_new;
   run.history.used_cells = UsedCells(layout);

@@ -57,6 +57,7 @@ void Fill(const WorldMessage& message, v1::FromCoordinator* wire) {
   world->mutable_microbatches()->Add(message.microbatches.begin(), message.microbatches.end());
   world->set_checkpoint(message.checkpoint);
   world->set_save(message.save);
+  world->set_run(message.run);
 }
 
 absl::StatusOr<CoordinatorMessage> Read(const v1::NewWorld& wire) {
@@ -69,6 +70,7 @@ absl::StatusOr<CoordinatorMessage> Read(const v1::NewWorld& wire) {
   message.microbatches = check.Counts(wire.microbatches(), kMaxWorkers, "microbatches");
   message.checkpoint = check.Text(wire.checkpoint(), kMaxNameBytes, "checkpoint");
   message.save = wire.save();
+  message.run = wire.run();
   return check.Done<CoordinatorMessage>(std::move(message));
 }
 
@@ -148,6 +150,10 @@ void Fill(const AskWorldMessage& message, v1::FromCoordinator* wire) {
 }
 
 absl::StatusOr<CoordinatorMessage> Read(const v1::AskWorld& wire) { return AskWorldMessage{wire.generation()}; }
+
+void Fill(const WelcomeMessage& message, v1::FromCoordinator* wire) { wire->mutable_welcome()->set_run(message.run); }
+
+absl::StatusOr<CoordinatorMessage> Read(const v1::Welcome& wire) { return WelcomeMessage{wire.run()}; }
 
 void Fill(const WorkerStatus& status, v1::WorkerStatus* wire) {
   ToWire(status.id, wire->mutable_id());
@@ -231,6 +237,8 @@ absl::StatusOr<CoordinatorMessage> FromWire(const v1::FromCoordinator& wire) {
       return Read(wire.probe());
     case v1::FromCoordinator::kAskWorld:
       return Read(wire.ask_world());
+    case v1::FromCoordinator::kWelcome:
+      return Read(wire.welcome());
     case v1::FromCoordinator::MESSAGE_NOT_SET:
       break;
   }

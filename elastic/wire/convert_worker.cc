@@ -28,6 +28,7 @@ void Fill(const JoinMessage& message, v1::ToCoordinator* wire) {
   join->set_build(message.digests.build);
   for (const auto& [key, digest] : message.digests.keys) (*join->mutable_config_keys())[key] = digest;
   join->set_generation(message.generation);
+  join->set_run(message.run);
 }
 
 absl::StatusOr<WorkerMessage> Read(const v1::Join& wire) {
@@ -53,6 +54,7 @@ absl::StatusOr<WorkerMessage> Read(const v1::Join& wire) {
     }
   }
   message.generation = wire.generation();
+  message.run = wire.run();
   return check.Done<WorkerMessage>(std::move(message));
 }
 
@@ -317,6 +319,7 @@ void Fill(const AgentHelloMessage& message, v1::ToCoordinator* wire) {
   hello->set_pid(message.pid);
   hello->set_num_workers(message.num_workers);
   hello->set_instance(message.instance);
+  hello->set_run(message.run);
 }
 
 absl::StatusOr<WorkerMessage> Read(const v1::AgentHello& wire) {
@@ -327,6 +330,7 @@ absl::StatusOr<WorkerMessage> Read(const v1::AgentHello& wire) {
   message.pid = check.Count(wire.pid(), "pid");
   message.num_workers = check.RangeInt(wire.num_workers(), 0, kMaxWorkers, "num_workers");
   message.instance = wire.instance();
+  message.run = wire.run();
   return check.Done<WorkerMessage>(std::move(message));
 }
 

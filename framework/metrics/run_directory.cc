@@ -24,17 +24,9 @@ constexpr char kConfigMark[] = "# Written by holdfast train: all keys of this ru
 
 /// Everything a run may leave in its directory.
 std::vector<std::string> RunFiles(const RunDirectory& run) {
-  return {run.model(),
-          run.checkpoints(),
-          run.logs(),
-          run.loss_plot(),
-          run.load_plot(),
-          run.coordinator_state(),
-          run.coordinator_address(),
-          run.token(),
-          run.events(),
-          run.metrics(),
-          run.config()};
+  return {
+      run.model(),  run.checkpoints(),         run.logs(),  run.loss_plot(), run.load_plot(), run.coordinator_state(),
+      run.run_id(), run.coordinator_address(), run.token(), run.events(),    run.metrics(),   run.config()};
 }
 
 bool Exists(const std::string& path) {
@@ -47,7 +39,7 @@ bool Exists(const std::string& path) {
 std::vector<std::string> RemovedFiles(const RunDirectory& run) {
   std::vector<std::string> files = RunFiles(run);
   std::erase_if(files, [&](const std::string& path) {
-    return path == run.coordinator_state() || path == run.token() || path == run.config();
+    return path == run.coordinator_state() || path == run.run_id() || path == run.token() || path == run.config();
   });
   return files;
 }

@@ -60,6 +60,7 @@ class RunDirectory {
   std::string checkpoints() const { return root_ + "/checkpoints"; }  // unless the config says where
   std::string logs() const { return root_ + "/logs"; }
   std::string coordinator_state() const { return root_ + "/coordinator.json"; }       // what survives its restart
+  std::string run_id() const { return root_ + "/run_id"; }                            // elastic/coordinator/run_id.h
   std::string coordinator_address() const { return root_ + "/coordinator.address"; }  // HOST:PORT while it runs
   std::string token() const { return root_ + "/coordinator.token"; }                  // secret, mode 0600
   std::string coordinator_absence() const { return root_ + "/coordinator.absent"; }   // an alert of that is open
@@ -69,8 +70,8 @@ class RunDirectory {
   std::string load_plot() const { return root_ + "/expert_load.svg"; }  // of a model with experts
 
   /// Creates the directory. AlreadyExists with what to do if it holds a run and not `overwrite`; with it, the old run's
-  /// files (those named here, nothing else) are removed, but for config, coordinator_state and token. An unwritable
-  /// place is PermissionDenied before anything is done.
+  /// files (those named here, nothing else) are removed, but for config, coordinator_state, run_id and token. An
+  /// unwritable place is PermissionDenied before anything is done.
   absl::Status Create(bool overwrite) const;
 
   /// `path` is one of the files that Create removes of an old run, or lies in one of them.

@@ -23,6 +23,7 @@ namespace holdfast {
 namespace {
 
 using ::testing::Contains;
+using ::testing::HasSubstr;
 using ::testing::Pair;
 using namespace std::chrono_literals;
 
@@ -175,6 +176,59 @@ TEST_F(AgentShellTest, ThatIsRefusedKillsItsWorkersAndIsToBeStartedAgain) {
   const EndMessage end = agent.Wait();
   EXPECT_EQ(end.exit_code, 75);
   EXPECT_EQ(end.reason, "there is an agent of node n0 already, on h1");
+  EXPECT_FALSE(Exists("told"));
+}
+
+/// A coordinator of run 7 has taken it in and is gone. In its place is one of another run.
+class LeftOverAgentTest : public AgentShellTest {
+ protected:
+  /// Tries to connect once more.
+  void Knock(AgentShell& agent) {
+    agent.OnDisconnected("gone");
+    link_.Connect();
+    link_.Tell(RefusedMessage{.reason = "the coordinator leads run b", .keep = true});
+  }
+  void Orphan(AgentShell& agent) {
+    AwaitWorker();
+    link_.Tell(WelcomeMessage{7});
+    Knock(agent);
+  }
+};
+
+TEST_F(LeftOverAgentTest, SaysWhoseItIsAndWaitsForItsOwnCoordinator) {
+  AgentShell agent = StartWithWorkerThatTells();
+  Orphan(agent);
+  EXPECT_EQ(link_.Await<AgentHelloMessage>().run, 0u) << "at first it did not know";
+  link_.Await<AgentHelloMessage>([](const AgentHelloMessage& hello) { return hello.run == 7; });
+  EXPECT_GT(agent.AloneFor(), 0ms);
+  link_.Connect();
+  EXPECT_GT(agent.AloneFor(), 0ms) << "that may be the other one again";
+  link_.Tell(WelcomeMessage{7});
+  EXPECT_EQ(agent.AloneFor(), 0ms);
+  link_.Tell(EndMessage{0, "done"});
+  EndWorker();
+  EXPECT_EQ(agent.Wait().reason, "done");
+}
+
+TEST_F(LeftOverAgentTest, EndsAfterTheTimeWithoutItsCoordinatorThatItHas) {
+  config_.elastic.coordinator_timeout_ms = 300;
+  AgentShell agent = StartWithWorkerThatTells();
+  Orphan(agent);
+  std::jthread link([&](const std::stop_token& stop) {
+    for (; !stop.stop_requested(); std::this_thread::sleep_for(10ms)) Knock(agent);
+  });
+  const EndMessage end = agent.Wait();
+  EXPECT_EQ(end.exit_code, 75);
+  EXPECT_THAT(end.reason, HasSubstr("but to one of another run (the coordinator leads run b)"));
+}
+
+// The other run is not its to leave, nor to stop.
+TEST_F(LeftOverAgentTest, HasNothingToLeave) {
+  AgentShell agent = StartWithWorkerThatTells([] { return RunOf(RunState::kTraining, {"n1"}); });
+  Orphan(agent);
+  agent.Stop(SIGTERM);
+  EXPECT_EQ(agent.Wait().exit_code, 143);
+  EXPECT_EQ(link_.Count<LeaveMessage>(), 0);
   EXPECT_FALSE(Exists("told"));
 }
 

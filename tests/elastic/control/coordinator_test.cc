@@ -244,6 +244,50 @@ TEST_F(CoordinatorTest, WhoFailsAloneIsNotRemovedWithWhatNobodyElseHolds) {
   EXPECT_EQ(Committed(), 2);
 }
 
+// Left over of a run whose coordinator had this address and this secret before.
+TEST_F(CoordinatorTest, WhoIsOfAnotherRunIsRefusedAndKeepsItsState) {
+  CoordinatorOptions options = DefaultOptions();
+  options.run = 0x7a;
+  options.run_name = "second";
+  Start(options);
+  const auto agent_of = [](uint64_t run) {
+    return AgentHelloMessage{"n0", "h", /*pid=*/1, 2, /*instance=*/run + 1, run};
+  };
+  Event(MessageEvent{90, agent_of(6)});
+  ASSERT_EQ(sent_[90].size(), 1u);
+  const RefusedMessage agent = std::get<RefusedMessage>(sent_[90].back());
+  EXPECT_EQ(agent.reason, "the coordinator leads run second (7a), and the agent of node n0 on h is of another run (6)");
+  EXPECT_TRUE(agent.keep);
+  Event(MessageEvent{91, agent_of(0)});
+  EXPECT_EQ(std::get<WelcomeMessage>(sent_[91].back()).run, 0x7au) << "the name of the node is free";
+  EXPECT_EQ(Count<event::AgentJoined>(), 1);
+
+  const auto join = [&](int worker, const StateClaim& claim, uint64_t generation, uint64_t run) {
+    Say(worker, JoinMessage{MemberOf(worker), claim, {.config = 42}, generation, run});
+  };
+  join(0, {{5, {MemberOf(0)}}, 9, 0, {}}, 5, 6);
+  ASSERT_NE(LastSent<RefusedMessage>(0), nullptr);
+  EXPECT_TRUE(LastSent<RefusedMessage>(0)->keep);
+  EXPECT_EQ(Count<event::WorkerJoined>(), 0);
+  for (const int w : {0, 1, 2}) join(w, {}, 0, w == 0 ? 0x7a : 0);
+  EXPECT_EQ(WorldSize(), 3);
+  EXPECT_EQ(Generation(), 1u) << "those of another run do not count";
+  EXPECT_EQ(worlds_[Connection(0)].run, 0x7au);
+}
+
+TEST_F(CoordinatorTest, WhoIsOfAnotherRunIsNotToldThatThisOneHasEnded) {
+  CoordinatorOptions options = DefaultOptions();
+  options.recorded_step = options.total_steps;
+  options.finished = true;
+  options.run = 7;
+  Start(options);
+  for (const uint64_t run : {6, 7}) {
+    Event(MessageEvent{90 + run, AgentHelloMessage{"n0", "h", 1, 2, 1, run}});
+    ASSERT_EQ(sent_[90 + run].size(), 1u);
+    EXPECT_EQ(std::holds_alternative<EndMessage>(sent_[90 + run].back()), run == 7);
+  }
+}
+
 TEST_F(CoordinatorTest, GenerationIsPersistedBeforeAnybodyHearsOfIt) {
   CoordinatorOptions options = DefaultOptions();
   options.last_generation = 9;

@@ -65,6 +65,17 @@ class WorkerSessionTest : public testing::Test {
   std::vector<SessionAction> actions_;
 };
 
+TEST_F(WorkerSessionTest, ItSaysWhoseWorldsItHasBeenIn) {
+  Do(SessionConnected{});
+  EXPECT_EQ(SentJoin().run, 0u);
+  WorldMessage world = Begin(1, {}, 0);
+  world.run = 7;
+  Receive(world);
+  Do(SessionDisconnected{});
+  Do(SessionConnected{});
+  EXPECT_EQ(SentJoin().run, 7u);
+}
+
 TEST_F(WorkerSessionTest, AStep) {
   Do(SessionConnected{});
   EXPECT_EQ(Actions(), "send0 ");

@@ -67,6 +67,21 @@ TEST_F(PreparedRunTest, ANewRun) {
   EXPECT_TRUE(absl::IsAborted(Prepare(ConfigOf(), {}).status())) << "this process has it";
 }
 
+// Its agents and workers are known by it: those that are there may be of the run that is replaced.
+TEST_F(PreparedRunTest, ARunKeepsItsNumber) {
+  const auto number = [&](const PrepareOptions& options) {
+    const auto run = Prepare(ConfigOf(), options);
+    EXPECT_TRUE(run.ok()) << run.status();
+    return run.ok() ? StartOf(ConfigOf(), *run).history.run : 0;
+  };
+  const uint64_t first = number({.workers_are_new = true});
+  EXPECT_NE(first, 0u);
+  EXPECT_EQ(number({}), first);
+  EXPECT_EQ(number({.overwrite = true}), first);
+  std::filesystem::remove_all(directory_.root());
+  EXPECT_NE(number({}), first);
+}
+
 // As one of two that took over from a silent coordinator, or one that was frozen since.
 TEST_F(PreparedRunTest, WhoHasLostTheRunTouchesNothing) {
   Train(ConfigOf({"checkpoint.every_steps=4"}));

@@ -31,6 +31,7 @@ class RandomMessages {
                             Word(),
                             "",
                             {{"optimizer.lr", 7}, {"run.seed", static_cast<uint32_t>(Word())}}},
+                           Word(),
                            Word()};
       case 1:
         return HeartbeatMessage{Word(), Count(), APhase(), Word(), Count(), Count()};
@@ -52,7 +53,7 @@ class RandomMessages {
       case 9:
         return StopRequestMessage{static_cast<int>(Below(128))};
       case 10:
-        return AgentHelloMessage{Bytes(256), Bytes(256), Count(), static_cast<int>(Below(kMaxWorkers)), Word()};
+        return AgentHelloMessage{Bytes(256), Bytes(256), Count(), static_cast<int>(Below(kMaxWorkers)), Word(), Word()};
       case 11:
         return WorkerExitMessage{{Bytes(256), Word()}, Bytes(4096), Flip()};
       case 12:
@@ -80,6 +81,8 @@ class RandomMessages {
         return EndMessage{static_cast<int>(Below(256)), Bytes(4096)};
       case 6:
         return AskWorldMessage{Word()};
+      case 7:
+        return WelcomeMessage{Word()};
       default:
         return ProbeMessage{Word(), {Bytes(kMaxAddressBytes), Bytes(kMaxAddressBytes)}};
     }
@@ -176,7 +179,8 @@ class RandomMessages {
   }
   WorldMessage AWorldMessage() {
     const World world = AWorld();
-    return {world, ASource(world), Count(), Flip() ? Purpose::kTrain : Purpose::kStop, Counts(), Bytes(256), Flip()};
+    return {world,    ASource(world), Count(), Flip() ? Purpose::kTrain : Purpose::kStop,
+            Counts(), Bytes(256),     Flip(),  Word()};
   }
   VoteMessage AVote() {
     VoteMessage vote{Word(),
@@ -212,7 +216,7 @@ class RandomMessages {
   std::mt19937_64 random_;
 };
 
-inline auto Fields(const JoinMessage& m) { return std::tie(m.member, m.claim, m.digests, m.generation); }
+inline auto Fields(const JoinMessage& m) { return std::tie(m.member, m.claim, m.digests, m.generation, m.run); }
 inline auto Fields(const HeartbeatMessage& m) {
   return std::tie(m.generation, m.step, m.phase, m.progress, m.bytes_loaded, m.bytes_to_load);
 }
@@ -237,16 +241,19 @@ inline auto Fields(const SavedMessage& m) {
 }
 inline auto Fields(const FinishedMessage& m) { return std::tie(m.generation); }
 inline auto Fields(const StopRequestMessage& m) { return std::tie(m.signal); }
-inline auto Fields(const AgentHelloMessage& m) { return std::tie(m.node, m.host, m.pid, m.num_workers, m.instance); }
+inline auto Fields(const AgentHelloMessage& m) {
+  return std::tie(m.node, m.host, m.pid, m.num_workers, m.instance, m.run);
+}
 inline auto Fields(const WorkerExitMessage& m) { return std::tie(m.id, m.cause, m.restarting); }
 inline auto Fields(const LeaveMessage& m) { return std::tie(m.signal); }
 inline auto Fields(const MirroredMessage& m) { return std::tie(m.generation); }
 inline auto Fields(const ReachMessage& m) { return std::tie(m.round, m.seconds); }
 inline auto Fields(const KnownWorldMessage& m) { return std::tie(m.world); }
 inline auto Fields(const AskWorldMessage& m) { return std::tie(m.generation); }
+inline auto Fields(const WelcomeMessage& m) { return std::tie(m.run); }
 inline auto Fields(const ProbeMessage& m) { return std::tie(m.round, m.addresses); }
 inline auto Fields(const WorldMessage& m) {
-  return std::tie(m.world, m.source, m.committed_step, m.purpose, m.microbatches, m.checkpoint, m.save);
+  return std::tie(m.world, m.source, m.committed_step, m.purpose, m.microbatches, m.checkpoint, m.save, m.run);
 }
 inline auto Fields(const PeersMessage& m) { return std::tie(m.generation, m.blobs); }
 inline auto Fields(const CommitMessage& m) { return std::tie(m.generation, m.step, m.microbatches, m.save); }

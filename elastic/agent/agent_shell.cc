@@ -222,7 +222,7 @@ void AgentShell::Depart(int signal) {
     const auto run = look_();
     const auto since = std::chrono::duration_cast<milliseconds>(Clock::now() - start);
     const Departure decision = DecideDeparture(run, settings_.node, run_saves_, since);
-    if (decision == Departure::kLeave) return Leave();
+    if (decision == Departure::kLeave) return Leave(signal);
     if (decision == Departure::kWait) continue;
     if (decision == Departure::kStopRun) {
       agent_->Ask(signal);  // workers ask the coordinator for a stop by it; saving takes as long as it takes
@@ -237,7 +237,7 @@ void AgentShell::Depart(int signal) {
 
 // The coordinator makes a world without us, and says when our workers are not needed any more. That takes as long as
 // the steps and the moving of state take; we wait while the run gets on.
-void AgentShell::Leave() {
+void AgentShell::Leave(int signal) {
   {
     const std::lock_guard lock(mutex_);
     leaving_ = true;
@@ -245,7 +245,7 @@ void AgentShell::Leave() {
   LogInfo(
       "leaving the run: workers here end once others have taken over what they hold, or when nothing has got on for ",
       std::chrono::duration_cast<std::chrono::seconds>(progress_timeout_).count(), " s; SIGINT ends them at once");
-  link_.Send(LeaveMessage{stop_signal_});
+  link_.Send(LeaveMessage{signal});
   RunPosition seen;
   for (auto since = Clock::now(); Clock::now() - since < progress_timeout_;) {
     const auto run = look_();

@@ -69,7 +69,7 @@ class AgentShell final : public ControlLinkHandler {
  private:
   void OnExit(const WorkerExit& exit);
   void Depart(int signal);
-  void Leave();
+  void Leave(int signal);
   bool LostCoordinator() const;
   bool Ended(std::unique_lock<std::mutex>& lock, std::chrono::milliseconds timeout);
   EndMessage Alone() const;

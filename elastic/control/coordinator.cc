@@ -74,7 +74,7 @@ void Coordinator::On(const DisconnectEvent& event) {
     if (!end_.over()) Report(event::AgentLost{it->second.node, it->second.host, event.cause});
     if (const auto left = leaving_.find(it->second.node); left != leaving_.end() && left->second.gone) {
       leaving_.erase(left);  // none of its workers outlives it
-      left_.insert(it->second.node);
+      RememberLeft(it->second.node);
     }
     roster_.agents().erase(it);
   }

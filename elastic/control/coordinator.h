@@ -247,6 +247,8 @@ class Coordinator {
   void RefuseAgent(Connection from, const AgentHelloMessage& hello, const AgentHelloMessage& other);
   void Handle(Connection from, const WorkerExitMessage& exit);
   void Handle(Connection from, const LeaveMessage& leave);
+  void ForgetLeaversThatAreAway();
+  void RememberLeft(const std::string& node);
   bool IsLeaving(const std::string& node) const { return leaving_.count(node) > 0; }
   bool LeaversCanGo() const;
   bool AllMembersLeave() const;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -14,6 +15,8 @@
 
 namespace holdfast {
 namespace {
+
+constexpr size_t kMaxLeaving = 2 * kMaxAgents;
 
 bool IsSane(const Member& member) {
   return !member.id.name.empty() && member.id.incarnation != 0 && member.id.name.size() <= kMaxNameBytes &&
@@ -351,7 +354,7 @@ void Coordinator::Handle(Connection from, const AgentHelloMessage& hello) {
     Send(from, *end);
     return;
   }
-  if (roster_.agents_full() || roster_.FindByConnection(from) != nullptr) {
+  if (roster_.agents_full() || roster_.FindByConnection(from) != nullptr || roster_.agents().count(from) > 0) {
     Close(from);
     return;
   }
@@ -364,7 +367,7 @@ void Coordinator::Handle(Connection from, const AgentHelloMessage& hello) {
   if (options_.run != 0) Send(from, WelcomeMessage{options_.run});
   if (const auto it = leaving_.find(hello.node); it != leaving_.end() && it->second.agent != hello.instance) {
     leaving_.erase(it);  // another agent: the one that asked is gone, and its workers with it
-    left_.insert(hello.node);
+    RememberLeft(hello.node);
   }
   // It was let go while it was away, and has not heard so.
   if (const auto it = leaving_.find(hello.node); it != leaving_.end()) it->second.gone = false;
@@ -386,9 +389,11 @@ void Coordinator::RefuseAgent(Connection from, const AgentHelloMessage& hello, c
 }
 
 void Coordinator::Handle(Connection from, const WorkerExitMessage& exit) {
-  if (end_.over() || roster_.agents().count(from) == 0) return;
-  Report(event::WorkerExited{exit.id.name, exit.cause, exit.restarting});
+  const auto agent = roster_.agents().find(from);
+  if (end_.over() || agent == roster_.agents().end()) return;
   const JoinedWorker* worker = roster_.Find(exit.id.name);
+  if (worker != nullptr && worker->member.node != agent->second.node) return;  // an agent knows its own ones only
+  Report(event::WorkerExited{exit.id.name, exit.cause, exit.restarting});
   if (worker == nullptr) return;
   const uint64_t incarnation = worker->member.id.incarnation;
   if (exit.id.incarnation != 0 && !WorkerHistory::SameProcess(exit.id.incarnation, incarnation)) return;
@@ -400,9 +405,25 @@ void Coordinator::Handle(Connection from, const LeaveMessage& leave) {
   const auto agent = roster_.agents().find(from);
   if (end_.over() || agent == roster_.agents().end()) return;
   const std::string& node = agent->second.node;
+  if (leaving_.size() >= kMaxLeaving) ForgetLeaversThatAreAway();
   if (!leaving_.emplace(node, Leaving{leave.signal, agent->second.instance}).second) return;
   Report(event::NodeLeaving{node, agent->second.host, committed_});
   Advance();
+}
+
+// Machines may come and go under ever new names. An agent that is forgotten says again that it leaves when it is back.
+void Coordinator::ForgetLeaversThatAreAway() {
+  std::set<std::string> here;
+  for (const auto& [connection, agent] : roster_.agents()) here.insert(agent.node);
+  if (open_.has_value()) {
+    for (const Member& member : open_->world.members) here.insert(member.node);
+  }
+  std::erase_if(leaving_, [&](const auto& entry) { return !here.contains(entry.first); });
+}
+
+void Coordinator::RememberLeft(const std::string& node) {
+  if (left_.size() >= kMaxLeaving) left_.erase(left_.begin());
+  left_.insert(node);
 }
 
 // After a commit: somebody in the world is to leave, and either the others hold everything, or the next world can be

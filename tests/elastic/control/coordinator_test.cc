@@ -1236,6 +1236,8 @@ TEST_F(CoordinatorTest, ExitSeenByTheAgentRemovesTheWorkerAtOnce) {
   AgentComes(90, "n0", 2);
   for (const int w : {0, 1, 2}) Join(w);
   Event(MessageEvent{90, WorkerExitMessage{{"n0/1", First(1) + (uint64_t{1} << 50)}, "another process", true}});
+  AgentComes(91, "n1");
+  Event(MessageEvent{91, WorkerExitMessage{{"n0/1", First(1)}, "one of another node", true}});
   EXPECT_EQ(WorldSize(), 3);
   Event(MessageEvent{90, WorkerExitMessage{{"n0/1", First(1)}, "killed by signal 9 (Killed)", true}});
   EXPECT_EQ(WorldSize(), 2);

@@ -5,13 +5,16 @@
 
 #include <chrono>
 
+#include "absl/strings/str_cat.h"
 #include "elastic/control/coordinator.h"
+#include "framework/base/limits.h"
 #include "tests/elastic/control/coordinator_harness.h"
 
 namespace holdfast {
 namespace {
 
 using std::chrono::milliseconds;
+using testing::ElementsAre;
 
 using LeavingTest = CoordinatorTest;
 
@@ -176,6 +179,32 @@ TEST_F(LeavingTest, AWorkerOfANodeThatHasLeftIsToldToGo) {
   Event(DisconnectEvent{9, "gone"});
   AgentComes(10, "n1", 1, /*instance=*/7);
   EXPECT_EQ(Count<event::NodeReturned>(), 1);
+}
+
+// As machines that are lent for some hours, each under a name of its own.
+TEST_F(LeavingTest, NodesThatAreAwayAreNotRememberedForEver) {
+  StartTraining({0, 1, 2});
+  AgentComes(8, "n1");
+  Event(MessageEvent{8, LeaveMessage{15}});
+  Event(DisconnectEvent{8, "gone"});
+  for (int i = 0; i <= 2 * kMaxAgents; ++i) {
+    const uint64_t connection = 1000 + static_cast<uint64_t>(i);
+    AgentComes(connection, absl::StrCat("lent", i));
+    Event(MessageEvent{connection, LeaveMessage{15}});
+    Event(DisconnectEvent{connection, "gone"});
+  }
+  AgentComes(7, "lent0");
+  AgentComes(8, "n1");
+  EXPECT_THAT(coordinator_->Status(now_).nodes, ElementsAre("lent0"))
+      << "that it leaves it says again; n1 is in the world, and is known to leave";
+}
+
+TEST_F(LeavingTest, AnAgentSaysOnceWhoItIs) {
+  Start();
+  AgentComes(8, "n0");
+  AgentComes(8, "n1");
+  EXPECT_EQ(Count<event::AgentJoined>(), 1);
+  EXPECT_EQ(closed_, std::vector<uint64_t>{8});
 }
 
 class NodeThatWasAwayTest : public CoordinatorTest {

@@ -36,8 +36,9 @@ class SafetensorsReader {
   const std::map<std::string, std::string>& metadata() const { return metadata_; }
   const std::string& path() const { return path_; }
 
-  /// Elements [first, first + out.size()) of a tensor as fp32. InvalidArgument naming the tensor and the element if one
-  /// is NaN or infinite, or if the dtype is kOther; NotFound for an unknown name; OutOfRange beyond the tensor's end.
+  /// Elements [first, first + out.size()) of a tensor as fp32. FailedPrecondition naming the tensor and the element if
+  /// one is NaN or infinite; InvalidArgument if the dtype is kOther; NotFound for an unknown name; OutOfRange beyond
+  /// the tensor's end.
   absl::Status Read(const std::string& name, int64_t first, absl::Span<float> out) const;
 
  private:

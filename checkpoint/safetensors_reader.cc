@@ -68,7 +68,8 @@ absl::Status SafetensorsReader::Read(const std::string& name, int64_t first, abs
     file_.Forget(begin, begin + static_cast<size_t>(read));
   }
   if (bad < 0) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(where, ": element ", first + bad, " is NaN or infinite"));
+  // As where a loss is not finite: no other worker reads it otherwise, so the run ends.
+  return absl::FailedPreconditionError(absl::StrCat(where, ": element ", first + bad, " is NaN or infinite"));
 }
 
 }  // namespace holdfast

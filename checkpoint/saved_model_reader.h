@@ -29,7 +29,7 @@ class SavedModelReader {
                                                const std::function<bool(const std::string&)>& ignorable);
 
   /// Values [first, first + out.size()) of the flat vector; in a transposed tensor each end must be one of a row (ends
-  /// of parameters and chunks are). InvalidArgument, naming the tensor, for NaN and infinity.
+  /// of parameters and chunks are). FailedPrecondition, naming the tensor, for NaN and infinity.
   absl::Status Read(int64_t first, absl::Span<float> out) const;
 
  private:

@@ -236,7 +236,7 @@ TEST(SafetensorsReaderTest, NanIsRefusedWithItsPlace) {
   std::vector<float> out(2);
   EXPECT_TRUE(reader->Read("w", 0, absl::MakeSpan(out)).ok());
   const absl::Status status = reader->Read("w", 1, absl::MakeSpan(out));
-  EXPECT_TRUE(absl::IsInvalidArgument(status));
+  EXPECT_TRUE(absl::IsFailedPrecondition(status)) << status;  // a worker ends the run for it, and does not try again
   EXPECT_THAT(std::string(status.message()), HasSubstr("tensor \"w\": element 2 is NaN or infinite"));
 }
 

@@ -2,8 +2,10 @@
 // questions, sampled as its tokenizer's settings say, and trained on, and its logits go to a file.
 
 #include <cmath>
+#include <cstdint>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
@@ -47,6 +49,22 @@ TEST_F(SavedModelTest, ASavedModelIsEvaluatedSampledAndTrainedOn) {
   const CommandResult more = Train("b", {"--set", "train.init_from=" + Path("a/model")});
   EXPECT_EQ(more.exit_code, 0) << more.output;
   EXPECT_EQ(RunHoldfast({"compare", Path("a"), Path("b")}).exit_code, 1);
+}
+
+// It was tried again for ever.
+TEST_F(SavedModelTest, ARunFromWeightsThatAreNotFiniteEnds) {
+  ASSERT_EQ(Train("a", {"--set", "train.steps=1"}).exit_code, 0);
+  const std::string file = Path("a/model/model.safetensors");
+  constexpr uint32_t kNan = 0x7fc00000;
+  std::fstream weights(file, std::ios::in | std::ios::out | std::ios::binary);
+  weights.seekp(-static_cast<std::streamoff>(sizeof(kNan)), std::ios::end);
+  weights.write(reinterpret_cast<const char*>(&kNan), sizeof(kNan));
+  weights.close();
+  ASSERT_TRUE(weights);
+  const CommandResult more = Train("b", {"--set", "train.init_from=" + Path("a/model")});
+  EXPECT_EQ(more.exit_code, 1) << more.output;
+  EXPECT_THAT(more.output, AllOf(HasSubstr("error: "), HasSubstr(file + ": tensor "), HasSubstr("is NaN or infinite"),
+                                 Not(HasSubstr("retrying"))));
 }
 
 TEST_F(SavedModelTest, EvalWarnsOfDataOfAnotherTokenizer) {

@@ -72,6 +72,8 @@ std::string Rate(double per_second, const std::string& unit) {
 
 }  // namespace
 
+int PictureColumns(std::FILE* out, int most) { return isatty(fileno(out)) == 1 ? std::min(most, Columns(out)) : most; }
+
 Progress::Progress(std::string label, int64_t total, std::string unit, std::FILE* out)
     : label_(std::move(label)),
       unit_(std::move(unit)),

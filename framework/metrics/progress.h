@@ -43,6 +43,9 @@ class Progress {
   std::chrono::steady_clock::time_point start_, first_update_, last_draw_;
 };
 
+/// How wide a picture on `out` is: `most` columns, or all of a terminal that has fewer, so that no line wraps.
+int PictureColumns(std::FILE* out, int most);
+
 /// "1 h 02 min", "3 min 20 s", "12 s"; of two years and more "4026 years".
 std::string FormatDuration(double seconds);
 /// 1234567 -> "1.23 M".

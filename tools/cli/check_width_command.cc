@@ -18,7 +18,7 @@
 namespace holdfast {
 namespace {
 
-constexpr int kColumns = 78, kRows = 18;  // of the picture in the terminal
+constexpr int kColumnsMax = 78, kRows = 18;  // of the picture in the terminal
 
 /// The models of `sizes`, each made from the config's.
 absl::StatusOr<std::vector<Config>> ModelsOf(const Config& config, bool width, const std::vector<int64_t>& sizes) {
@@ -74,7 +74,8 @@ absl::StatusOr<bool> CheckWidthCommand::Check(const Config& checked, const Axis&
                             .x_label = absl::StrCat("log2 of ", axis.key),
                             .y_label = "change, root mean square",
                             .log_y = true};
-  std::printf("\n%s\n", PlotTerminal(curves, options, kColumns, kRows, /*unicode=*/true).c_str());
+  const int columns = PictureColumns(stdout, kColumnsMax);
+  std::printf("\n%s\n", PlotTerminal(curves, options, columns, kRows, /*unicode=*/true).c_str());
   if (out.empty()) return pass;
   RETURN_IF_ERROR(WriteFileAtomically(absl::StrCat(out, "/", axis.file), PlotSvg(curves, options)));
   return pass;

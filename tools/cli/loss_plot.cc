@@ -9,12 +9,13 @@
 #include "framework/base/status.h"
 #include "framework/metrics/figure_curves.h"
 #include "framework/metrics/plot.h"
+#include "framework/metrics/progress.h"
 #include "framework/storage/atomic_file.h"
 
 namespace holdfast {
 namespace {
 
-constexpr int kColumns = 78, kRows = 18;
+constexpr int kColumnsMax = 78, kRows = 18;
 
 Curve ValidationCurve(const RunDirectory& directory) {
   Curve curve{.label = "validation", .x = {}, .y = {}, .points = true};
@@ -60,7 +61,8 @@ absl::Status PlotLoss(const RunDirectory& directory) {
   const PlotOptions options{
       .title = "Loss", .x_label = "step", .y_label = "nats per token", .steps_below = WorldSizes(metrics)};
   RETURN_IF_ERROR(WriteFileAtomically(directory.loss_plot(), PlotSvg(curves, options)));
-  std::printf("\n%s\n", PlotTerminal(curves, options, kColumns, kRows, /*unicode=*/true).c_str());
+  const int columns = PictureColumns(stdout, kColumnsMax);
+  std::printf("\n%s\n", PlotTerminal(curves, options, columns, kRows, /*unicode=*/true).c_str());
   return absl::OkStatus();
 }
 

@@ -43,7 +43,7 @@ namespace {
 namespace fs = std::filesystem;
 using Clock = std::chrono::steady_clock;
 
-constexpr int kColumns = 100;
+constexpr int kColumnsMax = 100;
 constexpr char kResultsCsv[] = "/results.csv", kResultsJson[] = "/results.json", kReportHtml[] = "/report.html";
 constexpr std::chrono::seconds kReportInterval{5}, kWatchInterval{2};
 
@@ -161,7 +161,8 @@ std::string WatchText(const SweepConfig& config, const SweepPlace& place, const 
                     LastStep(run), " of ", trial.setup->steps(), "; ", trial.suggestion.why, "\n");
   }
   if (!plan.end().empty()) absl::StrAppend(&text, "no more trials: ", plan.end(), "\n");
-  return absl::StrCat(text, "\n", ReportText(config, plan, kColumns, isatty(STDOUT_FILENO) != 0));
+  return absl::StrCat(text, "\n",
+                      ReportText(config, plan, PictureColumns(stdout, kColumnsMax), isatty(STDOUT_FILENO) != 0));
 }
 
 /// The sweep in the directory is this one, or there is none yet.
@@ -273,8 +274,9 @@ absl::StatusOr<int> RunAndReport(const SweepConfig& config, const SweepPlace& pl
     return code;
   }
   std::printf("\n%s\n%s\nspent %s\nresults %s%s, %s%s\n", plan.end().c_str(),
-              ReportText(config, plan, kColumns, isatty(STDOUT_FILENO) != 0).c_str(), SpentWords(config, plan).c_str(),
-              place.directory.c_str(), kResultsCsv, place.directory.c_str(), kReportHtml);
+              ReportText(config, plan, PictureColumns(stdout, kColumnsMax), isatty(STDOUT_FILENO) != 0).c_str(),
+              SpentWords(config, plan).c_str(), place.directory.c_str(), kResultsCsv, place.directory.c_str(),
+              kReportHtml);
   return kExitDone;
 }
 

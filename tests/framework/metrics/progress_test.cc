@@ -1,5 +1,5 @@
 // Proves the formats, that a log gets plain whole lines only, and that a terminal gets one line, no wider than it is,
-// drawn over itself. The terminal is a pseudo-terminal.
+// drawn over itself, and pictures that are no wider either. The terminal is a pseudo-terminal.
 #include "framework/metrics/progress.h"
 
 #include <fcntl.h>
@@ -155,6 +155,16 @@ class Terminal {
   int leader_;
   std::FILE* out_;
 };
+
+TEST(Pictures, AreNoWiderThanTheTerminal) {
+  EXPECT_EQ(PictureColumns(Terminal(40).out(), 78), 40);
+  EXPECT_EQ(PictureColumns(Terminal(200).out(), 78), 78);
+  setenv("COLUMNS", "40", 1);  // says nothing of a file
+  std::FILE* file = std::tmpfile();
+  EXPECT_EQ(PictureColumns(file, 78), 78);
+  std::fclose(file);
+  unsetenv("COLUMNS");
+}
 
 TEST(ProgressOnATerminal, DrawsOneLineOverItself) {
   Terminal terminal(100);

@@ -60,6 +60,12 @@ absl::Status ModelDirectory::OpenShards(const std::string& directory) {
   const std::string index_path = (fs::path(directory) / kWeightsIndexFile).string();
   const auto json = ReadFile(index_path, kMaxHeaderBytes);
   if (absl::IsNotFound(json.status())) {
+    for (const char* pickle : {"pytorch_model.bin", "pytorch_model.bin.index.json"}) {
+      if (std::error_code error; !fs::exists(fs::path(directory) / pickle, error)) continue;
+      return absl::InvalidArgumentError(absl::StrCat(directory, ": its weights are in a ", pickle,
+                                                     ", which is not read: `save_pretrained` of ",
+                                                     "transformers writes them as safetensors"));
+    }
     return absl::NotFoundError(
         absl::StrCat(directory, ": neither ", kWeightsFile, " nor ", kWeightsIndexFile, " is there"));
   }

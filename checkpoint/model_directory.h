@@ -32,6 +32,7 @@ class ModelDirectory {
  public:
   /// Opens model.safetensors or, if there is none, every shard of the index. Shards must be files of this directory (or
   /// links to blobs of the Hugging Face cache it belongs to), and index and shards must name the same tensors.
+  /// NotFound if neither is there; InvalidArgument where the weights are in a pytorch_model.bin instead.
   static absl::StatusOr<ModelDirectory> Open(const std::string& directory);
 
   /// Tensor -> the file that holds it.

@@ -118,9 +118,9 @@ void ConfigFields::Invalid(const std::string& key, const std::string& what) {
   Add(absl::StatusCode::kInvalidArgument, key, absl::StrCat(" ", what));
 }
 
-void ConfigFields::Unsupported(const std::string& key) {
+void ConfigFields::Unsupported(const std::string& key, const std::string& what_is) {
   const std::string value = object_.contains(key) ? Shown(object_[key]) : "missing";
-  Add(absl::StatusCode::kUnimplemented, key, absl::StrCat(" = ", value, " is not supported"));
+  Add(absl::StatusCode::kUnimplemented, key, absl::StrCat(" = ", value, " is not supported", what_is));
 }
 
 void ConfigFields::RefuseUnknown() {

@@ -57,8 +57,8 @@ class ConfigFields {
   void CheckGeneric();
 
   void Invalid(const std::string& key, const std::string& what);
-  /// Names the key and its value.
-  void Unsupported(const std::string& key);
+  /// Names the key and its value; `what_is` follows.
+  void Unsupported(const std::string& key, const std::string& what_is = "");
   /// Takes over what a reader of an object inside this one has found.
   void Add(const absl::Status& status);
   /// Unimplemented for every key that was neither asked for nor ignored; null and names with a leading underscore,

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "framework/base/json.h"
 #include "framework/base/status.h"
 #include "framework/config/validate.h"
@@ -79,7 +80,8 @@ absl::StatusOr<HuggingFaceConfig> ParseHuggingFaceConfig(const std::string& text
   } else if (type == kOwnFormat) {
     result.model = ReadOwnConfig(in);
   } else {
-    in.Unsupported("model_type");
+    const auto name = [](std::string* out, const Family* known) { absl::StrAppend(out, known->name()); };
+    in.Unsupported("model_type", absl::StrCat("; there are ", absl::StrJoin(Families(), ", ", name)));
     return in.status();
   }
   in.CheckGeneric();

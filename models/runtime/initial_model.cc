@@ -54,6 +54,9 @@ absl::StatusOr<std::optional<InitialModel>> ReadInitialModel(const std::string& 
                      "the model that they make of theirs"));
   }
   if (std::filesystem::is_directory(directory, error) && !std::filesystem::exists(ConfigFileOf(directory), error)) {
+    if (const std::string of_run = directory + "/model"; std::filesystem::exists(ConfigFileOf(of_run), error)) {
+      return absl::NotFoundError(absl::StrCat(directory, " is no saved model, but holds one: name ", of_run));
+    }
     return absl::NotFoundError(absl::StrCat(directory, " is no saved model: it has no ", kConfigFile,
                                             "; of a run or its checkpoints `holdfast ckpt export ", directory,
                                             " OUT_DIR` writes one, with --ema of its averaged weights"));

@@ -296,6 +296,16 @@ TEST_F(SavedModelTest, NanInAFileIsNamed) {
               AllOf(HasSubstr("model.safetensors"), HasSubstr("\"w\": element 1 is NaN")));
 }
 
+TEST_F(SavedModelTest, WeightsOfAPickleAreNotRead) {
+  std::filesystem::create_directories(dir_ / "model");
+  for (const std::string pickle : {"pytorch_model.bin", "pytorch_model.bin.index.json"}) {
+    const std::string file = dir_ / ("model/" + pickle);
+    std::ofstream(file) << "";
+    EXPECT_THAT(std::string(Load().message()), HasSubstr("its weights are in a " + pickle + ", which is not read"));
+    std::filesystem::remove(file);
+  }
+}
+
 TEST_F(SavedModelTest, AnEmptyDirectoryIsNotAModel) {
   std::filesystem::create_directories(dir_ / "model");
   EXPECT_TRUE(absl::IsNotFound(Load()));

@@ -1,5 +1,6 @@
 // Proves that a model whose tokens are bytes brings its tokenizer.json into a run wherever its chat template stands, so
-// that what is trained from it is saved with the template; and none where it has no template.
+// that what is trained from it is saved with the template; and none where it has no template. And that an error says
+// where the model is, if a run was named.
 
 #include "models/runtime/initial_model.h"
 
@@ -7,6 +8,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "gmock/gmock.h"
 #include "models/runtime/saved_weights.h"
 #include "models/transformer.h"
 #include "tests/models/runtime/tiny_run.h"
@@ -46,6 +48,15 @@ TEST_F(InitialModelTest, AChatTemplateComesWithTheTokenizerFile) {
   EXPECT_EQ(Tokenizer(), file);
   std::ofstream(root_ / "model/tokenizer_config.json") << R"({"chat_template": null})";
   EXPECT_EQ(Tokenizer(), "none");
+}
+
+TEST_F(InitialModelTest, TheModelOfARunIsNamed) {
+  std::filesystem::create_directories(root_ / "run/model");
+  const auto message = [&] { return std::string(ReadInitialModel(root_ / "run").status().message()); };
+  EXPECT_THAT(message(), ::testing::HasSubstr("`holdfast ckpt export"));
+  std::ofstream(root_ / "run/model/config.json") << "{}";
+  const std::string run = root_ / "run";
+  EXPECT_EQ(message(), run + " is no saved model, but holds one: name " + run + "/model");
 }
 
 }  // namespace

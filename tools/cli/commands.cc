@@ -64,12 +64,18 @@ std::string CommandHint(const std::vector<std::string>& commands, const std::str
 /// Of the first word that is not understood; empty where there is nothing to say.
 std::string Hint(const CLI::App& app) {
   const std::vector<std::string> commands = CommandsOf(Deepest(app));
+  const bool sets_keys = Deepest(app).get_option_no_throw("--set") != nullptr;
   for (const std::string& word : app.remaining(/*recurse=*/true)) {
+    const bool is_option = absl::StartsWith(word, "--");
     std::string hint;
-    if (absl::StartsWith(word, "--")) {
+    if (is_option) {
       hint = OptionHint(app, word);
     } else if (!commands.empty()) {
       hint = CommandHint(commands, word);
+    }
+    // "--train.steps=5", as other programs have it, or the second KEY=VALUE after one --set.
+    if (hint.empty() && (is_option || absl::StrContains(word, '=')) && sets_keys) {
+      hint = "a key of the config is set by --set section.key=value, each by a --set of its own";
     }
     if (!hint.empty()) return hint;
   }

@@ -730,6 +730,12 @@ TEST(Commands, WhatIsNotUnderstoodIsToldWhatMayBeMeant) {
   EXPECT_THAT(error_of({"frobnicate"}), HasSubstr(" ('frobnicate' is none)\n"));
   EXPECT_THAT(error_of({"train", "c", "--worker", "2"}), HasSubstr(" (did you mean '--workers'?)\n"));
   EXPECT_THAT(error_of({"train", "c", "--worker=2"}), HasSubstr(" (did you mean '--workers'?)\n"));
+  const char* const set = "(a key of the config is set by --set section.key=value, each by a --set of its own)\n";
+  EXPECT_THAT(error_of({"train", "c", "--train.steps=5"}), HasSubstr(set));
+  EXPECT_THAT(error_of({"validate", "c", "--lr", "3"}), HasSubstr(set));
+  EXPECT_THAT(error_of({"train", "c", "--set", "train.steps=5", "train.threads=1"}), HasSubstr(set));
+  EXPECT_THAT(error_of({"train", "c", "d"}), Not(HasSubstr(set)));
+  EXPECT_THAT(error_of({"status", "runs/a", "--train.steps=5"}), Not(HasSubstr(set)));  // takes no config
   EXPECT_THAT(error_of({}), StartsWith("A subcommand is required\n"));
   EXPECT_THAT(error_of({"ckpt"}), StartsWith("A subcommand is required\n"));
 }

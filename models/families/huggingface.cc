@@ -105,7 +105,13 @@ std::string HuggingFaceGenerationConfigJson(const SavedTokenizer& tokenizer, con
 
 SpecialTokenTexts ReadTokenizerConfigJson(const std::string& text) {
   const ordered_json config = ParseSettings(text);
-  return {.bos = TokenText(config, "bos_token"), .eos = TokenText(config, "eos_token")};
+  SpecialTokenTexts texts{.bos = TokenText(config, "bos_token"), .eos = TokenText(config, "eos_token")};
+  // What these classes are not told they do not have, and transformers 5 leaves it out. One of ours would be written by
+  // chat templates that ask for it.
+  const ordered_json of_class = config.value("tokenizer_class", ordered_json());
+  const bool has_no_defaults = of_class == "PreTrainedTokenizerFast" || of_class == "TokenizersBackend";
+  if (has_no_defaults && !texts.bos.has_value()) texts.bos = "";
+  return texts;
 }
 
 std::string HuggingFaceTokenizerConfigJson(const ModelConfig& config, const SavedTokenizer& tokenizer,

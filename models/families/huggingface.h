@@ -41,7 +41,7 @@ std::string HuggingFaceTokenizerConfigJson(const ModelConfig& config, const Save
                                            const std::string& original);
 
 /// What a tokenizer_config.json or special_tokens_map.json calls its special tokens. Nothing: it does not say; empty:
-/// it says that there is none (null).
+/// it says that there is none (null, or a bos_token that a class without one of its own leaves out).
 struct SpecialTokenTexts {
   std::optional<std::string> bos, eos;
 };

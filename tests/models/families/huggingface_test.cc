@@ -300,6 +300,14 @@ TEST(HuggingFaceTest, SettingsOfTheTokenizerStay) {
   EXPECT_EQ(settings["chat_template"], "t");
   EXPECT_EQ(settings["tokenizer_class"], "PreTrainedTokenizerFast");
   EXPECT_FALSE(settings.contains("auto_map"));
+  for (const char* of_class : {"PreTrainedTokenizerFast", "TokenizersBackend"}) {
+    const SpecialTokenTexts left_out =
+        ReadTokenizerConfigJson(absl::StrCat(R"({"tokenizer_class": ")", of_class, "\"}"));
+    EXPECT_EQ(left_out.bos, "") << of_class;
+    EXPECT_EQ(left_out.eos, std::nullopt) << of_class;  // something has to end a text
+  }
+  EXPECT_EQ(ReadTokenizerConfigJson(R"({"tokenizer_class": "GPT2Tokenizer"})").bos, std::nullopt);
+  EXPECT_EQ(ReadTokenizerConfigJson(R"({"tokenizer_class": "TokenizersBackend", "bos_token": "<s>"})").bos, "<s>");
   for (const char* broken : {"", "[]", "{", "7"})
     EXPECT_EQ(ReadTokenizerConfigJson(broken).eos, std::nullopt) << broken;
 }

@@ -97,8 +97,10 @@ absl::StatusOr<SavedModel> OpenSavedModel(const std::string& path) {
   }
   const auto read = ReadModelConfig(saved.directory);
   if (absl::IsNotFound(read.status()) && !saved.adapter.empty()) {
-    return Annotate(read.status(), absl::StrCat("the model that the adapters in ", saved.adapter, " are for (",
-                                                kAdapterConfigFile, ", base_model_name_or_path) is not there"));
+    return Annotate(read.status(),
+                    absl::StrCat("the model that the adapters in ", saved.adapter, " are for (", kAdapterConfigFile,
+                                 ", base_model_name_or_path) is not there; correct the path, or say its place to ",
+                                 "`holdfast ckpt export RUN OUT_DIR --merge --base DIR`"));
   }
   if (!Exists(path)) return absl::NotFoundError(absl::StrCat(path, " does not exist"));
   if (absl::IsNotFound(read.status())) {

@@ -270,7 +270,8 @@ TEST_F(FineTuneTest, AnotherBaseThanTheRunBeganWithIsRefused) {
   fs::rename(Path("base/model"), Path("base/was"));
   const CommandResult missing = RunHoldfast({"sample", Path("tuned"), "--tokens", "10"});
   EXPECT_EQ(missing.exit_code, 1);
-  EXPECT_THAT(missing.output, HasSubstr("adapter_config.json, base_model_name_or_path"));
+  EXPECT_THAT(missing.output,
+              AllOf(HasSubstr("adapter_config.json, base_model_name_or_path"), HasSubstr("--base DIR`")));
   fs::copy(Path("other/model"), Path("base/model"));
   const CommandResult sample = RunHoldfast({"sample", Path("tuned"), "--tokens", "10"});
   EXPECT_EQ(sample.exit_code, 1);

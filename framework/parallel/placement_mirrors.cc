@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <limits>
 #include <numeric>
+#include <optional>
 #include <set>
 #include <tuple>
 
+#include "framework/parallel/least_elsewhere.h"
 #include "framework/parallel/placement.h"
 #include "framework/parallel/placement_source.h"
 
@@ -14,26 +16,50 @@ namespace holdfast {
 /// Chooses who mirrors a cell, so that few pairs of ranks are the only holders of something.
 class Placement::MirrorPicker {
  public:
-  /// `most`: cells that one rank is to hold.
-  MirrorPicker(const Placement& placement, const Source* source, int most)
+  /// `most`: cells that one rank is to hold. `held`: those that each rank holds.
+  MirrorPicker(const Placement& placement, const Source* source, int most, const std::vector<int>& held)
       : p_(placement),
         is_first_(source == nullptr),
         most_(most),
         ring_(placement.Ring()),
         place_(ring_.size()),
         partners_(ring_.size()),
-        last_(ring_.size(), kNobody) {
+        new_place_(ring_.size(), kNobody),
+        last_(ring_.size(), kNobody),
+        held_(held) {
     for (size_t i = 0; i < ring_.size(); ++i) place_[static_cast<size_t>(ring_[i])] = static_cast<int>(i);
     FindHalves();
     if (source != nullptr) FindPartners(*source);
+    std::vector<int> ring_nodes, excess, places(ring_.size());
+    for (const int rank : ring_) {
+      ring_nodes.push_back(p_.NodeOf(rank));
+      excess.push_back(Excess(rank));
+    }
+    std::iota(places.begin(), places.end(), 0);
+    std::vector<int> new_nodes, new_held;
+    for (const int rank : new_ranks_) {
+      new_place_[static_cast<size_t>(rank)] = static_cast<int>(new_nodes.size());
+      new_nodes.push_back(p_.NodeOf(rank));
+      new_held.push_back(Held(rank));
+    }
+    const int most_out = p_.num_groups_ + p_.num_mirrors_;  // nodes and places of holders
+    on_other_nodes_.emplace(ring_nodes, excess, p_.size(), most_out);
+    anywhere_.emplace(places, excess, p_.num_staying(), most_out);
+    new_on_other_nodes_.emplace(new_nodes, new_held, p_.size(), most_out);
   }
 
-  int Pick(int cell, const std::vector<int>& holders, const std::vector<int>& held) {
-    if (is_first_) return Neighbour(cell, holders, held);
-    const int partner = Partner(cell, holders, held);
-    if (partner >= 0) return partner;
-    const int rank = Neighbour(cell, holders, held);
-    for (const int holder : holders) Pair(holder, rank);
+  /// Of a cell that `holders` hold; that rank then holds one cell more.
+  int Pick(int cell, const std::vector<int>& holders) {
+    std::vector<int> nodes;
+    for (const int holder : holders) nodes.push_back(p_.NodeOf(holder));
+    int rank = is_first_ ? kNobody : Partner(cell, holders, nodes);
+    if (rank < 0) {
+      rank = Neighbour(cell, holders, nodes);
+      for (const int holder : holders) {
+        if (!is_first_) Pair(holder, rank);
+      }
+    }
+    Add(rank);
     return rank;
   }
 
@@ -79,66 +105,98 @@ class Placement::MirrorPicker {
     partners_[static_cast<size_t>(b)].insert(a);
   }
 
-  bool SharesNode(int rank, const std::vector<int>& holders) const {
-    return std::any_of(holders.begin(), holders.end(), [&](int holder) {
-      return p_.node_of_[static_cast<size_t>(holder)] == p_.node_of_[static_cast<size_t>(rank)];
-    });
+  int Held(int rank) const { return held_[static_cast<size_t>(rank)]; }
+  /// Cells beyond what is enough, with one more.
+  int Excess(int rank) const {
+    const int enough = most_ + (is_first_ ? 2 : 0);  // halves of parts are rounded
+    return std::max(0, Held(rank) + 1 - enough);
+  }
+  void Add(int rank) {
+    const int before = Excess(rank), place = place_[static_cast<size_t>(rank)];
+    ++held_[static_cast<size_t>(rank)];
+    if (const int excess = Excess(rank); excess != before) {
+      on_other_nodes_->Set(place, excess);
+      anywhere_->Set(place, excess);
+    }
+    const int new_place = new_place_[static_cast<size_t>(rank)];
+    if (new_place >= 0) new_on_other_nodes_->Set(new_place, Held(rank));
   }
 
   /// Of the ranks that are partners of all holders, or are new and have to get something, the one that holds least, or
   /// the one that was chosen for the cell before, if that holds little more: runs are longer. -1 if none has room on
   /// another node.
-  int Partner(int cell, const std::vector<int>& holders, const std::vector<int>& held) {
+  int Partner(int cell, const std::vector<int>& holders, const std::vector<int>& nodes) {
     const int limit = most_ + most_ / 4;
     int& last = last_[static_cast<size_t>(p_.PrimaryOf(cell))];
     int best = kNobody;
     bool last_has_room = false;
-    const auto consider = [&](int rank) {
-      const int holds = held[static_cast<size_t>(rank)];
-      if (holds >= limit || std::find(holders.begin(), holders.end(), rank) != holders.end()) return;
-      if (SharesNode(rank, holders)) return;
-      last_has_room = last_has_room || rank == last;
-      if (best < 0 || holds < held[static_cast<size_t>(best)]) best = rank;
+    const auto has_room = [&](int rank) {
+      return Held(rank) < limit && std::find(nodes.begin(), nodes.end(), p_.NodeOf(rank)) == nodes.end();
     };
     for (const int rank : partners_[static_cast<size_t>(holders[0])]) {
       const auto is_partner = [&](int holder) { return partners_[static_cast<size_t>(holder)].contains(rank); };
-      if (std::all_of(holders.begin() + 1, holders.end(), is_partner)) consider(rank);
+      if (!std::all_of(holders.begin() + 1, holders.end(), is_partner) || !has_room(rank)) continue;
+      last_has_room = last_has_room || rank == last;
+      if (best < 0 || Held(rank) < Held(best)) best = rank;
     }
-    for (const int rank : new_ranks_) consider(rank);
-    const auto load = [&](int rank) { return held[static_cast<size_t>(rank)]; };
-    if (!last_has_room || load(last) > load(best) + most_ / 8) last = best;
+    new_on_other_nodes_->LeaveOut(nodes);
+    const int least = new_on_other_nodes_->Least();
+    if (least < limit && (best < 0 || least < Held(best))) {
+      const int place = new_on_other_nodes_->First(0, static_cast<int>(new_ranks_.size()), least);
+      best = new_ranks_[static_cast<size_t>(place)];
+    }
+    last_has_room = last_has_room || (last >= 0 && new_place_[static_cast<size_t>(last)] >= 0 && has_room(last));
+    if (!last_has_room || Held(last) > Held(best) + most_ / 8) last = best;
     return last;
   }
 
   /// The nearest on the ring, on a node that does not hold the cell, if there is one, and with room.
-  int Neighbour(int cell, const std::vector<int>& holders, const std::vector<int>& held) const {
-    const auto size = static_cast<int>(ring_.size());
-    const int owner = place_[static_cast<size_t>(p_.PrimaryOf(cell))];
-    const int enough = most_ + (is_first_ ? 2 : 0);  // halves of parts are rounded
-    int best = kNobody;
-    std::tuple<bool, int> best_cost;
-    for (int i = 0; i < 2 * size; ++i) {
+  int Neighbour(int cell, const std::vector<int>& holders, const std::vector<int>& nodes) {
+    const int near = NextWithRoom(cell, nodes);
+    if (near >= 0) return near;
+    on_other_nodes_->LeaveOut(nodes);
+    if (on_other_nodes_->Least() != LeastElsewhere::kNone) return Nearest(cell, *on_other_nodes_);
+    std::vector<int> places;
+    for (const int holder : holders) places.push_back(place_[static_cast<size_t>(holder)]);
+    anywhere_->LeaveOut(places);
+    return Nearest(cell, *anywhere_);
+  }
+
+  /// The nearest, if it is one of the next few: for most cells it is, and then this is quicker.
+  int NextWithRoom(int cell, const std::vector<int>& nodes) const {
+    constexpr int kFew = 4;
+    const int size = p_.num_staying(), owner = place_[static_cast<size_t>(p_.PrimaryOf(cell))];
+    for (int i = 0; i < 2 * std::min(kFew, size); ++i) {
       const bool forward = (i % 2 == 1) == second_half_[static_cast<size_t>(cell)];
       const int distance = i / 2 + 1;
-      const int rank = ring_[static_cast<size_t>((owner + (forward ? distance : 2 * size - distance)) % size)];
-      if (std::find(holders.begin(), holders.end(), rank) != holders.end()) continue;
-      const std::tuple cost{SharesNode(rank, holders), std::max(0, held[static_cast<size_t>(rank)] + 1 - enough)};
-      if (best >= 0 && cost >= best_cost) continue;
-      best = rank;
-      best_cost = cost;
-      if (cost == std::tuple{false, 0}) break;
+      const int rank = ring_[static_cast<size_t>((owner + (forward ? distance : size - distance)) % size)];
+      if (Excess(rank) == 0 && std::find(nodes.begin(), nodes.end(), p_.NodeOf(rank)) == nodes.end()) return rank;
     }
-    return best;
+    return kNobody;
+  }
+
+  /// Of the places in `ring` that count and have the least excess.
+  int Nearest(int cell, const LeastElsewhere& ring) const {
+    const int size = p_.num_staying(), owner = place_[static_cast<size_t>(p_.PrimaryOf(cell))], least = ring.Least();
+    int ahead = ring.First(owner, size, least), behind = ring.Last(0, owner, least);
+    if (ahead < 0) ahead = size + ring.First(0, owner, least);
+    if (behind < 0) behind = ring.Last(owner, size, least) - size;
+    const int forward = ahead - owner, back = owner - behind;
+    const bool is_forward = second_half_[static_cast<size_t>(cell)] ? forward < back : forward <= back;
+    return ring_[static_cast<size_t>((is_forward ? ahead : behind + size) % size)];
   }
 
   const Placement& p_;
   const bool is_first_;
   const int most_;
-  std::vector<int> ring_, place_;        // rank by place, place by rank
-  std::vector<bool> second_half_;        // by cell
-  std::vector<std::set<int>> partners_;  // by rank
-  std::vector<int> new_ranks_;
-  std::vector<int> last_;  // by primary: who was chosen for the cell before
+  std::vector<int> ring_, place_;                            // rank by place, place by rank
+  std::vector<bool> second_half_;                            // by cell
+  std::vector<std::set<int>> partners_;                      // by rank
+  std::vector<int> new_ranks_, new_place_;                   // ascending; by rank: where it stands there
+  std::vector<int> last_;                                    // by primary: who was chosen for the cell before
+  std::vector<int> held_;                                    // by rank
+  std::optional<LeastElsewhere> on_other_nodes_, anywhere_;  // excess by place on the ring; labels: nodes, places
+  std::optional<LeastElsewhere> new_on_other_nodes_;         // cells held, by place among new ranks; labels: nodes
 };
 
 // Whoever holds a cell keeps it as a mirror, unless it has more than its part or stands on a node that has the cell
@@ -192,11 +250,11 @@ void Placement::PlaceMirrors(const Source* source) {
           }));
     }
   }
-  MirrorPicker picker(*this, source, most);
+  MirrorPicker picker(*this, source, most, held);
   for (int mirror = 1; mirror <= num_mirrors_; ++mirror) {
     for (int cell = 0; cell < num_cells_; ++cell) {
       const std::vector<int>& of_cell = holders[static_cast<size_t>(cell)];
-      if (static_cast<int>(of_cell.size()) < num_groups_ + mirror) add(cell, picker.Pick(cell, of_cell, held));
+      if (static_cast<int>(of_cell.size()) < num_groups_ + mirror) add(cell, picker.Pick(cell, of_cell));
     }
   }
 }

@@ -13,6 +13,7 @@
 #include <iostream>
 #include <map>
 #include <numeric>
+#include <optional>
 #include <random>
 #include <set>
 
@@ -22,6 +23,7 @@
 #include "framework/parallel/sharded_state.h"
 #include "framework/parallel/transfer_plan.h"
 #include "tests/framework/base/slower.h"
+#include "tests/framework/parallel/plain_mirrors.h"
 
 namespace holdfast {
 namespace {
@@ -358,6 +360,59 @@ TEST(Placement, IsWholeAfterAnyChange) {
       ExpectWhole(next, nodes, parallel, leaving);
       ASSERT_EQ(Placement::FromTable(nodes, parallel, leaving, next.Table()).value(), next);
       now = next;
+    }
+  }
+}
+
+/// A node for each rank, nodes of up to four, a few nodes, or one.
+std::vector<std::string> NodesOfAnyKind(std::mt19937& random, int size) {
+  const auto kind = random() % 4;
+  if (kind == 0) return OwnNodes(size);
+  if (kind == 1) return RandomNodes(random, size);
+  const unsigned num_nodes = kind == 2 ? 2 + static_cast<unsigned>(random() % 3) : 1;
+  std::vector<std::string> nodes;
+  for (int rank = 0; rank < size; ++rank) nodes.push_back("node" + std::to_string(random() % num_nodes));
+  std::sort(nodes.begin(), nodes.end());
+  return nodes;
+}
+
+void ExpectPlainMirrors(const Placement& p, int leaving, const std::optional<PlacementBefore>& before = std::nullopt) {
+  const std::vector<std::vector<int>> plain = PlainHolders(p, leaving, before);
+  for (int cell = 0; cell < p.num_cells(); ++cell) ASSERT_EQ(p.Holders(cell), plain[static_cast<size_t>(cell)]) << cell;
+}
+
+// Mirrors are found without looking at all ranks for every cell; they are those that looking at all would find.
+TEST(Placement, MirrorsAreThoseOfThePlainDefinition) {
+  std::mt19937 random(11);
+  for (int round = 0; round < 200 / kSlower; ++round) {
+    SCOPED_TRACE(round);
+    ParallelConfig parallel = RandomParallel(random);
+    parallel.mirrors = 1 + static_cast<int64_t>(random() % 4);
+    int leaving = 0;
+    std::optional<Placement> now;
+    for (int change = 0; change < 6; ++change) {
+      const int size = 1 + static_cast<int>(random() % (round % 4 == 0 ? 60 : 12));
+      const std::vector<std::string> nodes = NodesOfAnyKind(random, size);
+      const int leaving_now = random() % 3 == 0 ? static_cast<int>(random() % static_cast<unsigned>(size)) : 0;
+      if (!now.has_value()) {
+        now = Placement(nodes, parallel, leaving_now);
+        ExpectPlainMirrors(*now, leaving_now);
+      } else {
+        std::vector<int> places(static_cast<size_t>(size)), ranks;
+        std::iota(places.begin(), places.end(), 0);
+        if (random() % 2 == 0) std::shuffle(places.begin(), places.end(), random);
+        const auto losses = 1 + random() % 8;  // one in so many is lost
+        for (int rank = 0; rank < now->size(); ++rank) {
+          const bool stays = !places.empty() && random() % losses < std::max(losses - 1, 1ul);
+          ranks.push_back(stays ? places.back() : -1);
+          if (stays) places.pop_back();
+        }
+        const Placement next(nodes, parallel, leaving_now, *now, ranks);
+        ExpectPlainMirrors(next, leaving_now, PlacementBefore{*now, leaving, ranks});
+        now = next;
+      }
+      if (HasFatalFailure()) return;
+      leaving = leaving_now;
     }
   }
 }

@@ -60,6 +60,7 @@
 #include "framework/base/branch.h"
 #include "framework/base/validation_result.h"
 #include "framework/config/config.h"
+#include "framework/parallel/placement.h"
 #include "framework/parallel/used_cells.h"
 
 namespace holdfast {
@@ -252,8 +253,9 @@ class Coordinator {
   bool IsLeaving(const std::string& node) const { return leaving_.count(node) > 0; }
   bool LeaversCanGo() const;
   bool AllMembersLeave() const;
-  bool CanSpare(const std::function<bool(const Member&)>& some) const;
-  bool IsInWorld(const std::string& node) const;
+  /// `placement_of_source`: kept for the next question of several about one source, as to make it takes long.
+  bool CanSpare(const std::function<bool(const Member&)>& some,
+                std::optional<Placement>* placement_of_source = nullptr) const;
   void SayGoodbye();
   static EndMessage Goodbye(const std::string& node, int signal);
   void StopIfNobodyStays();

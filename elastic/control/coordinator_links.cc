@@ -133,10 +133,11 @@ void Coordinator::LeaveOut(const std::set<Link>& cut) {
     for (const std::string& end : ends) names.insert(members[end].begin(), members[end].end());
     return names;
   };
+  std::optional<Placement> placement;  // of the source: thousands of sets may be asked about
   const auto can_go = [&](const std::set<std::string>& ends) {
     const std::set<std::string> names = workers_at(ends);
     return static_cast<int>(names.size()) < open_->size() &&
-           CanSpare([&](const Member& member) { return names.count(member.id.name) > 0; });
+           CanSpare([&](const Member& member) { return names.count(member.id.name) > 0; }, &placement);
   };
   const auto ends = FewestToLeaveOut(links, worth, can_go);
   const std::set<std::string> names = workers_at(ends.value_or(std::vector<std::string>()));

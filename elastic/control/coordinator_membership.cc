@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <tuple>
@@ -446,18 +447,18 @@ bool Coordinator::AllMembersLeave() const {
 }
 
 // The others hold everything.
-bool Coordinator::CanSpare(const std::function<bool(const Member&)>& some) const {
+bool Coordinator::CanSpare(const std::function<bool(const Member&)>& some,
+                           std::optional<Placement>* placement_of_source) const {
   std::vector<bool> others;
   for (const Member& member : state_.source().members) {
     const auto found = roster_.workers().find(member.id.name);
     others.push_back(found != roster_.workers().end() && found->second.holds_state && !some(member));
   }
-  return HoldersOfLostState(state_.source(), others, options_.parallel, options_.used_cells).empty();
-}
-
-bool Coordinator::IsInWorld(const std::string& node) const {
-  return open_.has_value() && std::any_of(open_->world.members.begin(), open_->world.members.end(),
-                                          [&](const Member& member) { return member.node == node; });
+  if (std::find(others.begin(), others.end(), false) == others.end()) return true;
+  std::optional<Placement> own;
+  std::optional<Placement>& placement = placement_of_source == nullptr ? own : *placement_of_source;
+  if (!placement.has_value()) placement = PlacementOf(state_.source(), options_.parallel);
+  return placement->LostCells(others, options_.used_cells).empty();
 }
 
 EndMessage Coordinator::Goodbye(const std::string& node, int signal) {
@@ -486,9 +487,16 @@ void Coordinator::StopIfNobodyStays() {
 // Nothing depends on those that leave any more: a step was done in a world without them, or there is no world and the
 // others hold everything.
 void Coordinator::SayGoodbye() {
+  if (std::all_of(leaving_.begin(), leaving_.end(), [](const auto& leaves) { return leaves.second.gone; })) return;
+  std::set<std::string> in_world;  // nodes; looked up for each of thousands that leave at once
+  if (open_.has_value()) {
+    for (const Member& member : open_->world.members) in_world.insert(member.node);
+  }
+  std::optional<Placement> placement;
   for (auto it = leaving_.begin(); it != leaving_.end();) {
     const std::string& node = it->first;
-    if (it->second.gone || IsInWorld(node) || !CanSpare([&](const Member& member) { return member.node == node; })) {
+    if (it->second.gone || in_world.contains(node) ||
+        !CanSpare([&](const Member& member) { return member.node == node; }, &placement)) {
       ++it;
       continue;
     }

@@ -1,15 +1,16 @@
 // What nobody reports: silence, standing still, and failures whose cause has to be guessed.
 
 #include <algorithm>
-#include <set>
 #include <string>
 #include <tuple>
 #include <utility>
 #include <vector>
 
+#include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/string_view.h"
 #include "elastic/control/coordinator.h"
 
 namespace holdfast {
@@ -40,7 +41,7 @@ void Coordinator::RemoveCut() {
     if (worker.cut_since.has_value()) all.push_back(&worker);
   }
   if (all.empty()) return;
-  std::set<std::string> nodes;  // with an agent; looked up for each of thousands that are lost at once
+  absl::flat_hash_set<absl::string_view> nodes;  // with an agent; looked up for each of thousands that are lost at once
   for (const auto& [connection, agent] : roster_.agents()) nodes.insert(agent.node);
   std::vector<std::pair<std::string, std::string>> cut;
   for (const JoinedWorker* worker : all) {

@@ -37,10 +37,13 @@ PlacementTable Seats::PlacementFor(const World& world, const World& source, cons
       std::find_if(worlds_.begin(), worlds_.end(), [&](const World& other) { return HaveSameSeats(world, other); });
   if (had == worlds_.end()) return least.Table();
   const Placement old = PlacementOf(*had, parallel);
+  std::vector<bool> is_new(world.members.size(), true);
+  for (const int rank : source_ranks) {
+    if (rank >= 0) is_new[static_cast<size_t>(rank)] = false;
+  }
   int64_t lost = 0;  // what those that hold nothing now had
-  for (int rank = 0; rank < world.size(); ++rank) {
-    const bool is_new = std::find(source_ranks.begin(), source_ranks.end(), rank) == source_ranks.end();
-    if (is_new) lost += static_cast<int64_t>(old.HeldCells(rank).size());
+  for (int cell = 0; cell < old.num_cells(); ++cell) {
+    for (const int rank : old.Holders(cell)) lost += is_new[static_cast<size_t>(rank)] ? 1 : 0;
   }
   const bool moves_little =
       old.num_cells() == least.num_cells() &&

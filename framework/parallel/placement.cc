@@ -141,9 +141,10 @@ int64_t Placement::MovedFrom(const Placement& source, absl::Span<const int> sour
   if (source.num_cells() > num_cells_) return std::numeric_limits<int64_t>::max();
   const Source before(source, source_ranks, num_cells_, size());
   int64_t moved = 0;
+  std::vector<int> had(static_cast<size_t>(size()), -1);  // by rank: the last cell that it held before
   for (int cell = 0; cell < num_cells_; ++cell) {
-    const std::vector<int> have = before.Holders(cell);
-    for (const int rank : Holders(cell)) moved += std::find(have.begin(), have.end(), rank) == have.end() ? 1 : 0;
+    for (const int rank : before.Holders(cell)) had[static_cast<size_t>(rank)] = cell;
+    for (const int rank : Holders(cell)) moved += had[static_cast<size_t>(rank)] == cell ? 0 : 1;
   }
   return moved;
 }

@@ -127,11 +127,13 @@ class Planner {
       const bool two = together > 1;
       std::array<std::vector<std::vector<MicrobatchRange>>, kMaxLanes> sums;
       sums.fill(std::vector<std::vector<MicrobatchRange>>(units_.size()));
+      std::array<int64_t, kMaxLanes> homes_of{};
+      for (int lane = 0; lane < together; ++lane) homes_of[static_cast<size_t>(lane)] = Homes(wave + lane);
       const int64_t passes = two ? together : std::max<int64_t>(plan_.RangeOf(wave, rank_).count, 1);
       for (const auto& [pass, call] : CallsOf(schedule_, passes, two)) {
         const int lane = LaneOf(pass, two);
         const MicrobatchRange own = plan_.RangeOf(wave + lane, rank_);
-        const int64_t homes = Homes(wave + lane), i = two ? 0 : pass;
+        const int64_t homes = homes_of[static_cast<size_t>(lane)], i = two ? 0 : pass;
         const Size& size = Of(call.unit);
         const int64_t elements = size.in_parts ? size.served : size.all, begun = size.in_parts ? homes : 1;
         if ((size.in_parts ? homes : own.count) == 0) continue;

@@ -14,14 +14,18 @@ std::vector<ChunkTransfer> PlanTransfer(const ShardMap& source, const std::vecto
   const ParameterLayout& layout = target.layout();
   std::vector<ChunkTransfer> transfers;
   std::vector<int64_t> sent(static_cast<size_t>(target.placement().size()));
+  std::vector<int> has(sent.size(), -1);  // by rank: the last chunk that it had
   for (int chunk = 0; chunk < static_cast<int>(layout.chunks().size()); ++chunk) {
     std::vector<int> have;
     for (const int r : source.Holders(chunk)) {
-      if (source_ranks[static_cast<size_t>(r)] >= 0) have.push_back(source_ranks[static_cast<size_t>(r)]);
+      const int rank = source_ranks[static_cast<size_t>(r)];
+      if (rank < 0) continue;
+      have.push_back(rank);
+      has[static_cast<size_t>(rank)] = chunk;
     }
     HOLDFAST_CHECK(!have.empty());
     for (const int to : target.Holders(chunk)) {
-      if (std::find(have.begin(), have.end(), to) != have.end()) continue;
+      if (has[static_cast<size_t>(to)] == chunk) continue;
       const int from = *std::min_element(have.begin(), have.end(), [&](int a, int b) {
         return sent[static_cast<size_t>(a)] < sent[static_cast<size_t>(b)];
       });

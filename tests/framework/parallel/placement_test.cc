@@ -381,7 +381,21 @@ void ExpectPlainMirrors(const Placement& p, int leaving, const std::optional<Pla
   for (int cell = 0; cell < p.num_cells(); ++cell) ASSERT_EQ(p.Holders(cell), plain[static_cast<size_t>(cell)]) << cell;
 }
 
-// Mirrors are found without looking at all ranks for every cell; they are those that looking at all would find.
+/// Cells of ranks that did not have them, by definition: each is looked for among those who had it.
+int64_t PlainMoved(const Placement& p, const Placement& before, const std::vector<int>& ranks) {
+  int64_t moved = 0;
+  for (int cell = 0; cell < p.num_cells(); ++cell) {
+    std::set<int> had;
+    for (const int r : before.Holders(cell / (p.num_cells() / before.num_cells()))) {
+      had.insert(ranks[static_cast<size_t>(r)]);
+    }
+    for (const int rank : p.Holders(cell)) moved += had.contains(rank) ? 0 : 1;
+  }
+  return moved;
+}
+
+// Mirrors are found without looking at all ranks for every cell; they are those that looking at all would find. So is
+// what moves.
 TEST(Placement, MirrorsAreThoseOfThePlainDefinition) {
   std::mt19937 random(11);
   for (int round = 0; round < 200 / kSlower; ++round) {
@@ -409,6 +423,7 @@ TEST(Placement, MirrorsAreThoseOfThePlainDefinition) {
         }
         const Placement next(nodes, parallel, leaving_now, *now, ranks);
         ExpectPlainMirrors(next, leaving_now, PlacementBefore{*now, leaving, ranks});
+        ASSERT_EQ(next.MovedFrom(*now, ranks), PlainMoved(next, *now, ranks));
         now = next;
       }
       if (HasFatalFailure()) return;
@@ -451,6 +466,11 @@ TEST(Placement, ATableThatMakesNoSenseIsAnError) {
     }
   }
   EXPECT_FALSE(Placement::FromTable(OwnNodes(3), parallel, 0, good).ok()) << "of more ranks than there are";
+  const ParallelConfig no_shard{.sharding = Sharding::kNoShard};
+  std::vector<uint32_t> one_group = Placement(nodes, no_shard).Table();
+  ASSERT_EQ(one_group[2], 9u) << "groups of four ranks that ascend by one";
+  one_group[2] = 8;  // all in the first
+  EXPECT_FALSE(Placement::FromTable(nodes, no_shard, 0, one_group).ok()) << "of groups without members";
 }
 
 // As many as a run may have, each a group of its own: there is no table of who serves whom.

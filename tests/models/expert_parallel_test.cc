@@ -17,10 +17,10 @@
 #include <utility>
 #include <vector>
 
-#include "framework/comm/in_process.h"
 #include "framework/nn/part_store.h"
 #include "framework/parallel/group_exchange.h"
 #include "models/expert_bytes.h"
+#include "tests/framework/comm/in_process.h"
 
 namespace holdfast {
 namespace {

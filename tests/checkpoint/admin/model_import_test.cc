@@ -11,9 +11,9 @@
 #include "absl/strings/match.h"
 #include "checkpoint/safetensors.h"
 #include "checkpoint/sharded/checkpoint_reader.h"
-#include "framework/storage/memory_storage.h"
 #include "models/runtime/initial_model.h"
 #include "tests/framework/base/temporary_directory.h"
+#include "tests/framework/storage/memory_storage.h"
 #include "tests/paths.h"
 
 namespace holdfast {

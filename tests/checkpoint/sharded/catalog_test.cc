@@ -18,9 +18,9 @@
 #include "checkpoint/sharded/checkpoint_reader.h"
 #include "checkpoint/sharded/digest.h"
 #include "checkpoint/sharded/stored_files.h"
-#include "framework/storage/fault_storage.h"
-#include "framework/storage/memory_storage.h"
 #include "tests/checkpoint/sharded/flat_checkpoint.h"
+#include "tests/framework/storage/fault_storage.h"
+#include "tests/framework/storage/memory_storage.h"
 #include "tests/framework/storage/test_directory.h"
 
 namespace holdfast {

@@ -16,8 +16,8 @@
 #include "absl/strings/str_cat.h"
 #include "checkpoint/sharded/stored_files.h"
 #include "checkpoint/sharded/verify_plan.h"
-#include "framework/storage/memory_storage.h"
 #include "tests/checkpoint/sharded/flat_checkpoint.h"
+#include "tests/framework/storage/memory_storage.h"
 #include "tests/framework/storage/test_directory.h"
 
 namespace holdfast {

@@ -28,10 +28,10 @@
 #include "checkpoint/sharded/shard_writer.h"
 #include "checkpoint/sharded/stored_files.h"
 #include "framework/base/status.h"
-#include "framework/storage/fault_storage.h"
 #include "framework/storage/local_storage.h"
-#include "framework/storage/memory_storage.h"
 #include "tests/checkpoint/sharded/flat_checkpoint.h"
+#include "tests/framework/storage/fault_storage.h"
+#include "tests/framework/storage/memory_storage.h"
 #include "tests/framework/storage/test_directory.h"
 #include "tests/framework/tensor/copy_of.h"
 

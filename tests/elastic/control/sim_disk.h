@@ -11,9 +11,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "elastic/coordinator/run_recorder.h"
-#include "framework/storage/fault_storage.h"
-#include "framework/storage/memory_storage.h"
 #include "tests/elastic/control/sim_clock.h"
+#include "tests/framework/storage/fault_storage.h"
+#include "tests/framework/storage/memory_storage.h"
 
 namespace holdfast::sim {
 

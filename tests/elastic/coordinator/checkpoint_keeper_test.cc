@@ -17,9 +17,9 @@
 #include "checkpoint/sharded/digest.h"
 #include "checkpoint/sharded/shard_writer.h"
 #include "framework/parallel/sharded_state.h"
-#include "framework/storage/fault_storage.h"
-#include "framework/storage/memory_storage.h"
 #include "tests/framework/base/temporary_directory.h"
+#include "tests/framework/storage/fault_storage.h"
+#include "tests/framework/storage/memory_storage.h"
 
 namespace holdfast {
 namespace {

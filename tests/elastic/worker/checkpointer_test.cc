@@ -16,10 +16,10 @@
 
 #include "framework/base/status.h"
 #include "framework/data/dataset.h"
-#include "framework/storage/fault_storage.h"
-#include "framework/storage/memory_storage.h"
 #include "models/runtime/training_runtime.h"
 #include "tests/elastic/worker/publish.h"
+#include "tests/framework/storage/fault_storage.h"
+#include "tests/framework/storage/memory_storage.h"
 #include "tests/framework/storage/test_directory.h"
 #include "tests/models/runtime/tiny_run.h"
 

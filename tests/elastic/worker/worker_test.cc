@@ -15,14 +15,14 @@
 
 #include "framework/base/out_of_memory.h"
 #include "framework/base/status.h"
-#include "framework/comm/in_process.h"
 #include "framework/data/dataset.h"
-#include "framework/storage/fault_storage.h"
-#include "framework/storage/memory_storage.h"
 #include "models/runtime/training_runtime.h"
 #include "tests/elastic/worker/publish.h"
 #include "tests/elastic/worker/scripted_link.h"
+#include "tests/framework/comm/in_process.h"
 #include "tests/framework/comm/wrapped_communicator.h"
+#include "tests/framework/storage/fault_storage.h"
+#include "tests/framework/storage/memory_storage.h"
 #include "tests/framework/storage/test_directory.h"
 #include "tests/models/runtime/tiny_run.h"
 

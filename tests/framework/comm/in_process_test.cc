@@ -1,7 +1,7 @@
 // The in-process communicator passes the conformance suite, refuses strangers and old generations, and finds ranks that
 // do not call the same thing. Meant to be run under the thread sanitizer too.
 
-#include "framework/comm/in_process.h"
+#include "tests/framework/comm/in_process.h"
 
 #include "tests/framework/comm/conformance.h"
 

@@ -8,11 +8,11 @@
 #include <numeric>
 
 #include "framework/data/loader.h"
-#include "framework/storage/fault_storage.h"
-#include "framework/storage/memory_storage.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/framework/data/token_test_files.h"
+#include "tests/framework/storage/fault_storage.h"
+#include "tests/framework/storage/memory_storage.h"
 
 namespace holdfast {
 namespace {

@@ -13,7 +13,7 @@
 #include <thread>
 #include <vector>
 
-#include "framework/comm/in_process.h"
+#include "tests/framework/comm/in_process.h"
 
 namespace holdfast {
 namespace {

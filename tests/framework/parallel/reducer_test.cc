@@ -19,8 +19,8 @@
 #include <utility>
 #include <vector>
 
-#include "framework/comm/in_process.h"
 #include "framework/parallel/sharded_store.h"
+#include "tests/framework/comm/in_process.h"
 #include "tests/framework/comm/wrapped_communicator.h"
 
 namespace holdfast {

@@ -4,8 +4,8 @@
 
 #include "framework/parallel/staged_communicator.h"
 
-#include "framework/comm/in_process.h"
 #include "tests/framework/comm/conformance.h"
+#include "tests/framework/comm/in_process.h"
 #include "tests/framework/parallel/device_only_communicator.h"
 #include "tests/framework/train/deferred_device.h"
 

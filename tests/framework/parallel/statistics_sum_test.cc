@@ -9,7 +9,7 @@
 #include <random>
 #include <thread>
 
-#include "framework/comm/in_process.h"
+#include "tests/framework/comm/in_process.h"
 
 namespace holdfast {
 namespace {

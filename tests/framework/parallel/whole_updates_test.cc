@@ -13,7 +13,7 @@
 #include <string>
 #include <thread>
 
-#include "framework/comm/in_process.h"
+#include "tests/framework/comm/in_process.h"
 
 namespace holdfast {
 namespace {

@@ -3,9 +3,9 @@
 
 #include "tests/framework/storage/conformance.h"
 
-#include "framework/storage/fault_storage.h"
 #include "framework/storage/local_storage.h"
-#include "framework/storage/memory_storage.h"
+#include "tests/framework/storage/fault_storage.h"
+#include "tests/framework/storage/memory_storage.h"
 #include "tests/framework/storage/test_directory.h"
 
 namespace holdfast {

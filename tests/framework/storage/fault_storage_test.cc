@@ -1,10 +1,10 @@
 // Proves that the fault-injecting storage does what its rules say and nothing else.
 
-#include "framework/storage/fault_storage.h"
+#include "tests/framework/storage/fault_storage.h"
 
 #include <gtest/gtest.h>
 
-#include "framework/storage/memory_storage.h"
+#include "tests/framework/storage/memory_storage.h"
 #include "tests/framework/storage/test_directory.h"
 
 namespace holdfast {

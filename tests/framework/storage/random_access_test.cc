@@ -8,11 +8,11 @@
 #include <fstream>
 
 #include "framework/storage/atomic_file.h"
-#include "framework/storage/fault_storage.h"
 #include "framework/storage/file_access.h"
 #include "framework/storage/local_storage.h"
-#include "framework/storage/memory_storage.h"
 #include "tests/framework/base/temporary_directory.h"
+#include "tests/framework/storage/fault_storage.h"
+#include "tests/framework/storage/memory_storage.h"
 #include "tests/framework/storage/random_access_conformance.h"
 
 namespace holdfast {

@@ -12,8 +12,8 @@
 #include <memory>
 #include <vector>
 
-#include "framework/comm/in_process.h"
 #include "framework/optim/optimizer.h"
+#include "tests/framework/comm/in_process.h"
 
 namespace holdfast {
 namespace {

@@ -9,10 +9,10 @@
 #include <random>
 #include <thread>
 
-#include "framework/comm/in_process.h"
 #include "framework/train/trainer.h"
 #include "models/plan.h"
 #include "models/unit_guard.h"
+#include "tests/framework/comm/in_process.h"
 
 namespace holdfast {
 namespace {

@@ -11,10 +11,10 @@
 #include "absl/strings/str_cat.h"
 #include "framework/base/host.h"
 #include "framework/base/status.h"
-#include "framework/comm/in_process.h"
 #include "framework/train/trainer.h"
 #include "models/plan.h"
 #include "models/transformer.h"
+#include "tests/framework/comm/in_process.h"
 #include "tests/framework/train/tiny_model.h"
 
 namespace holdfast {

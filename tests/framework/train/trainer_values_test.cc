@@ -11,10 +11,10 @@
 #include <thread>
 #include <vector>
 
-#include "framework/comm/in_process.h"
 #include "framework/train/trainer.h"
 #include "models/plan.h"
 #include "models/transformer.h"
+#include "tests/framework/comm/in_process.h"
 #include "tests/framework/train/tiny_model.h"
 
 namespace holdfast {

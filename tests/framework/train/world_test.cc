@@ -19,11 +19,11 @@
 #include <set>
 #include <thread>
 
-#include "framework/comm/in_process.h"
 #include "framework/config/enums.h"
 #include "framework/train/trainer.h"
 #include "models/plan.h"
 #include "models/transformer.h"
+#include "tests/framework/comm/in_process.h"
 #include "tests/framework/comm/wrapped_communicator.h"
 #include "tests/framework/parallel/device_only_communicator.h"
 #include "tests/framework/train/deferred_device.h"

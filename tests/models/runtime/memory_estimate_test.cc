@@ -17,12 +17,12 @@
 #include <utility>
 #include <vector>
 
-#include "framework/comm/in_process.h"
 #include "framework/optim/optimizer.h"
 #include "framework/parallel/sharded_state.h"
 #include "models/runtime/make_model.h"
 #include "models/runtime/pass_plans.h"
 #include "models/runtime/training_runtime.h"
+#include "tests/framework/comm/in_process.h"
 #include "tests/framework/comm/wrapped_communicator.h"
 #include "tests/framework/train/deferred_device.h"
 #include "tests/models/runtime/tiny_run.h"

@@ -1,4 +1,4 @@
-#include "framework/storage/fault_storage.h"
+#include "tests/framework/storage/fault_storage.h"
 
 #include <cerrno>
 #include <thread>
@@ -11,7 +11,7 @@
 namespace holdfast {
 namespace {
 
-using Fault = std::optional<StorageFaultRule>;
+using Matched = std::optional<StorageFaultRule>;
 
 absl::Status StatusOf(StorageFault fault, const std::string& what) {
   switch (fault) {
@@ -34,14 +34,14 @@ absl::Status StatusOf(StorageFault fault, const std::string& what) {
 }
 
 // The error instead of the call, if there is one.
-absl::Status Before(const Fault& fault, const std::string& what) {
+absl::Status Before(const Matched& fault, const std::string& what) {
   if (!fault || fault->fault == StorageFault::kLostAnswer) return absl::OkStatus();
   if (fault->fault == StorageFault::kSlow) std::this_thread::sleep_for(fault->delay);
   return StatusOf(fault->fault, what);
 }
 
 // The error in spite of the call, if there is one.
-absl::Status After(const Fault& fault, const std::string& what) {
+absl::Status After(const Matched& fault, const std::string& what) {
   return fault && fault->fault == StorageFault::kLostAnswer ? StatusOf(fault->fault, what) : absl::OkStatus();
 }
 
@@ -69,9 +69,9 @@ class FaultStorage::Script {
   }
 
   // Notes the call. The first rule that matches and is not used up decides; those before it have counted the call.
-  Fault Pass(StorageCall call) {
+  Matched Pass(StorageCall call) {
     const std::lock_guard lock(mutex_);
-    Fault fault;
+    Matched fault;
     for (StorageFaultRule& rule : rules_) {
       if (fault || rule.operation != call.operation || !absl::StrContains(call.name, rule.name)) continue;
       if (rule.skip > 0) {
@@ -89,7 +89,7 @@ class FaultStorage::Script {
   // A call of kReadAt, which `read` serves.
   absl::Status Read(const std::string& name, uint64_t offset, absl::Span<std::byte> out,
                     absl::FunctionRef<absl::Status(absl::Span<std::byte>)> read) {
-    const Fault fault =
+    const Matched fault =
         Pass({.operation = StorageOperation::kReadAt, .name = name, .offset = offset, .bytes = out.size()});
     if (fault && fault->fault == StorageFault::kShortRead) RETURN_IF_ERROR(read(out.subspan(0, out.size() / 2)));
     RETURN_IF_ERROR(Before(fault, absl::StrCat(name, " at byte ", offset)));
@@ -110,13 +110,13 @@ class FaultStorage::Staged : public StagedFile {
       : inner_(std::move(inner)), script_(std::move(script)), name_(std::move(name)) {}
   const std::string& path() const override { return inner_->path(); }
   absl::Status Reserve(uint64_t bytes) override {
-    const Fault fault = script_->Pass({.operation = StorageOperation::kReserve, .name = name_, .bytes = bytes});
+    const Matched fault = script_->Pass({.operation = StorageOperation::kReserve, .name = name_, .bytes = bytes});
     RETURN_IF_ERROR(Before(fault, name_));
     RETURN_IF_ERROR(inner_->Reserve(bytes));
     return After(fault, name_);
   }
   absl::Status Commit() override {
-    const Fault fault = script_->Pass({.operation = StorageOperation::kCommit, .name = name_});
+    const Matched fault = script_->Pass({.operation = StorageOperation::kCommit, .name = name_});
     RETURN_IF_ERROR(Before(fault, name_));
     RETURN_IF_ERROR(inner_->Commit());
     return After(fault, name_);
@@ -161,7 +161,7 @@ int64_t FaultStorage::CallsOf(StorageOperation operation) const {
 
 absl::StatusOr<std::vector<StoredObject>> FaultStorage::List(absl::string_view prefix) {
   const std::string name(prefix);
-  const Fault fault = script_->Pass({.operation = StorageOperation::kList, .name = name});
+  const Matched fault = script_->Pass({.operation = StorageOperation::kList, .name = name});
   RETURN_IF_ERROR(Before(fault, absl::StrCat("list of ", name)));
   ASSIGN_OR_RETURN(std::vector<StoredObject> objects, inner_.List(prefix));
   RETURN_IF_ERROR(After(fault, absl::StrCat("list of ", name)));
@@ -169,7 +169,7 @@ absl::StatusOr<std::vector<StoredObject>> FaultStorage::List(absl::string_view p
 }
 
 absl::StatusOr<uint64_t> FaultStorage::Size(const std::string& name) {
-  const Fault fault = script_->Pass({.operation = StorageOperation::kSize, .name = name});
+  const Matched fault = script_->Pass({.operation = StorageOperation::kSize, .name = name});
   RETURN_IF_ERROR(Before(fault, name));
   ASSIGN_OR_RETURN(const uint64_t size, inner_.Size(name));
   RETURN_IF_ERROR(After(fault, name));
@@ -182,7 +182,7 @@ absl::Status FaultStorage::ReadAt(const std::string& name, uint64_t offset, absl
 }
 
 absl::StatusOr<std::unique_ptr<RandomAccessFile>> FaultStorage::Open(const std::string& name) {
-  const Fault fault = script_->Pass({.operation = StorageOperation::kSize, .name = name});
+  const Matched fault = script_->Pass({.operation = StorageOperation::kSize, .name = name});
   RETURN_IF_ERROR(Before(fault, name));
   ASSIGN_OR_RETURN(std::unique_ptr<RandomAccessFile> file, inner_.Open(name));
   RETURN_IF_ERROR(After(fault, name));
@@ -190,14 +190,14 @@ absl::StatusOr<std::unique_ptr<RandomAccessFile>> FaultStorage::Open(const std::
 }
 
 absl::Status FaultStorage::Create(const std::string& name, absl::string_view contents) {
-  const Fault fault = script_->Pass({.operation = StorageOperation::kCreate, .name = name, .bytes = contents.size()});
+  const Matched fault = script_->Pass({.operation = StorageOperation::kCreate, .name = name, .bytes = contents.size()});
   RETURN_IF_ERROR(Before(fault, name));
   RETURN_IF_ERROR(inner_.Create(name, contents));
   return After(fault, name);
 }
 
 absl::StatusOr<std::unique_ptr<StagedFile>> FaultStorage::Stage(const std::string& name, uint64_t bytes) {
-  const Fault fault = script_->Pass({.operation = StorageOperation::kStage, .name = name, .bytes = bytes});
+  const Matched fault = script_->Pass({.operation = StorageOperation::kStage, .name = name, .bytes = bytes});
   RETURN_IF_ERROR(Before(fault, name));
   ASSIGN_OR_RETURN(std::unique_ptr<StagedFile> file, inner_.Stage(name, bytes));
   RETURN_IF_ERROR(After(fault, name));
@@ -205,14 +205,14 @@ absl::StatusOr<std::unique_ptr<StagedFile>> FaultStorage::Stage(const std::strin
 }
 
 absl::Status FaultStorage::Delete(const std::string& name) {
-  const Fault fault = script_->Pass({.operation = StorageOperation::kDelete, .name = name});
+  const Matched fault = script_->Pass({.operation = StorageOperation::kDelete, .name = name});
   RETURN_IF_ERROR(Before(fault, name));
   RETURN_IF_ERROR(inner_.Delete(name));
   return After(fault, name);
 }
 
 absl::Status FaultStorage::Sweep() {
-  const Fault fault = script_->Pass({.operation = StorageOperation::kSweep, .name = ""});
+  const Matched fault = script_->Pass({.operation = StorageOperation::kSweep, .name = ""});
   RETURN_IF_ERROR(Before(fault, "sweep"));
   RETURN_IF_ERROR(inner_.Sweep());
   return After(fault, "sweep");

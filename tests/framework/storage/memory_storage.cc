@@ -1,4 +1,4 @@
-#include "framework/storage/memory_storage.h"
+#include "tests/framework/storage/memory_storage.h"
 
 #include <fcntl.h>
 #include <unistd.h>

@@ -1,5 +1,5 @@
 #pragma once
-// Storage in memory, for tests; staged files lie in `scratch`, a directory.
+// Storage in memory; staged files lie in `scratch`, a directory.
 
 #include <memory>
 #include <string>

@@ -1,4 +1,4 @@
-#include "framework/comm/in_process_rendezvous.h"
+#include "tests/framework/comm/in_process_rendezvous.h"
 
 #include <algorithm>
 #include <cstring>

@@ -1,9 +1,9 @@
-#include "framework/comm/in_process.h"
+#include "tests/framework/comm/in_process.h"
 
 #include <utility>
 
 #include "framework/base/status.h"
-#include "framework/comm/in_process_rendezvous.h"
+#include "tests/framework/comm/in_process_rendezvous.h"
 
 namespace holdfast {
 namespace {

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <utility>
-#include <vector>
 
 #include "checkpoint/model_directory.h"
 #include "framework/base/log.h"
@@ -67,18 +66,6 @@ absl::StatusOr<ReadWeightsFn> OpenWeights(const Config& config, const std::strin
 }
 
 }  // namespace
-
-absl::StatusOr<std::vector<float>> LoadedModel::NextLogits(absl::Span<const int32_t> tokens) const {
-  Microbatch microbatch;
-  microbatch.batch = 1;
-  microbatch.sequence = static_cast<int64_t>(tokens.size());
-  microbatch.inputs.assign(tokens.begin(), tokens.end());
-  microbatch.targets.assign(tokens.size(), -1);
-  return runner->Compute(std::move(microbatch), config.vocab_size, *store,
-                         [&](const Batch& batch, const PassContext& context, float* logits) {
-                           return model->LastLogits(TokenBatch::Of(batch), context, logits);
-                         });
-}
 
 absl::StatusOr<std::unique_ptr<CachedDecoder>> LoadedModel::MakeDecoder(int64_t sequences, int64_t context) const {
   return CachedDecoder::Create(*model, config, *device, runner->stream(), *store,

@@ -4,7 +4,6 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <vector>
 
 #include "absl/status/statusor.h"
 #include "framework/config/config.h"
@@ -32,9 +31,6 @@ struct LoadedModel : SavedModel {
   std::unique_ptr<PassRunner> runner;
   std::optional<ReadOnlyWeights> weights;
   std::unique_ptr<ResidentStore> store;
-
-  /// Logits (V) of the token that follows `tokens`.
-  absl::StatusOr<std::vector<float>> NextLogits(absl::Span<const int32_t> tokens) const;
 
   /// Says what follows in so many sequences at a time, each of `context` tokens at most, which is at most the sequence
   /// length that this was loaded for.

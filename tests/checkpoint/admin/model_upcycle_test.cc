@@ -19,6 +19,7 @@
 #include "models/runtime/saved_model_files.h"
 #include "models/transformer.h"
 #include "tests/framework/base/temporary_directory.h"
+#include "tests/models/runtime/next_logits.h"
 #include "tests/models/test_models.h"
 
 namespace holdfast {
@@ -56,7 +57,7 @@ class ModelUpcycleTest : public testing::Test {
   std::vector<float> Logits(const std::string& directory, const std::vector<int32_t>& tokens) {
     const auto model = LoadSavedModel(directory, {.compute_dtype = ComputeDType::kF32, .threads = 1});
     EXPECT_TRUE(model.ok()) << model.status();
-    return (*model)->NextLogits(tokens).value();
+    return NextLogits(**model, tokens).value();
   }
 
   /// Of the model that was made.

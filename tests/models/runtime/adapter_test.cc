@@ -23,6 +23,7 @@
 #include "models/runtime/make_model.h"
 #include "models/runtime/trained_parameters.h"
 #include "models/transformer.h"
+#include "tests/models/runtime/next_logits.h"
 #include "tests/paths.h"
 
 namespace holdfast {
@@ -138,7 +139,7 @@ TEST_P(AdapterTest, LogitsAreThoseOfPeft) {
   const int64_t vocab = config_.model.vocab_size;
   for (int64_t b = 0; b < kBatch; ++b) {
     const auto logits =
-        (*loaded)->NextLogits(absl::MakeConstSpan(inputs).subspan(static_cast<size_t>(b * kLength), kLength));
+        NextLogits(**loaded, absl::MakeConstSpan(inputs).subspan(static_cast<size_t>(b * kLength), kLength));
     ASSERT_TRUE(logits.ok()) << logits.status();
     EXPECT_LT(RelativeError(*logits, Golden("logits", ((b + 1) * kLength - 1) * vocab, vocab)), 1e-5);
   }

@@ -13,6 +13,7 @@
 
 #include "models/runtime/saved_weights.h"
 #include "models/transformer.h"
+#include "tests/models/runtime/next_logits.h"
 #include "tests/models/runtime/tiny_run.h"
 #include "tests/paths.h"
 
@@ -62,7 +63,7 @@ class MultipleChoice : public TinyRun {
       if (text.size() > kSequence) text.erase(0, text.size() - kSequence);
       std::vector<int32_t> tokens;
       for (const char of_text : text) tokens.push_back(static_cast<uint8_t>(of_text));
-      const std::vector<float> logits = model_->NextLogits(tokens).value();
+      const std::vector<float> logits = NextLogits(*model_, tokens).value();
       double all = 0;
       for (const float logit : logits) all += std::exp(static_cast<double>(logit));
       sum += static_cast<double>(logits[static_cast<uint8_t>(c)]) - std::log(all);

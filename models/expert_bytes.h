@@ -4,7 +4,6 @@
 #include <cstdint>
 
 #include "absl/types/span.h"
-#include "framework/base/exchanged_bytes.h"
 #include "framework/config/config.h"
 
 namespace holdfast {

@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "checkpoint/sharded/commit_crash_points.h"
+#include "checkpoint/sharded/fence.h"
 #include "checkpoint/sharded/stored_files.h"
 #include "framework/base/status.h"
 #include "framework/storage/crash_point.h"

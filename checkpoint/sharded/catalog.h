@@ -7,8 +7,6 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "checkpoint/sharded/commit.h"
-#include "checkpoint/sharded/fence.h"
 #include "checkpoint/sharded/manifest.h"
 #include "framework/storage/storage.h"
 

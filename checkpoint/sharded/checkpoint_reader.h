@@ -16,7 +16,6 @@
 #include "checkpoint/sharded/batch_reader.h"
 #include "checkpoint/sharded/manifest.h"
 #include "checkpoint/sharded/reshard_plan.h"
-#include "checkpoint/sharded/shard_index.h"
 #include "framework/nn/layout.h"
 #include "framework/storage/storage.h"
 

@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "elastic/control/checkpoint_schedule.h"
-#include "elastic/control/messages.h"
 #include "elastic/control/pending_saves.h"
+#include "elastic/control/world.h"
 #include "framework/base/branch.h"
 #include "framework/base/validation_result.h"
 #include "framework/config/config.h"

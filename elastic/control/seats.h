@@ -6,7 +6,7 @@
 
 #include <deque>
 
-#include "elastic/control/messages.h"
+#include "elastic/control/world.h"
 #include "framework/config/config.h"
 
 namespace holdfast {

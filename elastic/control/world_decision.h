@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "elastic/control/messages.h"
+#include "elastic/control/world.h"
 #include "framework/config/config.h"
 #include "framework/parallel/used_cells.h"
 

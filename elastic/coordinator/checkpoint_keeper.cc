@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "checkpoint/sharded/checkpoint_reader.h"
+#include "checkpoint/sharded/commit.h"
 #include "framework/base/out_of_memory.h"
 #include "framework/base/process_id.h"
 #include "framework/base/status.h"

@@ -14,6 +14,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "checkpoint/sharded/catalog.h"
+#include "checkpoint/sharded/fence.h"
 #include "elastic/control/coordinator.h"
 #include "elastic/coordinator/coordinator_state.h"
 #include "elastic/coordinator/run_digests.h"

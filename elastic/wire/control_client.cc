@@ -15,6 +15,7 @@
 #include "elastic/wire/credentials.h"
 #include "elastic/wire/holdfast.grpc.pb.h"
 #include "elastic/wire/token.h"
+#include "framework/base/limits.h"
 #include "framework/base/status.h"
 
 namespace holdfast {

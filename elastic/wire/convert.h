@@ -10,7 +10,6 @@
 #include "absl/status/statusor.h"
 #include "elastic/control/messages.h"
 #include "elastic/control/run_status.h"
-#include "framework/base/limits.h"
 
 namespace holdfast::v1 {
 class FromCoordinator;

@@ -4,6 +4,8 @@
 #include <utility>
 #include <vector>
 
+#include "framework/base/limits.h"
+
 namespace holdfast {
 
 static_assert(static_cast<int>(Phase::kStarting) == v1::PHASE_STARTING);

@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "framework/nn/state_layout.h"
-#include "framework/parallel/placement.h"
 #include "framework/parallel/shard_map.h"
 
 namespace holdfast {

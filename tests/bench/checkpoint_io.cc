@@ -20,7 +20,9 @@
 
 #include "checkpoint/sharded/catalog.h"
 #include "checkpoint/sharded/checkpoint_reader.h"
+#include "checkpoint/sharded/commit.h"
 #include "checkpoint/sharded/digest.h"
+#include "checkpoint/sharded/fence.h"
 #include "checkpoint/sharded/shard_writer.h"
 #include "framework/base/status.h"
 #include "framework/storage/local_storage.h"

@@ -17,6 +17,7 @@
 #include "absl/strings/str_replace.h"
 #include "checkpoint/sharded/checkpoint_reader.h"
 #include "checkpoint/sharded/digest.h"
+#include "checkpoint/sharded/fence.h"
 #include "checkpoint/sharded/stored_files.h"
 #include "tests/checkpoint/sharded/flat_checkpoint.h"
 #include "tests/framework/storage/fault_storage.h"

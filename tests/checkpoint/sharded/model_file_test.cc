@@ -15,6 +15,7 @@
 #include "absl/strings/str_format.h"
 #include "checkpoint/sharded/digest.h"
 #include "checkpoint/sharded/hdf5_library.h"
+#include "checkpoint/sharded/shard_index.h"
 #include "tests/checkpoint/sharded/directory_storage.h"
 #include "tests/checkpoint/sharded/sample_state.h"
 #include "tests/paths.h"

@@ -12,7 +12,6 @@
 
 #include "checkpoint/sharded/digest.h"
 #include "checkpoint/sharded/manifest.h"
-#include "checkpoint/sharded/shard_index.h"
 #include "checkpoint/sharded/shard_writer.h"
 #include "framework/nn/layout.h"
 #include "tests/checkpoint/sharded/three_planes.h"

@@ -3,7 +3,6 @@
 
 #include <array>
 
-#include "checkpoint/sharded/manifest.h"
 #include "framework/nn/state_layout.h"
 
 namespace holdfast {

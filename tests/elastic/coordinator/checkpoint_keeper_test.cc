@@ -15,6 +15,7 @@
 
 #include "absl/strings/match.h"
 #include "checkpoint/sharded/digest.h"
+#include "checkpoint/sharded/fence.h"
 #include "checkpoint/sharded/shard_writer.h"
 #include "framework/parallel/sharded_state.h"
 #include "tests/framework/base/temporary_directory.h"

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "checkpoint/place/checkpoint_place.h"
+#include "checkpoint/sharded/fence.h"
 #include "elastic/coordinator/event_json.h"
 #include "elastic/launch/in_process_launcher.h"
 #include "elastic/launch/resume_check.h"

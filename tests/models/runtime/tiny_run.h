@@ -9,7 +9,6 @@
 #include "absl/strings/str_cat.h"
 #include "framework/config/load.h"
 #include "framework/data/token_file.h"
-#include "framework/metrics/run_directory.h"
 #include "framework/storage/file_access.h"
 #include "models/families/families.h"
 #include "models/runtime/arithmetic.h"

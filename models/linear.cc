@@ -3,7 +3,8 @@
 namespace holdfast {
 
 Linear::Linear(ParameterBuilder& builder, const std::string& name, const Options& options)
-    : weight_(builder.AddMatrix(name + ".weight", options.out, options.in, options.init_std, options.role, options.fused)) {
+    : weight_(
+          builder.AddMatrix(name + ".weight", options.out, options.in, options.init_std, options.role, options.fused)) {
   const bool branch = options.role == ParameterRole::kBranchOutput;
   const ParameterRole of_bias = branch ? ParameterRole::kBranchBias : ParameterRole::kVector;
   if (options.bias) bias_ = builder.AddVector(name + ".bias", options.out, InitKind::kZeros, of_bias);

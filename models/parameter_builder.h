@@ -41,8 +41,8 @@ class ParameterBuilder {
   /// What follows, until the next one or the end of the unit, is part `part` of it (ParameterSpec::part).
   void BeginPart(int part) { part_ = part; }
 
-  /// A matrix, normally distributed and decayed; a standard deviation of 0 stands for zeros. `fused`: see ParameterSpec.
-  /// Returns its index in the unit.
+  /// A matrix, normally distributed and decayed; a standard deviation of 0 stands for zeros. `fused`: see
+  /// ParameterSpec. Returns its index in the unit.
   int AddMatrix(const std::string& name, int64_t rows, int64_t cols, float init_std, ParameterRole role,
                 std::vector<int64_t> fused = {}) {
     return Add({.name = name,

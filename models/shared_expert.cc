@@ -26,8 +26,7 @@ kernels::ExpertRows RowsOf(const Pass& pass, const SharedExpertActivations& a) {
 SharedExpert::SharedExpert(ParameterBuilder& builder, const std::string& name, const ModelConfig& config)
     : width_(config.shared_expert_intermediate_size),
       gate_up_(builder.AddMatrix(name + ".gate_up.weight", 2 * width_, config.hidden_size,
-                                 static_cast<float>(config.init_std), ParameterRole::kHidden,
-                                 {width_, width_})),
+                                 static_cast<float>(config.init_std), ParameterRole::kHidden, {width_, width_})),
       down_(builder, name + ".down",
             {.in = width_,
              .out = config.hidden_size,

@@ -1,6 +1,6 @@
 #pragma once
-// Ranks as threads of one process. Bytes are copied straight from the sender's memory to the receiver's; waiting threads
-// sleep.
+// Ranks as threads of one process. Bytes are copied straight from the sender's memory to the receiver's; waiting
+// threads sleep.
 
 #include <cstdint>
 #include <memory>

@@ -1,6 +1,6 @@
 // Proves what each optimizer keeps of which parameter; that Muon's update is a near orthogonal matrix with the singular
-// vectors of what was contributed, whatever its shape and size, of each matrix of a parameter by itself, with equal bits
-// for any number of threads; and that a moving average follows the weights.
+// vectors of what was contributed, whatever its shape and size, of each matrix of a parameter by itself, with equal
+// bits for any number of threads; and that a moving average follows the weights.
 
 #include "framework/optim/optimizer.h"
 

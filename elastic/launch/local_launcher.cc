@@ -87,7 +87,8 @@ absl::StatusOr<CoordinatorShell::Outcome> LocalLauncher::Run(const PreparedRun& 
   AgentShell agent(config_, directory_, settings, *link);
   WorkerWatch watch(agent, coordinator->shell(), std::max<int64_t>(1, config_.elastic.min_workers));
   const std::stop_callback on_stop(stop.token(), [&] { coordinator->shell().RequestStop(stop.received()); });
-  return watch.Finish(coordinator->Wait());
+  // The server stays meanwhile: a worker that was just starting hears of the end, too.
+  return watch.Finish(coordinator->shell().Wait());
 }
 
 }  // namespace holdfast

@@ -18,6 +18,7 @@
 #include <iterator>
 #include <thread>
 
+#include "absl/strings/str_cat.h"
 #include "elastic/launch/in_process_launcher.h"
 #include "elastic/launch/local_launcher.h"
 #include "elastic/launch/server_launcher.h"
@@ -156,6 +157,30 @@ TEST_F(LauncherTest, ARunWhoseWorkersAreAllLostForGoodEnds) {
   EXPECT_EQ(outcome->exit_code, 1) << outcome->reason;
   EXPECT_EQ(outcome->reason, "all workers have failed");
   EXPECT_THAT(events(), testing::Not(HasSubstr("\"event\":\"rewind"))) << "for whom?";
+}
+
+// It becomes a worker when the agent tells it to end, which is after the end of the run.
+TEST_F(LauncherTest, AWorkerThatWasStillStartingHearsOfTheEnd) {
+  const std::string script = root_ / "slow", ready = root_ / "ready";
+  ASSERT_TRUE(
+      WriteFileAtomically(script, absl::StrCat("#!/bin/sh\ntrap 'exec \"", TestedBinary(), "\" \"$@\"' TERM\n: > '",
+                                               ready, "'\nwhile :; do sleep 0.01; done\n"))
+          .ok());
+  fs::permissions(script, fs::perms::owner_all);
+  const Config config = ConfigOf({"elastic.workers=1"});
+  const RunDirectory directory(root_ / "run");
+  const auto launcher = LocalLauncher::Open(config, directory, script);
+  ASSERT_TRUE(launcher.ok()) << launcher.status();
+  std::thread stopper([&] {
+    EXPECT_TRUE(WaitFor([&] { return fs::exists(ready); }));
+    kill(getpid(), SIGTERM);
+  });
+  const auto outcome = RunWith(**launcher, config, directory, stop_);
+  stopper.join();
+  ASSERT_TRUE(outcome.ok()) << outcome.status();
+  EXPECT_EQ(outcome->exit_code, 128 + SIGTERM) << outcome->reason;
+  std::ifstream log(directory.logs() + "/local-0.log");
+  EXPECT_THAT((std::string{std::istreambuf_iterator<char>(log), {}}), HasSubstr("stopped by signal 15"));
 }
 
 TEST_F(LauncherTest, AServerSaysWhereItListensAndAStopEndsIt) {

@@ -255,6 +255,18 @@ TEST_F(TrainTest, WithoutStandardStreamsNoFileHasTheirNumbers) {
   EXPECT_EQ(run.Wait().exit_code, 143);
 }
 
+TEST_F(TrainTest, ARunIsDoneAlsoIfItsCurveCannotBeDrawn) {
+  ASSERT_EQ(Train("run").exit_code, 0);
+  const std::filesystem::path curve = Path("run/loss.svg");
+  ASSERT_TRUE(std::filesystem::remove(curve));
+  std::filesystem::create_directory(curve);
+  const CommandResult result = Train("run", {"--set", "train.steps=14"});
+  EXPECT_EQ(result.exit_code, 0) << result.output;
+  EXPECT_THAT(result.output, HasSubstr("warning: no loss curve: "));
+  EXPECT_THAT(result.output, HasSubstr("metrics     ")) << "the rest is told";
+  EXPECT_THAT(result.output, Not(HasSubstr("loss curve  ")));
+}
+
 TEST_F(TrainTest, SigtermSavesTheModelAndExits143) {
   WriteConfig("config.yaml", 1'000'000);
   Command run({"train", Path("config.yaml"), "--run-dir", Path("a")});

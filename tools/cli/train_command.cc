@@ -80,14 +80,21 @@ absl::Status PrintSample(const Config& config, const RunDirectory& directory, st
   return absl::OkStatus();
 }
 
+/// All that a run leaves is saved by then: it has not failed because a curve of it cannot be drawn.
+bool IsDrawn(const absl::Status& status, const char* what) {
+  if (!status.ok()) LogWarning("no ", what, ": ", status.message());
+  return status.ok();
+}
+
 absl::StatusOr<int> Report(const Config& config, const RunDirectory& directory,
                            const CoordinatorShell::Outcome& outcome, const StopSignal& stop_signal) {
   const bool stopped = outcome.exit_code > 128;
-  bool loads = false;
+  bool curve = false, loads = false;
   if (outcome.exit_code != 0 && !stopped) return absl::InternalError(outcome.reason);
   if (!stopped) {
-    RETURN_IF_ERROR(PlotLoss(directory));
-    ASSIGN_OR_RETURN(loads, PlotExpertLoads(directory));
+    curve = IsDrawn(PlotLoss(directory), "loss curve");
+    const absl::StatusOr<bool> has_loads = PlotExpertLoads(directory);
+    loads = IsDrawn(has_loads.status(), "curve of experts' loads") && *has_loads;
     if (outcome.validation_loss.has_value()) std::printf("validation loss  %.4f\n", *outcome.validation_loss);
     const absl::Status sampled = PrintSample(config, directory, stop_signal.token());
     // All is saved: no memory for a sample, or a model that has diverged, is no failure of the run.
@@ -99,7 +106,7 @@ absl::StatusOr<int> Report(const Config& config, const RunDirectory& directory,
   std::printf("\n");
   if (std::filesystem::exists(directory.model(), error)) std::printf("model       %s\n", directory.model().c_str());
   if (outcome.steps > 0) std::printf("metrics     %s\n", directory.metrics().c_str());
-  if (!stopped) std::printf("loss curve  %s\n", directory.loss_plot().c_str());
+  if (curve) std::printf("loss curve  %s\n", directory.loss_plot().c_str());
   if (loads) std::printf("loads       %s\n", directory.load_plot().c_str());
   if (stopped) std::printf("%s\n", outcome.reason.c_str());
   return outcome.exit_code;

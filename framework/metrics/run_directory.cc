@@ -64,9 +64,11 @@ absl::Status RemoveOldRun(const RunDirectory& run) {
 }
 
 absl::Status Damaged(const std::string& path, int64_t line, absl::string_view what) {
-  return absl::DataLossError(absl::StrCat(path, ":", line, ": ", what,
-                                          "; to resume the run from a step before, cut the file off there: head -n ",
-                                          line - 1, " ", path, " > ", path, ".cut && mv ", path, ".cut ", path));
+  return absl::DataLossError(
+      absl::StrCat(path, ":", line, ": ", what,
+                   "; to resume the run from its newest checkpoint, with a record that begins there: mv ", path, " ",
+                   path, ".damaged; to resume it from a checkpoint of a step before, cut the file off there: head -n ",
+                   line - 1, " ", path, " > ", path, ".cut && mv ", path, ".cut ", path));
 }
 
 /// The last `count` lines of a file, or all that it has. What comes after the last newline was cut off by a crash.

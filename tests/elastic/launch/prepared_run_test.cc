@@ -16,6 +16,7 @@
 #include <variant>
 #include <vector>
 
+#include "absl/strings/str_join.h"
 #include "checkpoint/place/checkpoint_place.h"
 #include "checkpoint/sharded/fence.h"
 #include "elastic/coordinator/event_json.h"
@@ -599,6 +600,32 @@ TEST_F(PreparedRunTest, ALostRecordIsSaid) {
   ASSERT_TRUE(run.ok()) << run.status();
   EXPECT_EQ(run->usable.front().step, 12);
   EXPECT_THAT(run->warning, HasSubstr("has no step of this run, which has saved checkpoints: the record begins after"));
+}
+
+// Both ways that the message names: the cut one may have no checkpoint left.
+TEST_F(PreparedRunTest, ADamagedRecordIsMovedAwayOrCutOff) {
+  Train(ConfigOf({"checkpoint.every_steps=4"}));
+  const Config longer = ConfigOf({"checkpoint.every_steps=4", "train.steps=20"});
+  std::vector<std::string> lines;
+  std::ifstream file(directory_.metrics());
+  for (std::string line; std::getline(file, line);) lines.push_back(line);
+  ASSERT_EQ(lines.size(), 12u);
+  std::ofstream(directory_.metrics()) << absl::StrJoin(lines.begin(), lines.begin() + 9, "\n") << "\n{\n"
+                                      << lines[10] << "\n";
+  const std::string message(Prepare(longer, {.workers_are_new = true}).status().message());
+  EXPECT_THAT(message, HasSubstr("metrics.jsonl:10: "));
+  EXPECT_THAT(message, HasSubstr("mv " + directory_.metrics() + " " + directory_.metrics() + ".damaged"));
+  EXPECT_THAT(message, HasSubstr("head -n 9 "));
+  std::filesystem::rename(directory_.metrics(), directory_.metrics() + ".damaged");
+  {
+    const auto moved = Prepare(longer, {.workers_are_new = true});
+    ASSERT_TRUE(moved.ok()) << moved.status();
+    EXPECT_EQ(moved->usable.front().step, 12);
+  }
+  std::ofstream(directory_.metrics()) << absl::StrJoin(lines.begin(), lines.begin() + 9, "\n") << "\n";
+  const auto cut = Prepare(longer, {.workers_are_new = true});
+  ASSERT_TRUE(cut.ok()) << cut.status();
+  EXPECT_EQ(cut->usable.front().step, 8);
 }
 
 TEST_F(PreparedRunTest, OnlyWhatDecidesBitsIsADifference) {

@@ -241,8 +241,10 @@ TEST_F(RunDirectoryTest, AnyOtherDamageIsNamedWithItsLine) {
   WriteText(run.metrics(), one + "garbage\n" + Example(2).ToJson() + "\n");
   EXPECT_EQ(run.ReadMetrics().status().code(), absl::StatusCode::kDataLoss);
   EXPECT_THAT(std::string(run.ReadMetrics().status().message()), HasSubstr("metrics.jsonl:2: malformed JSON at byte"));
-  EXPECT_THAT(std::string(run.ReadMetrics().status().message()),
-              HasSubstr("cut the file off there: head -n 1 " + run.metrics() + " > "));
+  EXPECT_THAT(
+      std::string(run.ReadMetrics().status().message()),
+      ::testing::AllOf(HasSubstr("its newest checkpoint, with a record that begins there: mv " + run.metrics() + " "),
+                       HasSubstr("cut the file off there: head -n 1 " + run.metrics() + " > ")));
   WriteText(run.metrics(), one + three);  // a lost step
   EXPECT_THAT(std::string(run.ReadMetrics().status().message()), HasSubstr("metrics.jsonl:2: step 3 follows step 1"));
   WriteText(run.metrics(), one + one);  // a repeated one

@@ -200,6 +200,7 @@ void CheckpointKeeper::MakeRoom(const CheckpointName& next) {
 // What cannot be deleted now is tried again after the next one. Whatever it is, training does not suffer from it.
 void CheckpointKeeper::ApplyRetention(const CheckpointName& newest, CheckpointsTidiedEvent* tidied) {
   if (!fence_->GoBack(BranchNow()).ok() || !fence_->Check().ok()) return;
+  storage_->Sweep().IgnoreError();  // a worker that was killed while it wrote leaves up to a shard, which is no object
   absl::StatusOr<Catalog> catalog = ScanCheckpoints(*storage_);
   if (!catalog.ok()) return;
   const CheckpointConfig& c = config_.checkpoint;

@@ -187,6 +187,16 @@ TEST_F(CheckpointKeeperTest, WhatWasNeverFinishedGoesWhereThereIsNoRoom) {
   EXPECT_EQ(faults_->CallsOf(StorageOperation::kSweep), sweeps + 1) << "what killed writers have left takes room, too";
 }
 
+TEST_F(CheckpointKeeperTest, WhatKilledWritersHaveLeftGoesWhenTheNextOneExists) {
+  const int64_t sweeps = faults_->CallsOf(StorageOperation::kSweep);
+  CommitCheckpointAction bad = Write(7);
+  bad.state_digest = StateDigest(digests_) + 1;
+  EXPECT_NE(Commit(bad).cause, "");
+  EXPECT_EQ(faults_->CallsOf(StorageOperation::kSweep), sweeps);
+  EXPECT_EQ(Commit(Write(8)).cause, "");
+  EXPECT_EQ(faults_->CallsOf(StorageOperation::kSweep), sweeps + 1);
+}
+
 TEST_F(CheckpointKeeperTest, AndWhatWasGivenUpButNothingOfAnotherOwner) {
   EXPECT_EQ(Commit(Write(7)).cause, "");
   Branch branch;

@@ -176,7 +176,7 @@ TEST(ManifestTest, ViolationsAreRefusedByName) {
       {"\"00123456789abcde\"", "\"123456789abcde\"", "config_digest"},
       {"\"00123456789abcde\"", "1234", "config_digest"},
       {"\"world_size\": 2", "\"world_size\": 0", "world_size"},
-      {"\"time\": ", "\"time\": 1e999, \"x\": ", "malformed"},
+      {"\"time\": ", "\"time\": 1e999, \"x\": ", "a number that is too large"},
       {"{\"name\": \"norm.weight\", \"shape\": [768]", "{\"name\": \"norm.weight\", \"shape\": []", "no shape"},
       {"[\"weight\",\"momentum\"]", "[]", "embedding.weight: planes: there are 0"},
       {"[\"weight\",\"momentum\"]", "[\"momentum\",\"weight\"]", "planes: the first is momentum"},

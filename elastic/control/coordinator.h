@@ -283,6 +283,7 @@ class Coordinator {
 
   // coordinator_world.cc: from one world to the next.
   void Advance();
+  void EndIfNothingIsHeld();
   bool MayDecide() const;
   void ResolveClaims();
   void AdoptSource(const StateSource& found);

@@ -32,19 +32,13 @@ std::string HoldersText(const std::vector<Member>& members) {
 void Coordinator::Advance() {
   if (end_.over()) return;
   StopIfNobodyStays();
-  const RunEnd::Stop* stop = end_.stop();
-  if (stop != nullptr && state_.kind() != StateLocation::Kind::kWorld && !state_.claimed()) {
-    const std::string& checkpoint = state_.checkpoint();
-    End<event::RunStopped>(128 + stop->signal, absl::StrCat("stopped by signal ", stop->signal, " at step ", committed_,
-                                                            checkpoint.empty() ? ": there was nothing to save yet"
-                                                                               : ": its state is in checkpoint ",
-                                                            checkpoint));
-    return;
-  }
+  EndIfNothingIsHeld();
+  if (end_.over()) return;
   if (open_.has_value()) RetryFailed();
   if (open_.has_value() || checkpoints_.verifying() || !MayDecide()) return;
   formation_.OnDecision(now_);
   ResolveClaims();
+  if (!end_.over()) EndIfNothingIsHeld();
   if (end_.over() || state_.claimed()) return;
   WorldDecision decision = DecideWorld(options_.elastic, options_.parallel, Question());
   if (decision.verdict == WorldDecision::Verdict::kStateMissing && AdoptEntered()) {
@@ -69,6 +63,17 @@ void Coordinator::Advance() {
       kernels_ = options_.digests.kernels;
     }
   }
+}
+
+// A stop has nothing to save while no worker has more than what lies in a checkpoint.
+void Coordinator::EndIfNothingIsHeld() {
+  const RunEnd::Stop* stop = end_.stop();
+  if (stop == nullptr || state_.kind() == StateLocation::Kind::kWorld || state_.claimed()) return;
+  const std::string& checkpoint = state_.checkpoint();
+  End<event::RunStopped>(128 + stop->signal, absl::StrCat("stopped by signal ", stop->signal, " at step ", committed_,
+                                                          checkpoint.empty() ? ": there was nothing to save yet"
+                                                                             : ": its state is in checkpoint ",
+                                                          checkpoint));
 }
 
 // A burst of losses must not make a burst of worlds, each of which is told to everybody; nor is everything weighed anew
@@ -238,11 +243,13 @@ void Coordinator::AwaitMore() {
 
 void Coordinator::RewindOrFail(const std::vector<Member>& holders) {
   const std::string names = HoldersText(holders);
-  if (const RunEnd::Stop* stop = end_.stop(); stop != nullptr) {
+  const CheckpointChoice* newest = checkpoints_.newest();
+  const bool loses_nothing = newest != nullptr && newest->step == committed_;
+  if (const RunEnd::Stop* stop = end_.stop(); stop != nullptr && !loses_nothing) {
     Report(event::StateLost{{committed_, names}});
     Fail(absl::StrCat("stopped by signal ", stop->signal, ", but no worker reconnected with the state of step ",
                       committed_, ", so it could not be saved: the same command resumes from ",
-                      checkpoints_.newest() == nullptr ? "the beginning" : checkpoints_.newest()->name));
+                      newest == nullptr ? "the beginning" : newest->name));
     return;
   }
   if (Rewind(names.empty() ? "no worker holds the state" : absl::StrCat("all holders of a part were lost: ", names))) {

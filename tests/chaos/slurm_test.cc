@@ -73,6 +73,11 @@ class SlurmTest : public StageTest {
     return trains ? testing::AssertionSuccess()
                   : testing::AssertionFailure() << "no steps of " << workers << " workers";
   }
+  /// The `life`th coordinator of the run leads it: each takes a million generations. Slurm counts a restart when it
+  /// begins to end the job, which trains on meanwhile.
+  static bool Lives(int64_t life) {
+    return WaitFor([&] { return Look(Run()).generation / 1'000'000 == life; });
+  }
   /// The job is not there any more, in this state, and nothing of it is left.
   void ExpectEnd(const std::string& job, const std::string& state, const std::string& exit_code) {
     EXPECT_TRUE(slurm_->Await(job, "JobState", state)) << slurm_->Job(job, "JobState");
@@ -115,10 +120,12 @@ TEST_F(SlurmTest, PreemptionAndARequeue) {
   ASSERT_TRUE(Trains(2));
   const std::string urgent = Sbatch("sbatch --parsable --partition=high --nodes=1 --output=/dev/null --wrap true");
   ASSERT_TRUE(slurm_->Await(job, "Restarts", "1"));
+  ASSERT_TRUE(Lives(2));
   ASSERT_TRUE(Trains(2));
   EXPECT_EQ(slurm_->Job(urgent, "JobState"), "COMPLETED");
   slurm_->Output("scontrol requeue " + job);
   ASSERT_TRUE(slurm_->Await(job, "Restarts", "2"));
+  ASSERT_TRUE(Lives(3));
   ASSERT_TRUE(Trains(2));
   StopAndCompare(job);
 }

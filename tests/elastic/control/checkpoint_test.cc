@@ -641,6 +641,26 @@ TEST_F(CheckpointTest, ARunThatLosesNothingGoesOnAtOnce) {
   EXPECT_EQ(worlds_[Connection(2)].checkpoint, "five");
 }
 
+// As when a job is preempted again while it starts: it is to be started once more, not to fail.
+TEST_F(CheckpointTest, AStopOfARunThatLosesNothingIsNoFailure) {
+  for (const bool workers_come : {true, false}) {
+    CoordinatorOptions options = EverySteps(100);
+    options.recorded_step = 5;
+    options.last_generation = 4;
+    options.checkpoints = {{"five", 5}, {"two", 2}};
+    ended_.reset();
+    rewinds_.clear();
+    Start(options);
+    for (int w = 0; workers_come && w < 3; ++w) Join(w);
+    Event(StopEvent{15});
+    Pass(seconds(60), workers_come ? std::vector<int>{0, 1, 2} : std::vector<int>{});
+    ASSERT_TRUE(ended_.has_value());
+    EXPECT_EQ(ended_->exit_code, 143);
+    EXPECT_EQ(ended_->reason, "stopped by signal 15 at step 5: its state is in checkpoint five");
+    EXPECT_THAT(rewinds_, ElementsAre(5));
+  }
+}
+
 TEST_F(CheckpointTest, WorkersThatHoldTheStateComeBeforeCheckpoints) {
   StartThree(EverySteps(100));
   for (int i = 0; i < 7; ++i) Commit({0, 1, 2});

@@ -79,11 +79,15 @@ absl::Status ReadHex(const Json& line, const char* name, Unsigned* out) {
   return WrongType(name, *value, sizeof(Unsigned) == 4 ? "8 hexadecimal digits" : "16 hexadecimal digits");
 }
 
-absl::Status ReadFloatBits(const Json& line, const char* name, float* out) {
+/// The bits are the truth, and the text beside them shows whether they are damaged.
+absl::Status ReadWithBits(const Json& line, const char* name, const char* bits_name, float* out) {
   uint32_t bits = 0;
-  RETURN_IF_ERROR(ReadHex(line, name, &bits));
+  RETURN_IF_ERROR(ReadHex(line, bits_name, &bits));
   *out = std::bit_cast<float>(bits);
-  return absl::OkStatus();
+  ASSIGN_OR_RETURN(const Json* text, Find(line, name));
+  const std::string expected = RealToJson(*out);
+  if (*text == Json::parse(expected)) return absl::OkStatus();
+  return WrongType(name, *text, absl::StrCat(expected, ", as '", bits_name, "' says").c_str());
 }
 
 /// null is a number that JSON does not have.
@@ -147,8 +151,8 @@ absl::StatusOr<StepMetrics> StepMetrics::FromJson(const std::string& line) {
   if (!fields.is_object()) return absl::DataLossError("not a JSON object");
   StepMetrics m;
   RETURN_IF_ERROR(Read(fields, "step", &m.step));
-  RETURN_IF_ERROR(ReadFloatBits(fields, "loss_bits", &m.loss));
-  RETURN_IF_ERROR(ReadFloatBits(fields, "grad_norm_bits", &m.grad_norm));
+  RETURN_IF_ERROR(ReadWithBits(fields, "loss", "loss_bits", &m.loss));
+  RETURN_IF_ERROR(ReadWithBits(fields, "grad_norm", "grad_norm_bits", &m.grad_norm));
   RETURN_IF_ERROR(Read(fields, "lr", &m.lr));
   RETURN_IF_ERROR(Read(fields, "tokens", &m.tokens));
   RETURN_IF_ERROR(Read(fields, "world_size", &m.world_size));

@@ -164,6 +164,11 @@ TEST(StepMetricsJson, NamesTheBadField) {
            {"\"lr\":3e-04", "\"lr\":\"high\"", "'lr': expected a number, found \"high\""},
            {"40133333", "4013333", "'loss_bits': expected 8 hexadecimal digits"},
            {"40133333", "4013333g", "'loss_bits': expected 8 hexadecimal digits"},
+           {"40133333", "40133332", "'loss': expected 2.2999997, as 'loss_bits' says, found 2.3"},
+           {"40133333", "7fc00000", "'loss': expected null, as 'loss_bits' says, found 2.3"},
+           {"\"loss\":2.3", "\"loss\":null", "'loss': expected 2.3, as 'loss_bits' says, found null"},
+           {"\"loss\":2.3,", "", "'loss' is missing"},
+           {"\"grad_norm\":0.1", "\"grad_norm\":0.3", "'grad_norm': expected 0.1, as 'grad_norm_bits' says, found 0.3"},
            {"fedcba9876543210", "fedcba98", "'state_digest': expected 16 hexadecimal digits"},
            {"\"mfu\":0.5", "\"mfu\":[]", "'mfu': expected a number"},
            {"{", "[", "malformed JSON at byte"}}) {

@@ -36,7 +36,11 @@ absl::Status ActionQueue::Look() {
 absl::Status ActionQueue::CarryOut() {
   while (!actions_.empty()) {
     if (must_look_) RETURN_IF_ERROR(Look());
-    RETURN_IF_ERROR(do_(actions_.front()));
+    if (const absl::Status done = do_(actions_.front()); !done.ok()) {
+      // Whoever has taken the run has put other files in the place of those that we append to.
+      if (absl::IsFailedPrecondition(done) || absl::IsUnavailable(done)) RETURN_IF_ERROR(Look());
+      return done;
+    }
     must_look_ = IsDurable(actions_.front());
     actions_.pop_front();
   }

@@ -25,7 +25,8 @@ class ActionQueue {
   ActionQueue(IsOurs is_ours, Do carry_out) : is_ours_(std::move(is_ours)), do_(std::move(carry_out)) {}
 
   void Add(std::vector<CoordinatorAction> actions);
-  /// Until all is done, or one fails, which then is the next to be tried, or the run is no longer ours (`replaced`).
+  /// Until all is done, or one fails, which then is the next to be tried, or the run is no longer ours (`replaced`),
+  /// which also is why one may have failed.
   absl::Status CarryOut();
   bool replaced() const { return replaced_; }
   /// What has not been carried out, which is not going to be.

@@ -53,11 +53,17 @@ absl::StatusOr<StepMetrics> RunRecorder::Record(const RecordAction& step) {
   }
   m.time = UnixTime();
   if (!step.digests.empty()) m.state_digest = StateDigest(step.digests);
+  RETURN_IF_ERROR(metrics_.CheckInPlace());
   RETURN_IF_ERROR(metrics_.WriteDurably(m.ToJson()));
   last_commit_ = now;
   last_step_ = m.step;
   tokens_ = m.tokens;
   return m;
+}
+
+absl::Status RunRecorder::Persist(const CoordinatorState& state) {
+  RETURN_IF_ERROR(state_.CheckInPlace());
+  return state_.WriteDurably(CoordinatorStateLine(state));
 }
 
 // Steps may have been made of other numbers of tokens than those to come.

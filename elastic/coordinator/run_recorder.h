@@ -30,10 +30,11 @@ class RunRecorder {
                                                            FlopsPerToken flops_per_token, int64_t last_step = 0);
 
   /// Durable when it returns; what the line says. Internal, and nothing is written, if it is not the step after the
-  /// last one.
+  /// last one. Nothing is written either where nobody would find it (JsonLinesWriter::CheckInPlace): somebody has
+  /// removed the file, or another coordinator has put a copy in its place.
   absl::StatusOr<StepMetrics> Record(const RecordAction& step);
-  /// Durable when it returns.
-  absl::Status Persist(const CoordinatorState& state) { return state_.WriteDurably(CoordinatorStateLine(state)); }
+  /// Durable when it returns; else as above.
+  absl::Status Persist(const CoordinatorState& state);
   /// The run resumes after `step`; what was recorded of later ones is gone. DataLoss if steps up to it are missing.
   absl::Status Rewind(int64_t step);
 

@@ -44,6 +44,9 @@ absl::StatusOr<JsonLinesWriter> JsonLinesWriter::Open(const std::string& path) {
   if (!writer.file_.ok()) return ErrnoToStatus(errno, absl::StrCat("cannot open ", path));
   // A line written after a torn one would be glued to it and both would be lost.
   RETURN_IF_ERROR(CutTornLine(writer.file_.get(), path));
+  struct stat info;
+  if (fstat(writer.file_.get(), &info) != 0) return ErrnoToStatus(errno, path);
+  writer.bytes_ = info.st_size;
   return writer;
 }
 
@@ -52,7 +55,10 @@ absl::Status JsonLinesWriter::Write(const std::string& json) {
   HOLDFAST_CHECK(json.find('\n') == std::string::npos);
   const std::string line = json + "\n";
   const ssize_t written = RetryInterrupted([&] { return write(file_.get(), line.data(), line.size()); });
-  if (written == static_cast<ssize_t>(line.size())) return absl::OkStatus();
+  if (written == static_cast<ssize_t>(line.size())) {
+    bytes_ += written;
+    return absl::OkStatus();
+  }
   if (written < 0) return ErrnoToStatus(errno, absl::StrCat("cannot write to ", path_));
 
   // A disk that fills up takes a part of the line: take it back, so that the file still ends with a whole one.
@@ -66,13 +72,38 @@ absl::Status JsonLinesWriter::WriteDurably(const std::string& json) {
   RETURN_IF_ERROR(Write(json));
   if (fdatasync(file_.get()) == 0) return absl::OkStatus();
   const int error = errno;
-  if (!TakeBack(static_cast<int64_t>(json.size()) + 1)) return absl::DataLossError(absl::StrCat("cannot sync ", path_));
+  const int64_t line = static_cast<int64_t>(json.size()) + 1;
+  if (!TakeBack(line)) return absl::DataLossError(absl::StrCat("cannot sync ", path_));
+  bytes_ -= line;
   return ErrnoToStatus(error, absl::StrCat("cannot sync ", path_));
 }
 
 absl::Status JsonLinesWriter::CutTo(int64_t bytes) {
-  if (ftruncate(file_.get(), bytes) == 0 && fsync(file_.get()) == 0) return absl::OkStatus();
-  return ErrnoToStatus(errno, absl::StrCat("cannot cut ", path_, " off"));
+  if (ftruncate(file_.get(), bytes) != 0 || fsync(file_.get()) != 0) {
+    return ErrnoToStatus(errno, absl::StrCat("cannot cut ", path_, " off"));
+  }
+  bytes_ = bytes;
+  return absl::OkStatus();
+}
+
+absl::Status JsonLinesWriter::CheckInPlace() const {
+  struct stat ours, there;
+  if (fstat(file_.get(), &ours) != 0) {
+    return absl::UnavailableError(ErrnoToStatus(errno, absl::StrCat("cannot look at ", path_)).message());
+  }
+  if (ours.st_size < bytes_) {
+    return absl::FailedPreconditionError(absl::StrCat(path_, " has been cut off to ", ours.st_size, " of ", bytes_,
+                                                      " bytes while this process wrote into it"));
+  }
+  const bool is_there = stat(path_.c_str(), &there) == 0;
+  if (is_there && ours.st_dev == there.st_dev && ours.st_ino == there.st_ino) return absl::OkStatus();
+  if (ours.st_nlink == 0) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(path_, " has been removed", is_there ? " and replaced" : "", " while this process wrote into it"));
+  }
+  return absl::UnavailableError(
+      absl::StrCat(path_, is_there ? " is another file than the one that this process writes into" : " is missing",
+                   is_there ? ": put that one" : ": put it", " back, or stop this process"));
 }
 
 bool JsonLinesWriter::TakeBack(int64_t bytes) const {

@@ -114,12 +114,16 @@ class JsonLinesWriter {
   absl::Status WriteDurably(const std::string& json);
   /// What comes after the first so many bytes is gone, durably.
   absl::Status CutTo(int64_t bytes);
+  /// Whether readers find what is appended. FailedPrecondition if the file was removed or cut off by somebody else;
+  /// Unavailable while it does not have its name, as it may be put back.
+  absl::Status CheckInPlace() const;
 
  private:
   JsonLinesWriter() = default;
   bool TakeBack(int64_t bytes) const;
   FileDescriptor file_;
   std::string path_;
+  int64_t bytes_ = 0;  // that the file has at least
 };
 
 }  // namespace holdfast

@@ -72,7 +72,9 @@ class ShellTest : public testing::Test, public CoordinatorPort {
     ASSERT_TRUE(lock.ok()) << lock.status();
     lock_.emplace(*std::move(lock));
     const auto is_ours = [this] {
-      return store_answers_ ? lock_->Check() : absl::UnavailableError("the store does not answer");
+      absl::Status ours = store_answers_ ? lock_->Check() : absl::UnavailableError("the store does not answer");
+      if (ours.ok() && is_replaced_next_.exchange(false)) LetAnotherTakeOver();
+      return ours;
     };
     const RunStart start{.history = {}, .is_ours = is_ours, .usable = {}};
     auto shell = CoordinatorShell::Create(config_, directory_, start, *this, Observers());
@@ -81,6 +83,13 @@ class ShellTest : public testing::Test, public CoordinatorPort {
     JoinMessage join{{{"n/0", 1}, "n", "h"}, {}, DigestsOf(config_)};
     shell_->OnMessage(kWorker, join);
     ASSERT_TRUE(WaitFor([&] { return generation_ != 0; }));
+  }
+  void LetAnotherTakeOver() {
+    std::filesystem::remove(directory_.lock());
+    auto other = RunLock::Take(directory_);
+    ASSERT_TRUE(other.ok()) << other.status();
+    other_.emplace(*std::move(other));
+    ASSERT_TRUE(directory_.TakeOver().ok());
   }
   void VoteFor(int64_t step) {
     VoteMessage vote;
@@ -157,8 +166,9 @@ class ShellTest : public testing::Test, public CoordinatorPort {
   Observer observer_{*this};  // under mutex_
   std::atomic<int> events_lost_ = 0;
   std::unique_ptr<EventLog> log_;
-  std::optional<RunLock> lock_;
-  std::atomic<bool> store_answers_ = true;  // which says whether the run is still ours
+  std::optional<RunLock> lock_, other_;
+  std::atomic<bool> store_answers_ = true;      // which says whether the run is still ours
+  std::atomic<bool> is_replaced_next_ = false;  // right after it was looked at
   std::unique_ptr<CoordinatorShell> shell_;
 };
 
@@ -167,10 +177,7 @@ class ShellTest : public testing::Test, public CoordinatorPort {
 TEST_F(ShellTest, ACoordinatorThatWasReplacedTellsNobodyAnything) {
   StartShell();
   VoteFor(1);
-  std::filesystem::remove(directory_.lock());
-  const auto other = RunLock::Take(directory_);
-  ASSERT_TRUE(other.ok()) << other.status();
-  ASSERT_TRUE(directory_.TakeOver().ok());
+  LetAnotherTakeOver();
   VoteFor(2);
   const CoordinatorShell::Outcome outcome = shell_->Wait();
   EXPECT_EQ(outcome.exit_code, 1);
@@ -180,6 +187,23 @@ TEST_F(ShellTest, ACoordinatorThatWasReplacedTellsNobodyAnything) {
   EXPECT_FALSE(ended_);
   EXPECT_EQ(syncs_at_commit_.size(), 1u);
   EXPECT_EQ(directory_.ReadMetrics()->size(), 1u);
+}
+
+// Its record has been replaced, which is no failure of the run, and no reason to pause it.
+TEST_F(ShellTest, ACoordinatorThatIsReplacedWhileItRecordsTellsNobodyAnything) {
+  StartShell();
+  VoteFor(1);
+  is_replaced_next_ = true;
+  VoteFor(2);
+  const CoordinatorShell::Outcome outcome = shell_->Wait();
+  EXPECT_FALSE(is_replaced_next_);
+  EXPECT_TRUE(outcome.goes_on);
+  EXPECT_NE(outcome.reason.find("has been taken by"), std::string::npos) << outcome.reason;
+  EXPECT_FALSE(ended_);
+  EXPECT_EQ(syncs_at_commit_.size(), 1u);
+  EXPECT_EQ(directory_.ReadMetrics()->size(), 1u);
+  EXPECT_TRUE(std::none_of(observer_.events.begin(), observer_.events.end(),
+                           [](const RunEvent& e) { return std::holds_alternative<event::Paused>(e); }));
 }
 
 // Whoever comes while it still listens is to come to the next one.
@@ -263,6 +287,31 @@ TEST_F(ShellTest, ARunDirectoryThatIsMissingPausesTheRunUntilItIsBack) {
   std::filesystem::rename(moved, directory_.root());
   EXPECT_TRUE(WaitFor([&] { return syncs_at_commit_.size() == 3; }));
   EXPECT_EQ(directory_.ReadMetrics()->size(), 3u);
+}
+
+TEST_F(ShellTest, ARecordThatIsMovedAwayPausesTheRunUntilItIsBack) {
+  StartShell();
+  VoteFor(1);
+  const std::string moved = directory_.root() + "/moved";
+  std::filesystem::rename(directory_.metrics(), moved);
+  VoteFor(2);
+  EXPECT_TRUE(IsPaused());
+  EXPECT_EQ(syncs_at_commit_.size(), 1u);
+  std::filesystem::rename(moved, directory_.metrics());
+  EXPECT_TRUE(WaitFor([&] { return syncs_at_commit_.size() == 2; }));
+  EXPECT_EQ(directory_.ReadMetrics()->size(), 2u);
+}
+
+TEST_F(ShellTest, ARecordThatWasRemovedEndsTheRun) {
+  StartShell();
+  VoteFor(1);
+  std::filesystem::remove(directory_.metrics());
+  VoteFor(2);
+  const CoordinatorShell::Outcome outcome = shell_->Wait();
+  EXPECT_EQ(outcome.exit_code, 1);
+  EXPECT_NE(outcome.reason.find("metrics.jsonl has been removed"), std::string::npos) << outcome.reason;
+  EXPECT_TRUE(ended_) << "workers are told";
+  EXPECT_EQ(syncs_at_commit_.size(), 1u);
 }
 
 // As when a disk is full for a night and a worker is started again and again.

@@ -308,6 +308,31 @@ TEST_F(RunDirectoryTest, PartlyWrittenLineIsTakenBack) {
   EXPECT_EQ(ReadText(path), std::string(59, 'x') + "\n");
 }
 
+TEST_F(RunDirectoryTest, AWriterKnowsWhetherReadersFindItsFile) {
+  const std::string path = root_ + "/metrics.jsonl", moved = root_ + "/moved";
+  auto writer = JsonLinesWriter::Open(path);
+  ASSERT_TRUE(writer.ok()) << writer.status();
+  for (int i = 0; i < 3; ++i) ASSERT_TRUE(writer->WriteDurably("{}").ok());
+  EXPECT_TRUE(writer->CheckInPlace().ok()) << writer->CheckInPlace();
+  ASSERT_TRUE(writer->CutTo(6).ok());
+  EXPECT_TRUE(writer->CheckInPlace().ok()) << "it has cut it off itself: " << writer->CheckInPlace();
+
+  fs::rename(path, moved);
+  EXPECT_TRUE(absl::IsUnavailable(writer->CheckInPlace())) << writer->CheckInPlace();
+  fs::copy(moved, path);
+  EXPECT_TRUE(absl::IsUnavailable(writer->CheckInPlace())) << writer->CheckInPlace();
+  fs::rename(moved, path);
+  EXPECT_TRUE(writer->CheckInPlace().ok()) << writer->CheckInPlace();
+
+  fs::resize_file(path, 3);
+  EXPECT_TRUE(absl::IsFailedPrecondition(writer->CheckInPlace())) << writer->CheckInPlace();
+  fs::resize_file(path, 6);
+  fs::remove(path);
+  EXPECT_TRUE(absl::IsFailedPrecondition(writer->CheckInPlace())) << writer->CheckInPlace();
+  WriteText(path, "{}\n{}\n");
+  EXPECT_TRUE(absl::IsFailedPrecondition(writer->CheckInPlace())) << writer->CheckInPlace();
+}
+
 TEST_F(RunDirectoryTest, CreateMakesParents) {
   const RunDirectory run(root_ + "/a/b");
   EXPECT_TRUE(run.Create(/*overwrite=*/false).ok());

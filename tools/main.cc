@@ -16,6 +16,7 @@
 #include "absl/strings/str_join.h"
 #include "framework/base/build.h"
 #include "framework/base/log.h"
+#include "framework/base/out_of_memory.h"
 #include "kernels/ops.h"
 #include "tools/cli/commands.h"
 
@@ -118,7 +119,8 @@ int Main(int argc, char** argv) {
   const std::string message(exit_code.status().message());
   std::fprintf(stderr, "%s%s\n", usage ? "" : "error: ", message.c_str());
   if (usage) return holdfast::kExitUsage;
-  const bool may_pass = absl::IsUnavailable(exit_code.status()) || absl::IsAborted(exit_code.status());
+  const bool lacks_room = IsOfARun(app) && holdfast::IsOutOfRoom(exit_code.status());
+  const bool may_pass = absl::IsUnavailable(exit_code.status()) || absl::IsAborted(exit_code.status()) || lacks_room;
   return may_pass ? holdfast::kExitRetry : holdfast::kExitFailure;
 }
 

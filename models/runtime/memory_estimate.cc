@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "framework/base/format_bytes.h"
+#include "framework/base/out_of_memory.h"
 #include "framework/base/status.h"
 #include "framework/nn/trained_part.h"
 #include "framework/optim/optimizer.h"
@@ -138,7 +139,7 @@ absl::Status CheckHostMemory(const MemoryEstimate& e, int64_t workers_here) {
   constexpr double kProcess = 16 << 20;  // measured of workers of a small model, beyond what is counted
   const double available = AvailableHostBytes() / static_cast<double>(workers_here), needed = e.total() + kProcess;
   if (available == 0 || needed <= available) return absl::OkStatus();
-  return absl::ResourceExhaustedError(absl::StrCat(
+  return OutOfMemoryError(absl::StrCat(
       workers_here == 1 ? "this run" : "each worker of this run", " needs ", FormatBytes(needed),
       " of memory (the process ", FormatBytes(kProcess), ", weights ", FormatBytes(e.weights + e.frozen),
       ", gradients ", FormatBytes(e.gradients), ", optimizer ", FormatBytes(e.optimizer), ", activations ",
@@ -153,10 +154,10 @@ absl::Status CheckHostMemory(const std::string& directory, const ParameterLayout
   const auto activations = static_cast<double>(activation_bytes);
   const double available = AvailableHostBytes();
   if (available == 0 || weights + activations <= available) return absl::OkStatus();
-  return absl::ResourceExhaustedError(
-      absl::StrCat(directory, " needs ", FormatBytes(weights + activations), " of memory (weights ",
-                   FormatBytes(weights), ", activations ", FormatBytes(activations), "), but only ",
-                   FormatBytes(available), " are available; --dtype bf16 and shorter or fewer sequences take less"));
+  return OutOfMemoryError(absl::StrCat(directory, " needs ", FormatBytes(weights + activations), " of memory (weights ",
+                                       FormatBytes(weights), ", activations ", FormatBytes(activations), "), but only ",
+                                       FormatBytes(available),
+                                       " are available; --dtype bf16 and shorter or fewer sequences take less"));
 }
 
 }  // namespace holdfast

@@ -267,6 +267,17 @@ TEST_F(TrainTest, ARunIsDoneAlsoIfItsCurveCannotBeDrawn) {
   EXPECT_THAT(result.output, Not(HasSubstr("loss curve  ")));
 }
 
+// Somebody may make room, so whoever starts runs is to try again.
+TEST_F(TrainTest, AStartWithoutRoomMayBeTriedAgain) {
+  WriteConfig("config.yaml", 12);
+  const CommandResult result = Command({"-c", "ulimit -f 0 && exec \"$0\" \"$@\"", TestedBinary(), "train",
+                                        Path("config.yaml"), "--run-dir", Path("run")},
+                                       "/bin/sh")
+                                   .Wait();
+  EXPECT_EQ(result.exit_code, 75) << result.output;
+  EXPECT_THAT(result.output, HasSubstr("this process may write files of 0 bytes"));
+}
+
 TEST_F(TrainTest, SigtermSavesTheModelAndExits143) {
   WriteConfig("config.yaml", 1'000'000);
   Command run({"train", Path("config.yaml"), "--run-dir", Path("a")});

@@ -6,6 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "framework/base/out_of_memory.h"
 #include "framework/storage/atomic_file.h"
 #include "models/runtime/gemm_table.h"
 #include "models/runtime/make_model.h"
@@ -82,18 +83,18 @@ TEST_F(TrainingRuntimeTest, ValidationWithNothingThatIsLearnedIsRefused) {
 TEST_F(TrainingRuntimeTest, TooLittleMemoryIsToldWithItsLargestParts) {
   const MemoryEstimate estimate{.weights = 1e18};
   const absl::Status status = CheckHostMemory(estimate, 2);
-  EXPECT_TRUE(absl::IsResourceExhausted(status)) << status;
+  EXPECT_TRUE(IsOutOfMemory(status)) << status;
   EXPECT_THAT(std::string(status.message()), HasSubstr("each worker of this run needs"));
   // Workers of the smallest model are processes, too.
   const absl::Status many = CheckHostMemory(MemoryEstimate{.weights = 1}, 10'000'000);
-  EXPECT_TRUE(absl::IsResourceExhausted(many)) << many;
+  EXPECT_TRUE(IsOutOfMemory(many)) << many;
   EXPECT_THAT(std::string(many.message()), HasSubstr("start fewer workers on this machine"));
   const auto device = MakeDevice({});
   ASSERT_TRUE(device.ok()) << device.status();
   const auto model = MakeModel(ConfigOf({}), **device);
   ASSERT_TRUE(model.ok()) << model.status();
   const absl::Status evaluated = CheckHostMemory("my_model", (*model)->layout(), DType::kBF16, size_t{1} << 60);
-  EXPECT_TRUE(absl::IsResourceExhausted(evaluated)) << evaluated;
+  EXPECT_TRUE(IsOutOfMemory(evaluated)) << evaluated;
   EXPECT_THAT(std::string(evaluated.message()), HasSubstr("my_model needs "));
 }
 

@@ -17,6 +17,7 @@
 #include "framework/base/build.h"
 #include "framework/base/log.h"
 #include "framework/base/out_of_memory.h"
+#include "framework/base/thread_limits.h"
 #include "kernels/ops.h"
 #include "tools/cli/commands.h"
 
@@ -73,9 +74,7 @@ const char* CauseOf(const std::exception& error) {
     return "no memory left: look at the machine's, and at limits (ulimit -v, a container's, vm.overcommit_memory)";
   }
   if (const auto* of_system = dynamic_cast<const std::system_error*>(&error)) {
-    if (of_system->code() == std::errc::resource_unavailable_try_again) {
-      return "a thread cannot be started: look at limits (ulimit -u, a container's number of processes)";
-    }
+    if (of_system->code() == std::errc::resource_unavailable_try_again) return holdfast::NoThreadText();
   }
   return error.what();
 }

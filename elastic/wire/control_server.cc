@@ -18,6 +18,7 @@
 #include "framework/base/log.h"
 #include "framework/base/rare_log.h"
 #include "framework/base/status.h"
+#include "framework/base/thread_limits.h"
 #include "framework/net/socket_address.h"
 
 namespace holdfast {
@@ -273,6 +274,7 @@ void ControlServer::Impl::Shutdown(std::chrono::milliseconds grace) {
 
 absl::StatusOr<std::unique_ptr<ControlServer>> ControlServer::Start(const ControlServerOptions& options,
                                                                     ControlHandler* handler) {
+  RETURN_IF_ERROR(CheckThreadsStart(kThreadsOfGrpc));
   auto impl = std::make_unique<Impl>(options, handler);
   RETURN_IF_ERROR(impl->Listen());
   return std::unique_ptr<ControlServer>(new ControlServer(std::move(impl)));

@@ -1,5 +1,5 @@
 #pragma once
-// Mutual TLS from PEM files. For this room only: it speaks of gRPC.
+// What gRPC is given on both sides: mutual TLS from PEM files, and threads. For this room only: it speaks of gRPC.
 
 #include <memory>
 
@@ -9,6 +9,10 @@
 #include "grpcpp/security/server_credentials.h"
 
 namespace holdfast {
+
+/// About as many as it starts at once. It does not say when it could not, and then waits for ever: to be looked at
+/// before it is used (CheckThreadsStart).
+inline constexpr int kThreadsOfGrpc = 16;
 
 /// Plain TCP if no files are named, else TLS where both sides must show a certificate of the authority.
 absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> ServerCredentialsFrom(const TlsFiles& files);

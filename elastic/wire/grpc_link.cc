@@ -13,6 +13,7 @@
 #include "framework/base/log.h"
 #include "framework/base/rare_log.h"
 #include "framework/base/status.h"
+#include "framework/base/thread_limits.h"
 #include "framework/net/socket_address.h"
 
 namespace holdfast {
@@ -123,6 +124,7 @@ absl::StatusOr<ControlClientOptions> ConnectionOptions::ClientOptions() const {
 absl::StatusOr<std::unique_ptr<ControlLink>> MakeControlLink(const ConnectionOptions& options) {
   ASSIGN_OR_RETURN(ControlClientOptions client, options.ClientOptions());
   RETURN_IF_ERROR(ClientCredentialsFrom(client.tls).status());  // that they can be read: later nobody would hear of it
+  RETURN_IF_ERROR(CheckThreadsStart(kThreadsOfGrpc));
   return std::make_unique<GrpcLink>(std::move(client));
 }
 

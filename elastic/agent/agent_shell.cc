@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <csignal>
 #include <cstdlib>
-#include <filesystem>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -42,8 +41,6 @@ AgentShell::AgentShell(const Config& config, const RunDirectory& directory, cons
       link_(link),
       look_(std::move(look)),
       running_(settings.num_workers) {
-  std::error_code error;
-  std::filesystem::create_directories(directory.logs(), error);  // a failure shows when the first worker starts
   link_.Start(*this);
   const Agent::Options options{.max_restarts = config.elastic.max_restarts};
   agent_ = std::make_unique<Agent>(options, WorkerCommands(config, directory, settings_),

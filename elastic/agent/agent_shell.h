@@ -46,8 +46,8 @@ class AgentShell final : public ControlLinkHandler {
  public:
   using LookFn = std::function<absl::StatusOr<RunStatus>()>;
 
-  /// Starts the workers. `config`, `directory` and `link` must outlive it. `look` asks the coordinator for the
-  /// state of the run; needed where Stop is called.
+  /// Starts the workers, whose logs go into directory.logs(), which exists. `config`, `directory` and `link` must
+  /// outlive it. `look` asks the coordinator for the state of the run; needed where Stop is called.
   AgentShell(const Config& config, const RunDirectory& directory, const AgentSettings& settings, ControlLink& link,
              LookFn look = nullptr);
   ~AgentShell() override;

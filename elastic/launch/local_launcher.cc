@@ -13,6 +13,7 @@
 #include "elastic/wire/grpc_link.h"
 #include "elastic/wire/token.h"
 #include "framework/base/counted.h"
+#include "framework/base/files.h"
 #include "framework/base/status.h"
 
 namespace holdfast {
@@ -69,6 +70,7 @@ absl::StatusOr<std::unique_ptr<LocalLauncher>> LocalLauncher::Open(const Config&
 }
 
 absl::StatusOr<CoordinatorShell::Outcome> LocalLauncher::Run(const PreparedRun& run, const StopSignal& stop) {
+  RETURN_IF_ERROR(Annotate(MakeDirectories(directory_.logs()), "cannot write the workers' logs"));
   ControlServerOptions server{.address = "127.0.0.1:0", .token = "", .tls = {}};
   ASSIGN_OR_RETURN(server.token, MakeTokenFile(directory_.token()));
   ASSIGN_OR_RETURN(const auto coordinator,

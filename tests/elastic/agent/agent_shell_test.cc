@@ -126,6 +126,7 @@ class AgentShellTest : public testing::Test {
     std::filesystem::permissions(folder_ / "worker", std::filesystem::perms::owner_all);
   }
   AgentShell Start(AgentShell::LookFn look = nullptr) {
+    std::filesystem::create_directory(directory_.logs());
     return {config_, directory_, {.node = "n0", .binary = folder_ / "worker"}, link_, std::move(look)};
   }
   /// With a worker that says in files that it runs, and that it got SIGTERM (`told`) or SIGUSR1 (`told_usr1`); it ends

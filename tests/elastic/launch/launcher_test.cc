@@ -159,6 +159,20 @@ TEST_F(LauncherTest, ARunWhoseWorkersAreAllLostForGoodEnds) {
   EXPECT_THAT(events(), testing::Not(HasSubstr("\"event\":\"rewind"))) << "for whom?";
 }
 
+// They were started again and again, for ever.
+TEST_F(LauncherTest, WorkersThatHaveNoPlaceForTheirLogsAreNotStarted) {
+  const Config config = ConfigOf({"elastic.workers=2"});
+  const RunDirectory directory(root_ / "run");
+  const auto launcher = LocalLauncher::Open(config, directory, TestedBinary());
+  ASSERT_TRUE(launcher.ok()) << launcher.status();
+  const auto run = PrepareRun(config, directory, (*launcher)->outline().layout, {.workers_are_new = true});
+  ASSERT_TRUE(run.ok()) << run.status();
+  std::ofstream(directory.logs()) << "a file";
+  const auto outcome = (*launcher)->Run(*run, stop_);
+  EXPECT_TRUE(absl::IsInvalidArgument(outcome.status())) << outcome.status();
+  EXPECT_THAT(std::string(outcome.status().message()), HasSubstr("/logs: not a directory"));
+}
+
 // It becomes a worker when the agent tells it to end, which is after the end of the run.
 TEST_F(LauncherTest, AWorkerThatWasStillStartingHearsOfTheEnd) {
   const std::string script = root_ / "slow", ready = root_ / "ready";

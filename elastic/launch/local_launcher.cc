@@ -45,7 +45,11 @@ class WorkerWatch {
 
   /// Waits for the workers to be gone. The outcome of the run, which is no stop if the workers failed before it.
   CoordinatorShell::Outcome Finish(CoordinatorShell::Outcome outcome) {
-    agent_.OnMessage(EndMessage{outcome.exit_code, outcome.reason});  // it may not have come to hear it before
+    if (outcome.goes_on) {  // no other coordinator reaches these workers, and nobody would answer them
+      agent_.OnMessage(RefusedMessage{.reason = outcome.reason});
+    } else {
+      agent_.OnMessage(EndMessage{outcome.exit_code, outcome.reason});  // it may not have come to hear it before
+    }
     thread_.request_stop();
     thread_.join();
     agent_.Wait();

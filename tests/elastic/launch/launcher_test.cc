@@ -197,6 +197,31 @@ TEST_F(LauncherTest, AWorkerThatWasStillStartingHearsOfTheEnd) {
   EXPECT_THAT((std::string{std::istreambuf_iterator<char>(log), {}}), HasSubstr("stopped by signal 15"));
 }
 
+// They were asked to save, and nobody answered them for ten seconds.
+TEST_F(LauncherTest, WorkersOfARunThatWasTakenAreNotAskedForAnything) {
+  const std::string script = root_ / "worker", asked = root_ / "asked";
+  ASSERT_TRUE(WriteFileAtomically(script, absl::StrCat("#!/bin/sh\ntrap ': > \"", asked, "\"' TERM\n\"", TestedBinary(),
+                                                       "\" \"$@\" &\nwhile :; do sleep 0.01; done\n"))
+                  .ok());
+  fs::permissions(script, fs::perms::owner_all);
+  const Config config = ConfigOf({"elastic.workers=1", "train.steps=1000000"});
+  const RunDirectory directory(root_ / "run");
+  const auto launcher = LocalLauncher::Open(config, directory, script);
+  ASSERT_TRUE(launcher.ok()) << launcher.status();
+  std::thread remover([&] {
+    EXPECT_TRUE(WaitFor([&] {
+      std::error_code error;
+      return fs::file_size(directory.metrics(), error) > 0 && !error;
+    }));
+    fs::remove(directory.lock());
+  });
+  const auto outcome = RunWith(**launcher, config, directory, stop_);
+  remover.join();
+  ASSERT_TRUE(outcome.ok()) << outcome.status();
+  EXPECT_TRUE(outcome->goes_on) << outcome->reason;
+  EXPECT_FALSE(fs::exists(asked));
+}
+
 TEST_F(LauncherTest, AServerSaysWhereItListensAndAStopEndsIt) {
   const Config config = ConfigOf({"elastic.workers=2", "parallel.transport=nccl", "train.device=cuda"});
   const RunDirectory directory(root_ / "run");

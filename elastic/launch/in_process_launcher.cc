@@ -1,5 +1,7 @@
 #include "elastic/launch/in_process_launcher.h"
 
+#include <unistd.h>
+
 #include <stop_token>
 
 #include "elastic/coordinator/coordinator_runtime.h"
@@ -16,6 +18,7 @@ absl::StatusOr<std::unique_ptr<InProcessLauncher>> InProcessLauncher::Open(const
 }
 
 absl::StatusOr<CoordinatorShell::Outcome> InProcessLauncher::Run(const PreparedRun& run, const StopSignal& stop) {
+  unlink(directory_.coordinator_address().c_str());  // of a coordinator that was killed: this one has none
   InProcessLink link;
   ASSIGN_OR_RETURN(const auto coordinator,
                    CoordinatorRuntime::Create(config_, directory_, StartOf(config_, run), link));

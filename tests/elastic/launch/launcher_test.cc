@@ -102,6 +102,18 @@ TEST_F(LauncherTest, InThisProcess) {
   EXPECT_TRUE(fs::exists(directory.model() + "/model.safetensors"));
 }
 
+TEST_F(LauncherTest, InThisProcessTheAddressOfOneThatWasKilledGoes) {
+  const Config config = ConfigOf();
+  const RunDirectory directory(root_ / "run");
+  const auto launcher = InProcessLauncher::Open(config, directory);
+  ASSERT_TRUE(launcher.ok()) << launcher.status();
+  const auto run = PrepareRun(config, directory, (*launcher)->outline().layout, {.workers_are_new = true});
+  ASSERT_TRUE(run.ok()) << run.status();
+  std::ofstream(directory.coordinator_address()) << "127.0.0.1:1\n";
+  ASSERT_TRUE((*launcher)->Run(*run, stop_).ok());
+  EXPECT_FALSE(fs::exists(directory.coordinator_address()));
+}
+
 TEST_F(LauncherTest, LocalProcessesOfWhichOneIsKilledHaveTheBitsOfOneProcess) {
   const RunDirectory here(root_ / "here"), local(root_ / "local");
   ASSERT_TRUE(RunHere(ConfigOf(), here).ok());

@@ -186,6 +186,20 @@ std::string CheckpointKeeper::Delete(const std::vector<CheckpointName>& doomed) 
   return warning;
 }
 
+void CheckpointKeeper::ClearAway() {
+  thread_.Post([this] {
+    if (!fence_->Check().ok()) return;
+    const absl::StatusOr<Catalog> catalog = ScanCheckpoints(*storage_);
+    if (!catalog.ok()) return;
+    std::vector<CheckpointName> left;
+    for (const RejectedCheckpoint& rejected : catalog->rejected) {
+      const auto name = CheckpointName::Parse(rejected.name);
+      if (rejected.unfinished && name.has_value() && name->generation <= state_.generation) left.push_back(*name);
+    }
+    Delete(left);
+  });
+}
+
 void CheckpointKeeper::MakeRoom(const CheckpointName& next) {
   thread_.Post([this, next] {
     if (!fence_->Check().ok()) return;

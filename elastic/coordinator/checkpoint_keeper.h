@@ -54,6 +54,8 @@ class CheckpointKeeper {
   /// What lies beyond the branch is given up: it is not made to exist any more, and goes when there is a newer one or
   /// no room for one.
   void GoBack(const Branch& branch);
+  /// Deletes later what earlier lives of the run have not finished, or not finished deleting.
+  void ClearAway();
   /// Deletes later what was never finished or given up, of checkpoints that were begun before `next`, and what writers
   /// that are gone have left.
   void MakeRoom(const CheckpointName& next);

@@ -100,6 +100,8 @@ absl::StatusOr<std::unique_ptr<CoordinatorShell>> CoordinatorShell::Create(const
                                                                            std::vector<RunObserver*> observers) {
   ASSIGN_OR_RETURN(std::unique_ptr<RunRecorder> recorder,
                    RunRecorder::Open(config, directory, start.flops_per_token, start.history.recorded_step));
+  // The next checkpoint would, but a run that only has to save its model makes none.
+  if (start.keeper != nullptr) start.keeper->ClearAway();
   return std::unique_ptr<CoordinatorShell>(
       new CoordinatorShell(config, OptionsFor(config, start), std::move(recorder), port, start, std::move(observers)));
 }

@@ -18,11 +18,15 @@
 #include <future>
 #include <thread>
 
+#include "checkpoint/sharded/catalog.h"
+#include "checkpoint/sharded/stored_files.h"
+#include "elastic/coordinator/checkpoint_keeper.h"
 #include "elastic/coordinator/event_log.h"
 #include "elastic/coordinator/run_digests.h"
 #include "framework/metrics/run_lock.h"
 #include "tests/framework/base/file_size_limit.h"
 #include "tests/framework/base/temporary_directory.h"
+#include "tests/framework/storage/memory_storage.h"
 
 namespace {
 std::atomic<int> syncs{0}, failing_syncs{0};
@@ -204,6 +208,28 @@ TEST_F(ShellTest, ACoordinatorThatIsReplacedWhileItRecordsTellsNobodyAnything) {
   EXPECT_EQ(directory_.ReadMetrics()->size(), 1u);
   EXPECT_TRUE(std::none_of(observer_.events.begin(), observer_.events.end(),
                            [](const RunEvent& e) { return std::holds_alternative<event::Paused>(e); }));
+}
+
+// A run that was killed while it deleted its last superfluous checkpoint makes no other one that would clear it away.
+TEST_F(ShellTest, WhatWasHalfDeletedGoesWhenTheRunIsStartedAgain) {
+  const auto keeper =
+      CheckpointKeeper::Open(config_, directory_, MakeMemoryStorage(root_.path()), {{"weight", {40, 50}}}, {}, nullptr);
+  ASSERT_TRUE(keeper.ok()) << keeper.status();
+  Storage& storage = (*keeper)->storage();
+  const CheckpointName before{.step = 4, .generation = 1};
+  const CheckpointName written{.step = 4, .generation = (*keeper)->state().generation + 1};
+  for (const CheckpointName& name : {before, written}) {
+    ASSERT_TRUE(storage.Create(ObjectName(name, "shard.idx"), "what is left").ok());
+  }
+  RunStart start{.history = {}, .is_ours = [] { return absl::OkStatus(); }, .keeper = keeper->get(), .usable = {}};
+  start.history.state = (*keeper)->state();
+  const auto shell = CoordinatorShell::Create(config_, directory_, start, *this, {});
+  ASSERT_TRUE(shell.ok()) << shell.status();
+  (*keeper)->Finish();
+  const auto catalog = ScanCheckpoints(storage);
+  ASSERT_TRUE(catalog.ok()) << catalog.status();
+  ASSERT_EQ(catalog->rejected.size(), 1u);
+  EXPECT_EQ(catalog->rejected[0].name, written.ToString());
 }
 
 // Whoever comes while it still listens is to come to the next one.

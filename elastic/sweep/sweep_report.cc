@@ -174,7 +174,7 @@ std::string LinesPlot(const SweepConfig& config, const SweepPlan& plan) {
     line.rank = trials.size() < 2 ? 0 : static_cast<double>(i) / static_cast<double>(trials.size() - 1);
     lines.push_back(std::move(line));
   }
-  return ParallelCoordinatesSvg("all trials, the best in blue", axes, lines);
+  return ParallelCoordinatesSvg("trials, the best in blue", axes, lines);
 }
 
 /// Trials with equal values of `dimensions`, as curves over `over`, in the order in which they appear.
@@ -233,6 +233,18 @@ std::string ShortOfTheEnd(const SweepConfig& config, const PlannedTrial& best) {
   if (best.suggestion.rung + 1 >= config.strategy.rungs) return "";
   return absl::StrCat("; no trial has run in full: this is the best after ", Counted(best.setup->steps(), "step"),
                       ", rung ", best.suggestion.rung, " of 0 to ", config.strategy.rungs - 1);
+}
+
+/// Of the pictures, where they leave out trials that were trained for less. Empty: they have all that was measured.
+std::string WhatIsDrawn(const SweepPlan& plan) {
+  const std::vector<const PlannedTrial*> drawn = Comparable(plan);
+  const auto left_out = std::count_if(plan.trials().begin(), plan.trials().end(), [&](const PlannedTrial& trial) {
+    return trial.ended && trial.result->measured && trial.suggestion.rung < HighestRung(plan);
+  });
+  if (left_out == 0) return "";
+  return absl::StrCat("<p>The pictures have the ", Counted(static_cast<int64_t>(drawn.size()), "trial"), " of rung ",
+                      HighestRung(plan), " (", Counted(drawn.front()->setup->steps(), "step"),
+                      "), not those of lower rungs, which were trained for less.</p>\n");
 }
 
 }  // namespace
@@ -320,7 +332,7 @@ std::string ReportHtml(const SweepConfig& config, const SweepPlan& plan) {
   if (const PlannedTrial* best = plan.best(); best != nullptr) {
     absl::StrAppend(&html, "<p>Best: trial ", best->number, ", ", XmlText(config.metric),
                     absl::StrFormat(" %.5f, ", best->result->value), XmlText(search::PointText(best->suggestion.point)),
-                    ShortOfTheEnd(config, *best), "</p>\n", BestOverCost(config, plan, std::nullopt),
+                    ShortOfTheEnd(config, *best), "</p>\n", WhatIsDrawn(plan), BestOverCost(config, plan, std::nullopt),
                     FrontPlot(config, plan), LinesPlot(config, plan));
     for (const search::Dimension& dimension : config.space) {
       if (dimension.scale != search::Scale::kChoice) html += DimensionPlot(config, plan, dimension);

@@ -67,6 +67,17 @@ TEST(SweepReport, TheBestOfALowerRungIsCalledThat) {
   EXPECT_THAT(PageOf(GridOf(4)), Not(HasSubstr("run in full")));
 }
 
+TEST(SweepReport, ThePageSaysThatLowerRungsAreNotDrawn) {
+  SweepConfig config;
+  config.strategy = {.name = "asha", .rungs = 3};
+  config.space = {{.name = "optimizer.lr", .scale = search::Scale::kLog, .low = 1e-3, .high = 1e-1}};
+  config.budget.trials = 4;  // three of rung 0, of which one is promoted
+  EXPECT_THAT(PageOf(config),
+              HasSubstr("The pictures have the 1 trial of rung 1 (10 steps), not those of lower rungs"));
+  config.budget.trials = 3;
+  for (const SweepConfig& all : {config, GridOf(4)}) EXPECT_THAT(PageOf(all), Not(HasSubstr("The pictures have")));
+}
+
 // Each was a group of its own, and each dimension explained 100 %.
 TEST(SweepReport, OfAFewTrialsNothingIsExplained) {
   SweepConfig config;

@@ -62,7 +62,8 @@ std::vector<std::vector<const Observation*>> RunsBySize(const Fit& fit) {
 Plot LossPlot(const Fit& fit) {
   constexpr size_t kSizes = 5;
   Plot plot{.curves = {},
-            .options = {.title = "Loss", .x_label = "tokens", .y_label = "nats per token", .log_x = true}};
+            .options = {
+                .title = "Loss by active parameters", .x_label = "tokens", .y_label = "nats per token", .log_x = true}};
   double low = INFINITY, high = 0;
   for (const Observation& run : fit.runs) {
     low = std::min(low, run.size.tokens);

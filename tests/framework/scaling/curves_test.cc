@@ -237,6 +237,7 @@ TEST(Plots, ShowRunsAndTheLawWithItsBand) {
   EXPECT_EQ(plot.curves[0].color, plot.curves[1].color);
   EXPECT_EQ(plot.curves[0].x.size(), plot.curves[0].low.size());
   EXPECT_FALSE(plot.curves[1].line);
+  EXPECT_THAT(plot.options.title, HasSubstr("by active parameters")) << "what the labels of the curves are";
   const Plot frontier = FrontierPlot(fit);
   ASSERT_THAT(frontier.curves, SizeIs(2));
   EXPECT_THAT(frontier.curves[1].x, SizeIs(fit.runs.size()));

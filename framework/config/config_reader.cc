@@ -271,8 +271,7 @@ void ConfigReader::CheckRequired() {
     if (section.name == kModel && initial_.has_value()) continue;
     for (const Field& field : section.fields) {
       const std::string full = Join(section.name, field.key);
-      const auto given = [&](const Value& value) { return value.key == full; };
-      if (!field.required || std::any_of(values_.begin(), values_.end(), given) || failed_.contains(full)) continue;
+      if (!field.required || IsGiven(full) || failed_.contains(full)) continue;
       const auto line = lines_.find(section.name);
       errors_.Add({.line = line == lines_.end() ? 0 : line->second}, full, "required key is missing");
       failed_.insert(full);
@@ -290,12 +289,17 @@ void ConfigReader::CheckAgainstInitialModel(ModelConfig model) {
     const Origin origin = OriginOf({key, kFamilyKey});
     // Of an override the error has the text, which names another key if the value follows from the family.
     const bool is_named = origin.override_index < 0 || OriginOf({key}).override_index >= 0;
-    errors_.Add(
-        origin, key,
-        absl::StrCat(is_named ? "" : key + ": ", difference.ours, ", but ", difference.theirs, " in ", initial_->file,
-                     ", whose weights the run starts from; leave the key out to take that value"));
+    const bool by_family = model.family != initial_->model.family && !IsGiven(key);
+    errors_.Add(origin, key,
+                absl::StrCat(is_named ? "" : key + ": ", difference.ours, ", but ", difference.theirs, " in ",
+                             initial_->file, ", whose weights the run starts from; leave ",
+                             by_family ? kFamilyKey : "the key", " out to take that value"));
     failed_.insert(key);
   }
+}
+
+bool ConfigReader::IsGiven(absl::string_view key) const {
+  return std::any_of(values_.begin(), values_.end(), [&](const Value& value) { return value.key == key; });
 }
 
 Origin ConfigReader::OriginOf(const std::vector<std::string>& keys) const {

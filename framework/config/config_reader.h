@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "framework/config/config.h"
 #include "framework/config/config_table.h"
 #include "framework/config/error_list.h"
@@ -53,6 +54,7 @@ class ConfigReader {
   void ApplyValues(const std::vector<Section>& table);
   void CheckRequired();
   void CheckAgainstInitialModel(ModelConfig model);
+  bool IsGiven(absl::string_view key) const;
   /// Of the first of `keys` that is given.
   Origin OriginOf(const std::vector<std::string>& keys) const;
   void Report(const std::vector<Violation>& violations);

@@ -142,16 +142,18 @@ TEST(InitialModelTest, DifferencesAreNamedWithTheirPlace) {
     EXPECT_EQ(config.status().code(), absl::StatusCode::kInvalidArgument);
     return std::string(config.status().message());
   };
-  const std::string tail =
-      " in dir/config.json, whose weights the run starts from; leave the key out to take that value";
+  const std::string from = " in dir/config.json, whose weights the run starts from; leave ";
+  const std::string tail = from + "the key out to take that value";
+  const std::string family = from + "model.family out to take that value";  // the preset's, which no line says
   EXPECT_EQ(error("rope_theta: 10000"), "c.yaml:1: model.rope_theta: 10000, but 500000" + tail);
   EXPECT_EQ(error("", {"model.norm_eps=1e-5"}), "--set model.norm_eps=1e-5: 1e-05, but 1e-06" + tail);
   EXPECT_EQ(error("num_heads: 4"), "c.yaml:1: model.num_heads: 4, but 8" + tail);  // the same matrices
   EXPECT_EQ(error("num_kv_heads: 0"), "c.yaml:1: model.num_kv_heads: 8, but 2" + tail);
   EXPECT_EQ(error("tie_embeddings: false"), "c.yaml:1: model.tie_embeddings: false, but true" + tail);
-  EXPECT_NE(error("family: gpt2").find("c.yaml:1: model.position: learned, but rope" + tail), std::string::npos);
-  EXPECT_NE(error("", {"model.family=gpt2"}).find("--set model.family=gpt2: model.position: learned, but rope" + tail),
-            std::string::npos);
+  EXPECT_NE(error("family: gpt2").find("c.yaml:1: model.position: learned, but rope" + family), std::string::npos);
+  EXPECT_NE(
+      error("", {"model.family=gpt2"}).find("--set model.family=gpt2: model.position: learned, but rope" + family),
+      std::string::npos);
   EXPECT_NE(error("vocab_size: 5, hidden_sise: 3").find("hidden_sise"), std::string::npos);
   EXPECT_NE(error("vocab_size: 5, hidden_sise: 3").find("model.vocab_size: 5, but 300"), std::string::npos);
 }

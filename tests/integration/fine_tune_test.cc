@@ -110,6 +110,7 @@ TEST_F(FineTuneTest, AMixtureOfExpertsToo) {
   EXPECT_EQ(validated.exit_code, 0) << validated.output;
   EXPECT_THAT(validated.output, HasSubstr("auto: gather, as a part is frozen"));
   EXPECT_THAT(validated.output, Not(HasSubstr("a layer sends")));
+  EXPECT_THAT(validated.output, HasSubstr(" adapters of PEFT for a qwen2_moe of transformers"));
   const CommandResult merged = Export("3", "merged", {"--merge"});
   ASSERT_EQ(merged.exit_code, 0) << merged.output;
   EXPECT_EQ(Evaluate("3"), Evaluate("merged"));

@@ -98,15 +98,16 @@ void PrintParameters(const ModelConfig& config, const ParameterLayout& layout) {
   PrintRow("active for a token", FormatCount(static_cast<double>(ActiveParameters(config))));
 }
 
-void PrintSavedForm(const ModelConfig& model) {
+void PrintSavedForm(const ModelConfig& model, bool adapters) {
   const Family* family = FindFamily(model.family);
   const std::string key = family == nullptr ? "family" : family->Inexpressible(model);
   if (!key.empty()) {
-    PrintRow("saved as", absl::StrCat("a model of Holdfast's own, which transformers does not load, by model.", key));
+    PrintRow("saved as", absl::StrCat(adapters ? "adapters" : "a model",
+                                      " of Holdfast's own, which transformers does not load, by model.", key));
     return;
   }
   const std::string refused = family->RefusedBecause(model);
-  PrintRow("saved as", absl::StrCat("a ", model.family, " of transformers",
+  PrintRow("saved as", absl::StrCat(adapters ? "adapters of PEFT for " : "", "a ", model.family, " of transformers",
                                     refused.empty() ? "" : ", which version 5 refuses to load: ", refused));
 }
 
@@ -221,7 +222,7 @@ absl::StatusOr<int> ValidateCommand::Run() const {
   ASSIGN_OR_RETURN(const auto device, MakeDevice(checked.train));
   ASSIGN_OR_RETURN(const auto model, MakeModel(checked, *device));
   PrintParameters(checked.model, model->layout());
-  PrintSavedForm(checked.model);
+  PrintSavedForm(checked.model, checked.lora.rank > 0);
   if (checked.model.parametrization != Parametrization::kStandard) {
     PrintParametrization(checked.model, checked.optimizer.name);
   }

@@ -29,7 +29,7 @@ TEST_F(TinyRuns, TheCommandsOfTheSweepsPageWork) {
     ASSERT_EQ(result.exit_code, 0) << block << "\n" << result.output;
     said += result.output;
   }
-  EXPECT_THAT(said, HasSubstr("14 trials done"));
+  EXPECT_THAT(said, HasSubstr("20 trials done"));
   EXPECT_THAT(said, HasSubstr("best: trial"));
   for (const char* file : {"results.csv", "results.json", "report.html"}) {
     EXPECT_TRUE(fs::exists(directory_ / "sweeps/rates" / file)) << file;

@@ -1,6 +1,7 @@
 #include "models/runtime/coordinate_check.h"
 
 #include <cmath>
+#include <numeric>
 #include <random>
 #include <utility>
 #include <vector>
@@ -24,9 +25,10 @@ using Values = std::array<std::vector<float>, kActivations.size()>;
 
 absl::Status Grow(const char* key, int64_t wider, int64_t narrower, int64_t* size) {
   if (*size * wider % narrower != 0) {
-    return absl::InvalidArgumentError(absl::StrCat("hidden_size ", wider, ": model.", key, " ", *size,
-                                                   " of hidden_size ", narrower, " would become ",
-                                                   static_cast<double>(*size * wider) / static_cast<double>(narrower)));
+    return absl::InvalidArgumentError(
+        absl::StrCat("hidden_size ", wider, ": model.", key, " ", *size, " of hidden_size ", narrower, " would become ",
+                     static_cast<double>(*size * wider) / static_cast<double>(narrower),
+                     "; widths that are multiples of ", narrower / std::gcd(*size, narrower), " keep it whole"));
   }
   *size = *size * wider / narrower;
   return absl::OkStatus();

@@ -643,7 +643,8 @@ TEST_F(TrainTest, CheckWidthTellsParametrizationsApart) {
 
   const CommandResult uneven = check({"--widths", "32,40"});
   EXPECT_EQ(uneven.exit_code, 2);
-  EXPECT_THAT(uneven.output, HasSubstr("hidden_size 40: model.num_kv_heads 2 of hidden_size 32 would become 2.5"));
+  EXPECT_THAT(uneven.output, HasSubstr("hidden_size 40: model.num_kv_heads 2 of hidden_size 32 would become 2.5; "
+                                       "widths that are multiples of 16 keep it whole"));
   EXPECT_THAT(check({"--depths", "3,3"}).output, HasSubstr("error: --depths: a slope takes two sizes"));
   EXPECT_EQ(check({"--widths", "32,0"}).exit_code, 2);
 }

@@ -141,7 +141,8 @@ TEST_F(CoordinateCheckTest, SizesGrowTogether) {
   EXPECT_EQ(grown.expert_intermediate_size, 72);
   EXPECT_EQ(grown.num_experts, 4);
   EXPECT_EQ(Resized(model, 48, 1).status().message(),
-            "hidden_size 48: model.num_kv_heads 1 of hidden_size 32 would become 1.5");
+            "hidden_size 48: model.num_kv_heads 1 of hidden_size 32 would become 1.5; widths that are multiples of 32 "
+            "keep it whole");
   model.first_expert_layer = 3;
   EXPECT_THAT(Resized(model, 64, 2).status().message(), HasSubstr("first_expert_layer 3"));
 }

@@ -55,9 +55,10 @@ absl::StatusOr<std::vector<Observation>> ReadRuns(const std::vector<std::string>
       continue;
     }
     if (fs::exists(SweepPlace{.directory = place}.config(), error)) {
-      return absl::FailedPreconditionError(absl::StrCat(
-          "sweep ", place, " has no trial yet that came to the end of its schedule, of a whole model from ",
-          "random weights"));
+      return absl::FailedPreconditionError(
+          absl::StrCat("sweep ", place,
+                       " has no trial yet that can be fitted: one of a whole model from random weights whose learning ",
+                       "rate has come to its end"));
     }
     ASSIGN_OR_RETURN(const FinishedRun run, ReadFinishedRun(place));
     std::printf("%s: loss %.4f, %s\n", place.c_str(), run.observation.loss, run.loss_from.c_str());

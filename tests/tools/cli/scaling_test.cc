@@ -240,7 +240,7 @@ TEST_F(Scaling, FitRefusesBadFilesAndRuns) {
   fit.runs = {Path("empty")};
   EXPECT_THAT(MessageOf(fit.Run()), HasSubstr("empty is not the directory of a run"));
   Write("empty/sweep.yaml", "sweep: {}\n");
-  EXPECT_THAT(MessageOf(fit.Run()), HasSubstr("empty has no trial yet that came to the end of its schedule"));
+  EXPECT_THAT(MessageOf(fit.Run()), HasSubstr("empty has no trial yet that can be fitted"));
   Write("one.csv", "parameters,tokens,loss\n1e6,1e9,3\n");
   fit.runs = {Path("one.csv"), Path("./one.csv")};
   EXPECT_THAT(MessageOf(fit.Run()), HasSubstr("./one.csv is named twice"));

@@ -12,6 +12,7 @@
 #include <cerrno>
 #include <csignal>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <utility>
 
@@ -85,6 +86,9 @@ bool SaysWhy(int wait_status) {
 }  // namespace
 
 absl::StatusOr<ChildProcess> ChildProcess::Start(const ChildCommand& command) {
+  // Who replaces a run (--overwrite) removes its logs below the agents that stay. Nothing above is made: a run
+  // directory that is missing may come back. If this fails, so does the log.
+  mkdir(std::filesystem::path(command.log_path).parent_path().c_str(), 0777);
   const int log = open(command.log_path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
   if (log < 0) return ErrnoToStatus(errno, absl::StrCat("cannot write the log ", command.log_path));
   ChildProcess child;

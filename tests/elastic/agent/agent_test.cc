@@ -162,17 +162,18 @@ TEST_F(AgentTest, ABinaryThatIsNotThereIsNamed) {
   ASSERT_TRUE(agent.WaitUntilAllEnded(kTestTimeout));
   EXPECT_EQ(exits()[0].cause, "exit code 127: cannot execute the worker's binary");
 }
-// Its log may be where it cannot be written, as in a run directory of somebody else.
+// Its log may be where it cannot be written, as in a run directory that is missing: it is not made, as it may come
+// back. The directory of logs in it is.
 TEST_F(AgentTest, AWorkerThatCannotBeStartedIsNamedAndTriedAgain) {
   ChildCommand command = Script("exit 0");
-  command.log_path = directory_ + "/none/0.log";
+  command.log_path = directory_ + "/none/logs/0.log";
   testing::internal::CaptureStderr();
   Agent agent({.max_backoff = 20ms}, {command}, Record());
   EXPECT_TRUE(WaitFor([&] { return exits().size() >= 2; }));
   std::filesystem::create_directory(directory_ + "/none");
   EXPECT_TRUE(agent.WaitUntilAllEnded(kTestTimeout));
   EXPECT_THAT(testing::internal::GetCapturedStderr(),
-              testing::ContainsRegex("worker w/0 cannot be started, and is tried again: .*none/0.log"));
+              testing::ContainsRegex("worker w/0 cannot be started, and is tried again: .*none/logs/0.log"));
   EXPECT_EQ(exits().back().exit_code, 0);
 }
 

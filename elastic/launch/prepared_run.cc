@@ -133,6 +133,7 @@ absl::StatusOr<CoordinatorHistory> BeginRun(const Config& config, const RunDirec
   RETURN_IF_ERROR(CheckPlace(config, directory, options));
   if (directory.HoldsRun()) RETURN_IF_ERROR(CheckInputsStay(config, directory));
   RETURN_IF_ERROR(StillOurs(run));
+  if (directory.HoldsRun()) RETURN_IF_ERROR(RunIdOf(directory).status());  // it is kept: too late to fail afterwards
   RETURN_IF_ERROR(directory.Create(options.overwrite));
   // Before anything else is made: it marks the directory as a run's.
   RETURN_IF_ERROR(directory.WriteConfig(PrintConfig(config)));

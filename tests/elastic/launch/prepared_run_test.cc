@@ -84,6 +84,15 @@ TEST_F(PreparedRunTest, ARunKeepsItsNumber) {
   EXPECT_NE(number({}), first);
 }
 
+TEST_F(PreparedRunTest, ARunWhoseNumberIsDamagedIsNotRemoved) {
+  Train(ConfigOf({"checkpoint.every_steps=4"}));
+  std::ofstream(directory_.run_id()) << "x";
+  const absl::Status refused = Prepare(ConfigOf(), {.overwrite = true}).status();
+  EXPECT_TRUE(absl::IsDataLoss(refused)) << refused;
+  EXPECT_TRUE(std::filesystem::exists(directory_.checkpoints()));
+  EXPECT_NE(std::filesystem::file_size(directory_.metrics()), 0u);
+}
+
 // As one of two that took over from a silent coordinator, or one that was frozen since.
 TEST_F(PreparedRunTest, WhoHasLostTheRunTouchesNothing) {
   Train(ConfigOf({"checkpoint.every_steps=4"}));

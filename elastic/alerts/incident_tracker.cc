@@ -62,7 +62,7 @@ std::string AdviceFor(std::string_view kind, const std::string& directory) {
   }
   if (kind == "coordinator") return "Start another coordinator with --standby, so that this one may be lost, too.";
   if (kind == "settings") {
-    return "Start the coordinator, or the agent of that worker, again with the config and the data that the run has.";
+    return "Start the coordinator, or the agent of that worker, again with the directory, config and data of the run.";
   }
   if (kind == "bits") return "Take the host of the worker that differs out of service and test its memory.";
   if (kind == "state")
@@ -216,7 +216,7 @@ void IncidentTracker::On(const event::WorkerJoined& e) {
 // What it holds is missing, and nothing else tells why: it asks again and again.
 void IncidentTracker::On(const event::WorkerRefused& e) {
   Begin("settings", Alert::Severity::kCritical, e.host,
-        absl::StrCat(NameOf(e.worker, -1, e.host), " holds state of the run and is refused: it ", e.cause));
+        absl::StrCat(NameOf(e.worker, -1, e.host), " holds state and is refused: it ", e.cause));
 }
 
 void IncidentTracker::On(const event::Straggler& e) {

@@ -45,7 +45,14 @@ void Coordinator::Refuse(Connection to, const std::string& reason, bool rejoin) 
 }
 
 void Coordinator::Handle(Connection from, const JoinMessage& join) {
-  if (RefuseOtherRun(from, join.run, absl::StrCat("worker ", join.member.id.name, " on ", join.member.host))) return;
+  if (RefuseOtherRun(from, join.run, absl::StrCat("worker ", join.member.id.name, " on ", join.member.host))) {
+    // While nobody else is here, this coordinator may be the wrong one: of another directory, or its number was lost.
+    if (!end_.over() && roster_.workers().empty() && IsSane(join.member)) {
+      ReportRefused(join, absl::StrCat("is of another run (", absl::Hex(join.run), ") than this one (",
+                                       absl::Hex(options_.run), ")"));
+    }
+    return;
+  }
   if (const EndMessage* end = end_.end(); end != nullptr) {
     Send(from, *end);
     return;

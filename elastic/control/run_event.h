@@ -58,7 +58,7 @@ struct WorkerJoined {
   }
 };
 
-/// It holds state of the run, and its settings or data are others than the coordinator's: it asks again.
+/// It holds state, and its run, settings or data are others than the coordinator's: it asks again.
 struct WorkerRefused {
   static constexpr const char* kName = "worker_refused";
   std::string worker, node, host, cause;

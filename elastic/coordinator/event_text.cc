@@ -66,9 +66,9 @@ std::string Words(const event::WorkerJoined& e) {
   return absl::StrCat(e.worker, " joined (", e.host, ", pid ", e.pid, ")");
 }
 std::string Words(const event::WorkerRefused& e) {
-  return absl::StrCat("refused ", e.worker, " on ", e.host, ", which holds state of the run and asks again: it ",
-                      e.cause,
-                      "; if it is this coordinator that has the wrong settings, start it again with the right ones");
+  return absl::StrCat(
+      "refused ", e.worker, " on ", e.host, ", which holds state and asks again: it ", e.cause,
+      "; if it is this coordinator that has the wrong settings or run directory, start it again with the right ones");
 }
 std::string Words(const event::WorkerExited& e) {
   return absl::StrCat(e.worker, ": ", e.cause, e.restarting ? "; started again" : "");

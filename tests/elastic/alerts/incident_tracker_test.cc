@@ -332,9 +332,9 @@ TEST_F(IncidentTrackerTest, AHolderOfStateThatIsRefusedIsAnIncident) {
   };
   EXPECT_THAT(On(refused("a")), ElementsAre("+settings"));
   EXPECT_EQ(last_.summary,
-            "run tiny: worker a (host h7) holds state of the run and is refused: it has another configuration than "
+            "run tiny: worker a (host h7) holds state and is refused: it has another configuration than "
             "this run (optimizer.lr)");
-  EXPECT_THAT(last_.advice, HasSubstr("with the config and the data that the run has"));
+  EXPECT_THAT(last_.advice, HasSubstr("with the directory, config and data of the run"));
   EXPECT_THAT(On(refused("b")), IsEmpty());
   EXPECT_THAT(On(kRecovered), ElementsAre("-settings"));
 }

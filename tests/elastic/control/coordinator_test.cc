@@ -269,7 +269,11 @@ TEST_F(CoordinatorTest, WhoIsOfAnotherRunIsRefusedAndKeepsItsState) {
   ASSERT_NE(LastSent<RefusedMessage>(0), nullptr);
   EXPECT_TRUE(LastSent<RefusedMessage>(0)->keep);
   EXPECT_EQ(Count<event::WorkerJoined>(), 0);
+  ASSERT_EQ(Count<event::WorkerRefused>(), 1);
+  EXPECT_EQ(Last<event::WorkerRefused>().cause, "is of another run (6) than this one (7a)");
   for (const int w : {0, 1, 2}) join(w, {}, 0, w == 0 ? 0x7a : 0);
+  join(3, {{5, {MemberOf(3)}}, 9, 0, {}}, 5, 8);
+  EXPECT_EQ(Count<event::WorkerRefused>(), 1) << "nothing waits for it";
   EXPECT_EQ(WorldSize(), 3);
   EXPECT_EQ(Generation(), 1u) << "those of another run do not count";
   EXPECT_EQ(worlds_[Connection(0)].run, 0x7au);

@@ -150,8 +150,8 @@ TEST(EventText, InWordsOrListed) {
   EXPECT_EQ(EventText(event::Rewind{9, 0, "", "r"}), "rewinding from step 9 to step 0: r");
   EXPECT_EQ(EventText(event::RunStopped{{143, 7, "stopped by signal 15 at step 7"}}), "stopped by signal 15 at step 7");
   EXPECT_EQ(EventText(event::WorkerRefused{"a", "n", "h", "has another configuration"}),
-            "refused a on h, which holds state of the run and asks again: it has another configuration; if it is this "
-            "coordinator that has the wrong settings, start it again with the right ones");
+            "refused a on h, which holds state and asks again: it has another configuration; if it is this "
+            "coordinator that has the wrong settings or run directory, start it again with the right ones");
   EXPECT_EQ(EventText(event::AgentLost{"n", "h", "c"}), "the agent of node n on h is gone: c");
   EXPECT_EQ(EventText(event::NodeLeaving{"n", "h", 7}), "node n on h is to leave the run, which has done step 7");
   EXPECT_EQ(EventText(event::NodeLeft{"n", 8}), "node n has left the run after step 8");

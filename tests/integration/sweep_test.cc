@@ -354,6 +354,15 @@ TEST_F(Sweep, ABaseConfigThatNoTrialCanHaveIsRefusedBeforeAnythingStarts) {
   EXPECT_EQ(completed.exit_code, 0) << completed.output;
 }
 
+// It said that they were done.
+TEST_F(Sweep, ADryRunSaysWhichTrialsAreRefused) {
+  const std::string file =
+      WriteSweep("some.yaml", "", "budget: {trials: 2}\nspace:\n  model.num_heads: {choices: [3, 4]}\n");
+  const CommandResult dry = RunHoldfast({"sweep", file, "--sweep-dir", Path("some"), "--dry-run"});
+  EXPECT_EQ(dry.exit_code, 0) << dry.output;
+  EXPECT_THAT(dry.output, AllOf(HasSubstr("}: failed: --set model.num_heads=3"), HasSubstr("}: step 0 of ")));
+}
+
 // Promotions count as trials: with 9 at rung 0 and 3 at rung 1 the thirteenth is the first one that has all steps.
 TEST_F(Sweep, ABudgetThatTheLastRungIsBeyondIsWarnedOf) {
   for (const int trials : {12, 13}) {

@@ -147,15 +147,20 @@ std::string ShortBudgetWords(const SweepConfig& config) {
 std::string WatchText(const SweepConfig& config, const SweepPlace& place, const SweepPlan& plan) {
   const SweepPlan::Spent spent = plan.spent();
   std::error_code error;
-  const std::string cost = fs::exists(place.config(), error)
-                               ? absl::StrCat("spent ", SpentWords(config, plan))
-                               : absl::StrCat("not begun; the first trials will take ", FormatCount(spent.flops),
-                                              "FLOP, ", FormatCount(spent.tokens), " tokens");
+  const bool has_begun = fs::exists(place.config(), error);
+  const std::string cost = has_begun ? absl::StrCat("spent ", SpentWords(config, plan))
+                                     : absl::StrCat("not begun; the first trials will take ", FormatCount(spent.flops),
+                                                    "FLOP, ", FormatCount(spent.tokens), " tokens");
   std::string text = absl::StrCat(
       "sweep ", config.name, " in ", place.directory, ": ", Counted(plan.results(), "trial"), " done\n", cost, "; ",
       absl::StrFormat("%.0f %% of the budget", 100 * plan.share_of_budget()), TimeLeftWords(config, plan), "\n\n");
   for (const PlannedTrial& trial : plan.trials()) {
-    if (trial.result.has_value()) continue;
+    if (trial.result.has_value()) {
+      if (has_begun) continue;
+      absl::StrAppend(&text, "trial ", trial.number, " {", search::PointText(trial.suggestion.point),
+                      "}: ", ValueWords(config, trial), "\n");  // refused by its config
+      continue;
+    }
     const RunDirectory run(place.run(config, NextOf(config, place, *trial.setup)));
     absl::StrAppend(&text, "trial ", trial.number, " {", search::PointText(trial.suggestion.point), "}: step ",
                     LastStep(run), " of ", trial.setup->steps(), "; ", trial.suggestion.why, "\n");

@@ -149,7 +149,7 @@ void TrialRun::Stop() {
 void TrialRun::Tick() {
   LookAfterCoordinator();
   LookAfterAgents();
-  GiveUpIfWorkersCannotLive();
+  LookAtEvents();
 }
 
 void TrialRun::LookAfterCoordinator() {
@@ -183,12 +183,24 @@ void TrialRun::TakeEnd(int wait_status) {
   ended_at_ = Clock::now();
 }
 
-// A single worker that ends while others live is a world that shrinks, and gets on. One that has not ended since the
-// last step may be what the run waits for.
-void TrialRun::GiveUpIfWorkersCannotLive() {
+void TrialRun::LookAtEvents() {
   if (end_.has_value() || stopping_ || given_up_.has_value() || agents_.empty() || Clock::now() < next_look_) return;
   next_look_ = Clock::now() + kLookInterval;
   ends_.Look();
+  SayPause();
+  GiveUpIfWorkersCannotLive();
+}
+
+// Once: a run tries again every few seconds, and pauses anew.
+void TrialRun::SayPause() {
+  if (said_pause_ || ends_.pause().empty()) return;
+  said_pause_ = true;
+  LogWarning(directory_.root(), " has paused, and tries again: ", ends_.pause());
+}
+
+// A single worker that ends while others live is a world that shrinks, and gets on. One that has not ended since the
+// last step may be what the run waits for.
+void TrialRun::GiveUpIfWorkersCannotLive() {
   const auto cannot_live = [this](const Agent& agent) {
     return !agent.leaves_since.has_value() && ends_.Of(WorkerName(agent.node, 0)).count >= kMostEnds;
   };

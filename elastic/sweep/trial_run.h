@@ -80,6 +80,8 @@ class TrialRun {
   void OnAgentEnd(const Agent& agent, int wait_status);
   void LookAfterCoordinator();
   void LookAfterAgents();
+  void LookAtEvents();
+  void SayPause();
   void GiveUpIfWorkersCannotLive();
   void GiveUp(const std::string& why);
   void TakeEnd(int wait_status);
@@ -97,7 +99,7 @@ class TrialRun {
   int64_t lost_coordinators_ = 0;
   WorkerEnds ends_;
   std::optional<std::string> given_up_;  // why
-  bool stopping_ = false;
+  bool stopping_ = false, said_pause_ = false;
   std::optional<Clock::time_point> ended_at_, next_agent_at_;
   Clock::time_point next_look_{};  // at how workers have ended
   std::optional<End> end_;

@@ -32,6 +32,7 @@ void WorkerEnds::ReadEvents() {
     read_ += static_cast<int64_t>(line.size()) + 1;
     const std::optional<RecordedEvent> recorded = ReadEventLine(line);
     if (!recorded.has_value() || !recorded->event.has_value()) continue;
+    if (const auto* const paused = std::get_if<event::Paused>(&*recorded->event)) pause_ = paused->cause;
     const auto* const ended = std::get_if<event::WorkerExited>(&*recorded->event);
     if (ended == nullptr) continue;
     Ends& of = ends_[ended->worker];

@@ -1,7 +1,7 @@
 #pragma once
-// How often the workers of a run have ended since it last committed a step, by what events.jsonl says of them. An agent
-// starts its workers again, and a run waits for workers, so a trial whose workers cannot live would never end by
-// itself. Thread-safety: none.
+// How often the workers of a run have ended since it last committed a step, and why it has paused, by what events.jsonl
+// says. An agent starts its workers again, and a run waits for workers and for room on a disk, so a trial whose workers
+// cannot live would never end by itself. Thread-safety: none.
 
 #include <cstdint>
 #include <map>
@@ -24,12 +24,15 @@ class WorkerEnds {
   };
   /// Of a worker, by its name.
   Ends Of(const std::string& worker) const;
+  /// Why it paused when it last did; empty if it has not.
+  const std::string& pause() const { return pause_; }
 
  private:
   void ReadEvents();
 
   const RunDirectory directory_;
   std::map<std::string, Ends> ends_;
+  std::string pause_;
   int64_t read_ = 0, step_ = 0;  // bytes of events.jsonl; the last step that is recorded
 };
 

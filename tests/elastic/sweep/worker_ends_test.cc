@@ -46,6 +46,21 @@ TEST_F(WorkerEndsTest, AreCountedFromTheBeginningOn) {
   EXPECT_EQ(ends.Of("a").cause, "three");
 }
 
+// A full disk, say, for which the run waits, with all steps done.
+TEST_F(WorkerEndsTest, WhyTheRunHasPausedIsKnown) {
+  Write(R"({"time":1,"event":"paused","cause":"old"})"
+        "\n");
+  WorkerEnds ends(run_);
+  ends.Look();
+  EXPECT_EQ(ends.pause(), "");
+  Write(R"({"time":2,"event":"paused","cause":"no space left"})"
+        "\n");
+  Commit(9);
+  ends.Look();
+  EXPECT_EQ(ends.pause(), "no space left");
+  EXPECT_EQ(ends.Of("a").count, 0);
+}
+
 TEST_F(WorkerEndsTest, OnlyAStepThatIsBeyondAllBeforeForgivesThem) {
   Commit(7);
   WorkerEnds ends(run_);

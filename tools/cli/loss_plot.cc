@@ -22,8 +22,11 @@ Curve ValidationCurve(const RunDirectory& directory) {
   std::ifstream events(directory.events());
   for (std::string line; std::getline(events, line);) {
     const nlohmann::json event = ParseJson(line).value_or(nullptr);
-    if (!event.is_object() || event.value("event", "") != "validation" || !event.contains("loss")) continue;
-    const double step = event.value("step", 0.0);
+    if (!event.is_object() || event.value("event", nlohmann::json()) != "validation" || !event.contains("loss"))
+      continue;
+    const nlohmann::json number = event.value("step", nlohmann::json());
+    if (!number.is_number()) continue;
+    const auto step = number.get<double>();
     while (!curve.x.empty() && curve.x.back() >= step) {  // the run has gone back since
       curve.x.pop_back();
       curve.y.pop_back();

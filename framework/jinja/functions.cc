@@ -42,13 +42,7 @@ absl::StatusOr<Value> FormatNow(const Arguments& arguments, const std::string& n
       return absl::UnimplementedError(absl::StrCat("%", format.substr(i + 1, 1), " of strftime_now is not supported"));
     }
   }
-  const std::string text = now.size() == 10   ? now + "T00:00:00"
-                           : now.size() == 19 ? absl::StrCat(now.substr(0, 10), "T", now.substr(11))
-                                              : "";
-  absl::CivilSecond second;  // of which some texts are that have fewer digits
-  if (!absl::ParseCivilTime(text, &second) || absl::FormatCivilTime(second) != text) {
-    return absl::InvalidArgumentError(absl::StrCat("the date \"", now, "\" is not YYYY-MM-DD or YYYY-MM-DD HH:MM:SS"));
-  }
+  ASSIGN_OR_RETURN(const absl::CivilSecond second, ParseNow(now));
   RETURN_IF_ERROR(budget.Take(5 * static_cast<int64_t>(format.size())));  // "%A" may become "Wednesday"
   const absl::TimeZone zone = absl::UTCTimeZone();
   return Value(absl::FormatTime(format, absl::FromCivil(second, zone), zone));
@@ -111,6 +105,15 @@ absl::StatusOr<Value> MakeNamespace(const Arguments& arguments, Budget& budget) 
 
 bool IsFunction(absl::string_view name) {
   return std::find(kFunctions.begin(), kFunctions.end(), name) != kFunctions.end();
+}
+
+absl::StatusOr<absl::CivilSecond> ParseNow(const std::string& now) {
+  const std::string text = now.size() == 10   ? now + "T00:00:00"
+                           : now.size() == 19 ? absl::StrCat(now.substr(0, 10), "T", now.substr(11))
+                                              : "";
+  absl::CivilSecond second;  // of which some texts are that have fewer digits
+  if (absl::ParseCivilTime(text, &second) && absl::FormatCivilTime(second) == text) return second;
+  return absl::InvalidArgumentError(absl::StrCat("the date \"", now, "\" is not YYYY-MM-DD or YYYY-MM-DD HH:MM:SS"));
 }
 
 absl::StatusOr<Value> CallFunction(absl::string_view name, const Arguments& arguments, const std::string& now,

@@ -103,7 +103,7 @@ TEST_F(TrainTest, ConversationsTrainWithEqualBitsInAnyWorld) {
   EXPECT_EQ(answer.exit_code, 0) << answer.output;
   EXPECT_THAT(answer.output, Not(HasSubstr("line 3"))) << "the answer alone";
   const CommandResult undated = RunHoldfast({"sample", Path("one"), "--chat", "--date", "today", "--prompt", "line 3"});
-  EXPECT_EQ(undated.exit_code, 1);
+  EXPECT_EQ(undated.exit_code, 2);
   EXPECT_THAT(undated.output, HasSubstr("YYYY-MM-DD"));
   const CommandResult other = train("other", {"--set", "batch.sequence_length=32"});
   EXPECT_NE(other.exit_code, 0);

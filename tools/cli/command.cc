@@ -5,6 +5,7 @@
 #include "absl/strings/cord.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "framework/jinja/functions.h"
 
 namespace holdfast {
 namespace {
@@ -57,6 +58,10 @@ CLI::Validator IsSeed() {
                        : absl::StrCat("'", text, "' is no whole number from 0 to 18446744073709551615");
           },
           "UINT64"};
+}
+
+CLI::Validator IsDate() {
+  return {[](const std::string& text) { return std::string(jinja::ParseNow(text).status().message()); }, "DATE"};
 }
 
 CLI::Option* AddPathOption(CLI::App& command, const std::string& name, std::string& path, const std::string& help) {

@@ -41,6 +41,8 @@ CLI::Validator Positive();
 CLI::Validator NotNegative();
 /// For one of type uint64_t: without it -1 is the largest.
 CLI::Validator IsSeed();
+/// For --date of a chat template, which looks at it only where it writes the date.
+CLI::Validator IsDate();
 
 /// An option whose value is a file or a directory. An empty one is refused, as it comes of a shell's variable that is
 /// not set, and so is the next option, which is taken where the value is missing (`--run-dir= --overwrite`).

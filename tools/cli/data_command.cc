@@ -405,7 +405,9 @@ void DataPackCommand::AddChatTo(CLI::App& command) {
             "turns of the assistant that are learned: all, or last")
       ->needs(is_chat);
   command.add_option("--template", chat_options.template_name, "of a tokenizer that has several")->needs(is_chat);
-  command.add_option("--date", chat_options.date, "YYYY-MM-DD, for templates that write the date")->needs(is_chat);
+  command.add_option("--date", chat_options.date, "YYYY-MM-DD, for templates that write the date")
+      ->needs(is_chat)
+      ->check(IsDate());
 }
 
 void DataShowCommand::AddTo(CLI::App& command) {

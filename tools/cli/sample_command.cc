@@ -228,7 +228,9 @@ void SampleCommand::AddTo(CLI::App& command) {
       ->check(CLI::Range(1, 4096));
   auto* is_chat = command.add_flag("--chat", chat, "write prompts by the model's chat template");
   command.add_option("--system", system, "a system message before it")->needs(is_chat);
-  command.add_option("--date", date, "YYYY-MM-DD, for templates that write the date; default today")->needs(is_chat);
+  command.add_option("--date", date, "YYYY-MM-DD, for templates that write the date; default today")
+      ->needs(is_chat)
+      ->check(IsDate());
   command.add_option("--stop", stops, "end before this text; may be repeated")
       ->allow_extra_args(false)
       ->check([](const std::string& stop) {

@@ -581,6 +581,23 @@ TEST(SampleCommand, ASeedIsAWholeNumberOf64Bits) {
   }
 }
 
+// A template that writes no date never looks at it.
+TEST(Commands, ADateIsOneOfTheCalendar) {
+  const auto sample = [](const std::string& date) { return Parse<SampleCommand>({"run", "--chat", "--date", date}); };
+  const auto pack = [](const std::string& date) {
+    return Parse<DataPackCommand>({"a", "--out", "b", "--chat", "--sequence-length", "32", "--date", date});
+  };
+  for (const char* right : {"2024-02-29", "2026-11-28 09:30:00"}) {
+    ASSERT_TRUE(sample(right).has_value() && pack(right).has_value()) << right;
+    EXPECT_EQ(sample(right)->date, right);
+    EXPECT_EQ(pack(right)->chat_options.date, right);
+  }
+  for (const char* wrong : {"2026-13-45", "2026-02-29", "2026-1-1", "today", ""}) {
+    EXPECT_FALSE(sample(wrong).has_value()) << wrong;
+    EXPECT_FALSE(pack(wrong).has_value()) << wrong;
+  }
+}
+
 TEST(Commands, ANegativeNumberIsRefusedInOneLine) {
   CLI::App app;
   SampleCommand sample;

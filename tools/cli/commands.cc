@@ -6,6 +6,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "framework/config/suggest.h"
 #include "tools/cli/agent_command.h"
 #include "tools/cli/check_width_command.h"
@@ -41,6 +42,16 @@ std::vector<std::string> CommandsOf(const CLI::App& app) {
   return names;
 }
 
+/// The longest name that is a part of `word` with all its hyphens, as "tokens" is of "max-tokens"; "" if none is.
+std::string PartOf(const std::string& word, const std::vector<std::string>& names) {
+  std::string longest;
+  for (const std::string& name : names) {
+    const bool is_part = absl::StrContains(absl::StrCat("-", word, "-"), absl::StrCat("-", name, "-"));
+    if (is_part && name.size() > longest.size()) longest = name;
+  }
+  return longest;
+}
+
 /// Of what was written "--worker" or "--worker=2".
 std::string OptionHint(const CLI::App& app, const std::string& word) {
   std::vector<std::string> names;
@@ -49,7 +60,9 @@ std::string OptionHint(const CLI::App& app, const std::string& word) {
       names.insert(names.end(), option->get_lnames().begin(), option->get_lnames().end());
     }
   }
-  const std::string nearest = Nearest(word.substr(2, word.find('=') - 2), names);
+  const std::string name = word.substr(2, word.find('=') - 2);
+  std::string nearest = Nearest(name, names);
+  if (nearest.empty()) nearest = PartOf(name, names);
   return nearest.empty() ? "" : absl::StrCat("did you mean '--", nearest, "'?");
 }
 
@@ -82,13 +95,22 @@ std::string Hint(const CLI::App& app) {
   return "";
 }
 
+/// What the parser says, but that it lists words from the last to the first.
+std::string WhatIsWrong(const CLI::App& app, const CLI::Error& error) {
+  if (dynamic_cast<const CLI::ExtrasError*>(&error) == nullptr) return error.what();
+  const std::vector<std::string> words = app.remaining(/*recurse=*/true);
+  return absl::StrCat(words.size() > 1 ? "These arguments were not expected: " : "This argument was not expected: ",
+                      absl::StrJoin(words, " "));
+}
+
 }  // namespace
 
 std::string ParseErrorText(const CLI::App* app, const CLI::Error& error) {
   std::string text = CLI::FailureMessage::simple(app, error);
+  std::string what = WhatIsWrong(*app, error);
   const std::string hint = Hint(*app);
-  if (!hint.empty()) text.insert(std::strlen(error.what()), absl::StrCat(" (", hint, ")"));
-  return text;
+  if (!hint.empty()) absl::StrAppend(&what, " (", hint, ")");
+  return text.replace(0, std::strlen(error.what()), what);
 }
 
 void AddCommands(CLI::App& app, CommandBody& body) {

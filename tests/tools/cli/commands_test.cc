@@ -753,6 +753,12 @@ TEST(Commands, WhatIsNotUnderstoodIsToldWhatMayBeMeant) {
   EXPECT_THAT(error_of({"train", "c", "--set", "train.steps=5", "train.threads=1"}), HasSubstr(set));
   EXPECT_THAT(error_of({"train", "c", "d"}), Not(HasSubstr(set)));
   EXPECT_THAT(error_of({"status", "runs/a", "--train.steps=5"}), Not(HasSubstr(set)));  // takes no config
+  EXPECT_THAT(error_of({"sample", "m", "--max-tokens", "5"}), HasSubstr(" (did you mean '--tokens'?)\n"));
+  EXPECT_THAT(error_of({"eval", "m", "d", "--batch-size=5"}), HasSubstr(" (did you mean '--batch'?)\n"));
+  EXPECT_THAT(error_of({"sample", "m", "--maxtokens-made", "5"}), Not(HasSubstr("did you mean")));
+  EXPECT_THAT(error_of({"sample", "m", "--one", "1", "--two=2"}),
+              StartsWith("These arguments were not expected: --one 1 --two=2\n"));
+  EXPECT_THAT(error_of({"sample", "m", "--one"}), StartsWith("This argument was not expected: --one\n"));
   EXPECT_THAT(error_of({}), StartsWith("A subcommand is required\n"));
   EXPECT_THAT(error_of({"ckpt"}), StartsWith("A subcommand is required\n"));
 }

@@ -34,7 +34,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr char kFitArgument[] = "fit.json of `holdfast scaling fit`";
+constexpr char kFitArgument[] = "directory of `holdfast scaling fit --out`, or the fit.json in it";
 constexpr char kFitFile[] = "fit.json";
 
 /// The runs of all files, directories and sweeps, in their order.
@@ -72,6 +72,12 @@ absl::StatusOr<std::vector<Observation>> ReadRuns(const std::vector<std::string>
                ": a law takes them for losses of the same text");
   }
   return runs;
+}
+
+/// `place`: as kFitArgument says.
+absl::StatusOr<Fit> ReadFitAt(const std::string& place) {
+  std::error_code error;
+  return ReadFit(fs::is_directory(place, error) ? absl::StrCat(place, "/", kFitFile) : place);
 }
 
 absl::StatusOr<std::vector<Optimum>> OptimaFor(const Fit& fit, const std::vector<double>& budgets, double ratio) {
@@ -242,7 +248,7 @@ void ScalingOptimumCommand::AddTo(CLI::App& command) {
 }
 
 absl::StatusOr<int> ScalingOptimumCommand::Run() const {
-  ASSIGN_OR_RETURN(const Fit read, ReadFit(fit));
+  ASSIGN_OR_RETURN(const Fit read, ReadFitAt(fit));
   ASSIGN_OR_RETURN(const std::vector<Optimum> optima, OptimaFor(read, budgets, ratio));
   PrintTable(absl::StrFormat("best sizes, with intervals of %.3g %%", 100 * read.options.level), OptimumTable(optima));
   return kExitDone;
@@ -262,7 +268,7 @@ void ScalingNextCommand::AddTo(CLI::App& command) {
 }
 
 absl::StatusOr<int> ScalingNextCommand::Run() const {
-  ASSIGN_OR_RETURN(const Fit read, ReadFit(fit));
+  ASSIGN_OR_RETURN(const Fit read, ReadFitAt(fit));
   const RunSize target{.parameters = parameters, .active = active > 0 ? active : parameters, .tokens = tokens};
   ASSIGN_OR_RETURN(
       std::vector<NextRun> next,
@@ -288,7 +294,7 @@ absl::StatusOr<int> ScalingPredictCommand::Run() const {
   RETURN_IF_ERROR(CheckReplaces("--out", out, "prediction of `holdfast scaling predict`",
                                 [](const std::string& path) { return ReadPrediction(path).ok(); }));
   if (!overwrite) RETURN_IF_ERROR(CheckReplacesNoPrediction(out));
-  ASSIGN_OR_RETURN(const Fit read, ReadFit(fit));
+  ASSIGN_OR_RETURN(const Fit read, ReadFitAt(fit));
   ASSIGN_OR_RETURN(const Config checked, config.Load());
   if (const std::string why = NoLawBecause(checked); !why.empty()) {
     return absl::InvalidArgumentError(

@@ -407,5 +407,22 @@ TEST_F(Scaling, NextAndOptimumOfAFit) {
   EXPECT_THAT(MessageOf(optimum.Run()), HasSubstr("positive number of FLOPs"));
 }
 
+TEST_F(Scaling, AFitIsNamedByItsDirectoryToo) {
+  ASSERT_TRUE(FitCommand("fit").Run().ok());
+  ScalingOptimumCommand optimum;
+  optimum.fit = Path("fit");
+  optimum.budgets = {1e18};
+  EXPECT_EQ(optimum.Run().value(), kExitDone);
+  ScalingNextCommand next;
+  next.fit = Path("fit");
+  next.parameters = 1e8;
+  next.tokens = 2e9;
+  next.flops_max = 1e16;
+  EXPECT_EQ(next.Run().value(), kExitDone);
+  std::filesystem::create_directory(Path("empty"));
+  optimum.fit = Path("empty");
+  EXPECT_THAT(MessageOf(optimum.Run()), HasSubstr(Path("empty/fit.json")));
+}
+
 }  // namespace
 }  // namespace holdfast

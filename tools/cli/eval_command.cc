@@ -87,6 +87,9 @@ absl::StatusOr<bool> EvalCommand::KeepsDocumentsApart() const {
 }
 
 absl::StatusOr<int> EvalCommand::Run() const {
+  if (microbatches > 0 && std::ranges::all_of(data, HoldsQuestions)) {
+    return absl::InvalidArgumentError("--microbatches: there is no token file among DATA; questions are all asked");
+  }
   ASSIGN_OR_RETURN(const std::optional<Config> run, ConfigOfRun());
   const bool as_in_run = sequence == 0 && run.has_value();
   const int64_t wanted = as_in_run ? run->batch.sequence_length : sequence;
@@ -240,7 +243,9 @@ void EvalCommand::AddTo(CLI::App& command) {
       ->check(CLI::Range(0, 1 << 24));
   command.add_option("--batch", batch, absl::StrCat("sequences at a time; default ", batch))
       ->check(CLI::Range(1, 65536));
-  command.add_option("--microbatches", microbatches, "of a file, stop after this many; 0 = all of it")
+  command
+      .add_option("--microbatches", microbatches,
+                  "of a token file, stop after this many; 0 = all of it. Questions are all asked")
       ->check(NotNegative());
   AddPathOption(command, "--logits", logits,
                 "writes those of every evaluated token: safetensors, F32 (sequences, length, vocabulary)");

@@ -636,6 +636,19 @@ TEST(Commands, AnUnknownChoiceIsToldTheKnownOnesByName) {
             PackOptions::Format::kJsonl);
 }
 
+TEST(EvalCommand, MicrobatchesOfQuestionsAloneAreRefused) {
+  EvalCommand eval;
+  eval.model = "no/such/model";
+  eval.data = {"a.jsonl", "b.jsonl"};
+  eval.microbatches = 1;
+  EXPECT_THAT(std::string(eval.Run().status().message()), HasSubstr("--microbatches: there is no token file"));
+  eval.data.emplace_back("c.bin");
+  EXPECT_THAT(std::string(eval.Run().status().message()), HasSubstr("no/such/model"));
+  eval.data.pop_back();
+  eval.microbatches = 0;
+  EXPECT_THAT(std::string(eval.Run().status().message()), HasSubstr("no/such/model"));
+}
+
 TEST(DataPackCommand, AFractionAndItsFileBelongTogether) {
   EXPECT_TRUE(Parse<DataPackCommand>({"a.txt", "--out", "a.bin"}).has_value());
   EXPECT_FALSE(Parse<DataPackCommand>({"a.txt"}).has_value());

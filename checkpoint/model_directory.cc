@@ -37,6 +37,14 @@ absl::StatusOr<std::string> ShardPath(const std::string& directory, const std::s
 
 }  // namespace
 
+bool HoldsConfigAndWeights(const std::string& directory) {
+  const auto has = [root = fs::path(directory)](const char* name) {
+    std::error_code ignored;
+    return fs::exists(root / name, ignored);
+  };
+  return has(kConfigFile) && (has(kWeightsFile) || has(kWeightsIndexFile));
+}
+
 absl::StatusOr<ModelDirectory> ModelDirectory::Open(const std::string& directory) {
   ModelDirectory model;
   const fs::path root(directory);

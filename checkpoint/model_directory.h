@@ -27,6 +27,9 @@ inline constexpr std::array kOtherFiles = {
     kTokenizerFile,      kTokenizerConfigFile, kGenerationConfigFile, "special_tokens_map.json",
     "added_tokens.json", kChatTemplateFile,    kAdapterConfigFile,    kAdapterWeightsFile};
 
+/// Whether config.json and weights of a model lie in `directory`.
+bool HoldsConfigAndWeights(const std::string& directory);
+
 /// Thread-safe.
 class ModelDirectory {
  public:

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "checkpoint/model_directory.h"
 #include "checkpoint/safetensors_json.h"
@@ -193,6 +194,9 @@ absl::Status SaveModel(const std::string& directory, const ParameterLayout& layo
 }
 
 absl::Status SaveAdapterFiles(const std::string& directory, const AdapterFiles& files, FileDType dtype) {
+  if (HoldsConfigAndWeights(directory)) {
+    return absl::AlreadyExistsError(absl::StrCat(directory, " holds a model: adapters need a directory of their own"));
+  }
   RETURN_IF_ERROR(MakeDirectories(directory));
   const fs::path root(directory);
   ASSIGN_OR_RETURN(const auto config, Stage(root / kAdapterConfigFile, files.config_json));

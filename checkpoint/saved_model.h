@@ -50,7 +50,8 @@ struct AdapterFiles {
 };
 
 /// Writes adapters in PEFT's form (in memory one tensor at a time), otherwise as SaveModel does. A tokenizer.json that
-/// was there for others goes, as it would be taken for theirs.
+/// was there for others goes, as it would be taken for theirs. AlreadyExists where a model lies: who reads both cannot
+/// tell which of the two is meant.
 absl::Status SaveAdapterFiles(const std::string& directory, const AdapterFiles& files, FileDType dtype);
 
 }  // namespace holdfast

@@ -139,12 +139,9 @@ absl::StatusOr<AdapterKind> ReadAdapterKind(const std::string& directory) {
 }
 
 absl::StatusOr<bool> HoldsAdapter(const std::string& directory) {
-  const auto has = [&](const char* name) {
-    std::error_code error;
-    return std::filesystem::exists(absl::StrCat(directory, "/", name), error);
-  };
-  if (!has(kAdapterConfigFile)) return false;
-  if (!has(kConfigFile) || !(has(kWeightsFile) || has(kWeightsIndexFile))) return true;
+  std::error_code ignored;
+  if (!std::filesystem::exists(PathOf(directory), ignored)) return false;
+  if (!HoldsConfigAndWeights(directory)) return true;
   return absl::InvalidArgumentError(absl::StrCat(directory, " holds a model (", kConfigFile, ") and adapters (",
                                                  kAdapterConfigFile, "): move one of them to a directory of its own"));
 }

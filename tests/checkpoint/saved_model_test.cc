@@ -180,6 +180,29 @@ TEST_F(SavedModelTest, AFailedSaveLeavesTheOldModel) {
   EXPECT_EQ(ListModel(), (std::vector<std::string>{"config.json", "model.safetensors", "tokenizer.json"}));
 }
 
+// Who loads a directory with both cannot tell which of the two is meant.
+TEST_F(SavedModelTest, AdaptersAreNotWrittenBesideAModel) {
+  const auto ones = [](absl::Span<float> out) {
+    std::fill(out.begin(), out.end(), 1.0f);
+    return absl::OkStatus();
+  };
+  const AdapterFiles adapters{
+      .config_json = "{}", .metadata = {}, .tensors = {{.name = "a", .shape = {2, 3}, .read = ones}}};
+  for (const uint64_t max_file_bytes : {uint64_t{0}, uint64_t{1} << 20}) {  // one file, and an index of shards
+    std::filesystem::remove_all(dir_ / "model");
+    max_file_bytes_ = max_file_bytes;
+    ASSERT_TRUE(Save().ok());
+    const std::vector<std::string> before = ListModel();
+    const absl::Status refused = SaveAdapterFiles(dir_ / "model", adapters, FileDType::kF32);
+    EXPECT_EQ(refused.code(), absl::StatusCode::kAlreadyExists) << refused;
+    EXPECT_THAT(std::string(refused.message()), HasSubstr(dir_ / "model"));
+    EXPECT_EQ(ListModel(), before);
+  }
+  std::filesystem::remove(dir_ / "model/config.json");  // what a save that was killed may leave
+  EXPECT_TRUE(SaveAdapterFiles(dir_ / "model", adapters, FileDType::kF32).ok());
+  EXPECT_TRUE(SaveAdapterFiles(dir_ / "model", adapters, FileDType::kF32).ok()) << "adapters are replaced";
+}
+
 TEST_F(SavedModelTest, UnwritablePlaceIsAClearError) {
   std::ofstream(dir_ / "model") << "a file";
   const absl::Status status = Save();

@@ -121,6 +121,7 @@ absl::StatusOr<ModelExport> ExportModel(const CheckpointReader& checkpoint, cons
     initial = *std::move(opened);
   }
   const ReadWeightsFn read = [&](int64_t first, absl::Span<float> out) {
+    if (options.stop.stop_requested()) return absl::CancelledError("stopped");
     counter.Add(out.size() * sizeof(float));
     return trained.Read(
         first, out, [&](int64_t at, absl::Span<float> part) { return values.Read(at, part); }, initial);
@@ -135,6 +136,7 @@ absl::StatusOr<ModelExport> ExportModel(const CheckpointReader& checkpoint, cons
   if (options.merge) {
     ASSIGN_OR_RETURN(deltas, AdapterDeltas::Of(config, layout, read));
     all = [&](int64_t first, absl::Span<float> out) {
+      if (options.stop.stop_requested()) return absl::CancelledError("stopped");
       counter.Add(out.size() * sizeof(float));
       RETURN_IF_ERROR(initial(first, out));
       deltas.AddTo(base, first, out);

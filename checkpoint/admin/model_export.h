@@ -3,6 +3,7 @@
 // training process is needed in memory.
 
 #include <cstdint>
+#include <stop_token>
 #include <string>
 
 #include "absl/status/statusor.h"
@@ -21,6 +22,7 @@ struct ModelExportOptions {
   bool merge = false;     // of a run with adapters: the model with them, not they alone
   std::string base;       // the model that weights that were not trained are from; empty = as the config says
   int threads = 1;
+  std::stop_token stop = {};  // asks for an end: Cancelled, and nothing is written
 };
 
 struct ModelExport {

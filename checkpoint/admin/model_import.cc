@@ -47,7 +47,8 @@ absl::StatusOr<CapturedChunk> ReadChunk(const ReadWeightsFn& model, const StateL
 }
 
 absl::StatusOr<ShardReport> WriteShard(Storage& storage, const Config& config, const StateLayout& layout,
-                                       const ReadWeightsFn& model, const ByteProgress& progress) {
+                                       const ReadWeightsFn& model, const ByteProgress& progress,
+                                       const std::stop_token& stop) {
   const absl::Span<const Chunk> chunks = layout.parameters().chunks();
   std::vector<int> all(chunks.size());
   std::iota(all.begin(), all.end(), 0);
@@ -60,6 +61,7 @@ absl::StatusOr<ShardReport> WriteShard(Storage& storage, const Config& config, c
   ASSIGN_OR_RETURN(const auto writer, ShardWriter::Create(storage, options, layout, all));
   ByteCounter counter(static_cast<uint64_t>(layout.parameters().elements()) * sizeof(float), progress);
   for (const int index : all) {
+    if (stop.stop_requested()) return absl::CancelledError("stopped");
     ASSIGN_OR_RETURN(CapturedChunk chunk, ReadChunk(model, layout, index));
     RETURN_IF_ERROR(writer->Add(std::move(chunk)));
     counter.Add(static_cast<uint64_t>(chunks[static_cast<size_t>(index)].elements) * sizeof(float));
@@ -94,15 +96,15 @@ absl::StatusOr<ModelImport> ModelImport::Open(const Config& config, const std::s
   return ModelImport(config, layout, std::move(weights));
 }
 
-absl::StatusOr<Manifest> ModelImport::WriteTo(Storage& storage, const std::string& owner,
-                                              const ByteProgress& progress) const {
+absl::StatusOr<Manifest> ModelImport::WriteTo(Storage& storage, const std::string& owner, const ByteProgress& progress,
+                                              const std::stop_token& stop) const {
   RETURN_IF_ERROR(CheckNotInUse(storage));
   ASSIGN_OR_RETURN(const auto fence, Fence::Claim(storage, owner));
   RETURN_IF_ERROR(MakeRoom(storage));
   const std::unique_ptr<Optimizer> optimizer = MakeOptimizer(config_.optimizer);
   const StateLayout state = LayoutOf(*optimizer, layout_);
   Manifest manifest = NewManifest(config_, state);
-  ASSIGN_OR_RETURN(ShardReport report, WriteShard(storage, config_, state, weights_, progress));
+  ASSIGN_OR_RETURN(ShardReport report, WriteShard(storage, config_, state, weights_, progress, stop));
   manifest.shards.push_back(std::move(report.shard));
   return CommitCheckpoint(storage, *fence, std::move(manifest));
 }

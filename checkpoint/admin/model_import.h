@@ -2,6 +2,7 @@
 // A saved model becomes the checkpoint of step 0, from which a run of the given config starts. Streamed: one chunk
 // after the other, with the state of an optimizer that has made no step.
 
+#include <stop_token>
 #include <string>
 #include <utility>
 
@@ -24,8 +25,9 @@ class ModelImport {
   const ParameterLayout& layout() const { return layout_; }
 
   /// `owner`: who claims `storage` (FenceOwner). AlreadyExists if there are checkpoints, FailedPrecondition if somebody
-  /// else may use it.
-  absl::StatusOr<Manifest> WriteTo(Storage& storage, const std::string& owner, const ByteProgress& progress) const;
+  /// else may use it; Cancelled, and no checkpoint, if `stop` asks for an end.
+  absl::StatusOr<Manifest> WriteTo(Storage& storage, const std::string& owner, const ByteProgress& progress,
+                                   const std::stop_token& stop) const;
 
  private:
   ModelImport(Config config, ParameterLayout layout, ReadWeightsFn weights)

@@ -165,6 +165,7 @@ absl::StatusOr<ModelConfig> UpcycleModel(const UpcycleOptions& options, const By
   const UpcycledValues values(layout, dense_layout, reader, options.seed, *stream);
   ByteCounter counter(static_cast<uint64_t>(layout.elements()) * sizeof(float), progress);
   const auto read = [&](int64_t first, absl::Span<float> out) {
+    if (options.stop.stop_requested()) return absl::CancelledError("stopped");
     RETURN_IF_ERROR(values.Read(first, out));
     counter.Add(out.size() * sizeof(float));
     return absl::OkStatus();

@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <stop_token>
 #include <string>
 
 #include "absl/status/statusor.h"
@@ -24,6 +25,7 @@ struct UpcycleOptions {
   uint64_t seed = 0;                    // of the routers
   std::optional<FileDType> dtype = {};  // empty = the dense model's
   uint64_t max_file_bytes = 5'000'000'000;
+  std::stop_token stop = {};  // asks for an end: Cancelled
 };
 
 /// Of a model of `dense`'s family with experts. InvalidArgument, naming what does not fit.

@@ -9,13 +9,18 @@
 #include "tools/cli/ckpt_actions.h"
 #include "tools/cli/command.h"
 #include "tools/cli/shared_progress.h"
+#include "tools/cli/stoppable.h"
 
 namespace holdfast {
 
-absl::StatusOr<int> CkptExport(const CkptExportOptions& options) {
+namespace {
+
+absl::StatusOr<int> Export(const CkptExportOptions& options, const std::stop_token& stop) {
   ASSIGN_OR_RETURN(const auto checkpoint, OpenCheckpoint(options.target));
+  ModelExportOptions model = options.model;
+  model.stop = stop;
   SharedProgress progress("exporting");
-  ASSIGN_OR_RETURN(const ModelExport made, ExportModel(*checkpoint->reader, options.model, progress.Listener()));
+  ASSIGN_OR_RETURN(const ModelExport made, ExportModel(*checkpoint->reader, model, progress.Listener()));
   progress.Finish();
   const int64_t step = checkpoint->reader->manifest().name.step;
   std::printf("%s: %s %s of step %lld, %s, every chunk verified\n", options.model.output.c_str(),
@@ -27,6 +32,12 @@ absl::StatusOr<int> CkptExport(const CkptExportOptions& options) {
                 options.model.output.c_str(), kChatTemplateFile);
   }
   return kExitDone;
+}
+
+}  // namespace
+
+absl::StatusOr<int> CkptExport(const CkptExportOptions& options) {
+  return RunStoppable("no model was written", [&](const std::stop_token& stop) { return Export(options, stop); });
 }
 
 }  // namespace holdfast

@@ -10,10 +10,13 @@
 #include "tools/cli/ckpt_actions.h"
 #include "tools/cli/command.h"
 #include "tools/cli/shared_progress.h"
+#include "tools/cli/stoppable.h"
 
 namespace holdfast {
 
-absl::StatusOr<int> CkptImport(const CkptImportOptions& options) {
+namespace {
+
+absl::StatusOr<int> Import(const CkptImportOptions& options, const std::stop_token& stop) {
   ASSIGN_OR_RETURN(Config config, options.config.LoadUnresolved(options.model));
   RETURN_IF_ERROR(ResolveGemmTable(&config.train));
   ASSIGN_OR_RETURN(const ModelImport model, ModelImport::Open(config, options.model));
@@ -23,12 +26,18 @@ absl::StatusOr<int> CkptImport(const CkptImportOptions& options) {
   ASSIGN_OR_RETURN(const CheckpointPlace place, OpenCheckpointPlace(options.where, place_options));
   SharedProgress progress("importing");
   ASSIGN_OR_RETURN(const Manifest manifest,
-                   model.WriteTo(*place.storage, FenceOwner("holdfast ckpt import"), progress.Listener()));
+                   model.WriteTo(*place.storage, FenceOwner("holdfast ckpt import"), progress.Listener(), stop));
   progress.Finish();
   std::printf("%s: %s parameters, state digest %s\n", Describe(manifest.name, *place.storage).c_str(),
               WithCommas(static_cast<uint64_t>(model.layout().elements())).c_str(),
               DigestText(manifest.state_digest).c_str());
   return kExitDone;
+}
+
+}  // namespace
+
+absl::StatusOr<int> CkptImport(const CkptImportOptions& options) {
+  return RunStoppable("no checkpoint was written", [&](const std::stop_token& stop) { return Import(options, stop); });
 }
 
 }  // namespace holdfast

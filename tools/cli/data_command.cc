@@ -14,7 +14,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "checkpoint/model_directory.h"
-#include "elastic/worker/stop_signal.h"
 #include "framework/base/counted.h"
 #include "framework/base/files.h"
 #include "framework/base/format_bytes.h"
@@ -28,6 +27,7 @@
 #include "framework/data/tokenizer.h"
 #include "framework/metrics/progress.h"
 #include "tools/cli/place_arguments.h"
+#include "tools/cli/stoppable.h"
 
 namespace holdfast {
 namespace {
@@ -226,11 +226,8 @@ std::vector<std::string> FilesOf(const std::string& tokenizer) {
 }  // namespace
 
 absl::StatusOr<int> DataPackCommand::Run() const {
-  const StopSignal stop;  // before any other thread
-  absl::StatusOr<int> packed = chat ? PackChat(stop.token()) : PackText(stop.token());
-  if (!absl::IsCancelled(packed.status()) || stop.received() == 0) return packed;
-  std::fprintf(stderr, "stopped by signal %d; no token file was written\n", stop.received());
-  return 128 + stop.received();
+  return RunStoppable("no token file was written",
+                      [this](const std::stop_token& stop) { return chat ? PackChat(stop) : PackText(stop); });
 }
 
 absl::StatusOr<int> DataPackCommand::PackText(std::stop_token stop) const {

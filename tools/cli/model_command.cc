@@ -8,12 +8,19 @@
 #include "models/transformer.h"
 #include "tools/cli/dtype_argument.h"
 #include "tools/cli/shared_progress.h"
+#include "tools/cli/stoppable.h"
 
 namespace holdfast {
 
 absl::StatusOr<int> ModelUpcycleCommand::Run() const {
+  return RunStoppable("no model was written", [this](const std::stop_token& stop) { return Upcycle(stop); });
+}
+
+absl::StatusOr<int> ModelUpcycleCommand::Upcycle(const std::stop_token& stop) const {
+  UpcycleOptions stoppable = options;
+  stoppable.stop = stop;
   SharedProgress progress("writing");
-  ASSIGN_OR_RETURN(const ModelConfig made, UpcycleModel(options, progress.Listener()));
+  ASSIGN_OR_RETURN(const ModelConfig made, UpcycleModel(stoppable, progress.Listener()));
   progress.Finish();
   std::printf("%s: %s with %lld experts, %lld for a token: %s parameters, of which %s are used for a token\n",
               options.output.c_str(), made.family.c_str(), static_cast<long long>(made.num_experts),

@@ -10,6 +10,7 @@
 #include <cmath>
 #include <filesystem>
 #include <fstream>
+#include <stop_token>
 
 #include "checkpoint/model_directory.h"
 #include "checkpoint/saved_model.h"
@@ -201,6 +202,17 @@ TEST_F(ModelUpcycleTest, LeavesNothingHalfWritten) {
   options_.dtype = FileDType::kF16;
   options_.max_file_bytes = 4000;
   EXPECT_THAT(std::string(UpcycleModel(options_, nullptr).status().message()), HasSubstr("cannot be saved as F16"));
+  EXPECT_FALSE(fs::exists(options_.output));
+}
+
+TEST_F(ModelUpcycleTest, AStopLeavesNothing) {
+  SaveRandom(TinyLlama());
+  std::stop_source stop;
+  options_.stop = stop.get_token();
+  const auto stops = [&](uint64_t done, uint64_t /*total*/) {
+    if (done > 0) stop.request_stop();
+  };
+  EXPECT_EQ(UpcycleModel(options_, stops).status().code(), absl::StatusCode::kCancelled);
   EXPECT_FALSE(fs::exists(options_.output));
 }
 

@@ -1,0 +1,18 @@
+#pragma once
+// Commands that write for long: a signal that asks for their end is an error that they unwind by, so that nothing half
+// written stays.
+
+#include <functional>
+#include <stop_token>
+#include <string>
+
+#include "absl/status/statusor.h"
+
+namespace holdfast {
+
+/// What `work` returns, an exit code; it is told of signals (StopSignal) by the token. If it is Cancelled for one,
+/// `nothing_written` is printed and the exit code 128 + signal. Must be called before any thread is started.
+absl::StatusOr<int> RunStoppable(const std::string& nothing_written,
+                                 const std::function<absl::StatusOr<int>(const std::stop_token&)>& work);
+
+}  // namespace holdfast

@@ -7,7 +7,6 @@
 
 #include <cstdint>
 #include <optional>
-#include <utility>
 #include <vector>
 
 #include "framework/base/validation_result.h"
@@ -24,11 +23,11 @@ struct EarlyStopRule {
 class Validations {
  public:
   /// `known`: those up to the step that the run resumes from, in ascending steps.
-  Validations(const EarlyStopRule& rule, std::vector<ValidationResult> known) : rule_(rule), known_(std::move(known)) {}
+  Validations(const EarlyStopRule& rule, const std::vector<ValidationResult>& known);
 
   /// False if that of its step or of a later one is known.
   bool Add(const ValidationResult& result);
-  bool Has(int64_t step) const { return !known_.empty() && known_.back().step >= step; }
+  bool Has(int64_t step) const { return !known_.empty() && known_.back().result.step >= step; }
   /// Nothing if there was none after this very step.
   std::optional<ValidationResult> Of(int64_t step) const;
   /// The run goes back to `step`.
@@ -43,8 +42,16 @@ class Validations {
   std::optional<EarlyStop> EndAfter(int64_t step) const;
 
  private:
+  /// A validation, and what those up to it say: a run may have ten thousands of them, and goes back at times.
+  struct Known {
+    ValidationResult result;
+    EarlyStop so_far;
+  };
+
+  EarlyStop StandAfter(const ValidationResult& result) const;
+
   const EarlyStopRule rule_;
-  std::vector<ValidationResult> known_;
+  std::vector<Known> known_;
 };
 
 }  // namespace holdfast

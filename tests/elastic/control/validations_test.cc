@@ -57,6 +57,18 @@ TEST(Validations, NotANumberIsNoFall) {
   EXPECT_EQ(EndOf({.patience = 2}, {nan, 3, 2}), 0);
 }
 
+TEST(Validations, WhatIsGivenUpSaysNothingOfTheEnd) {
+  Validations validations({.patience = 2}, {{10, 3.0}, {20, 2.0}, {30, 1.0}, {40, 2.5}});
+  validations.GoBackTo(20);
+  EXPECT_TRUE(validations.Add({30, 2.5}));
+  EXPECT_FALSE(validations.EndAfter(30).has_value());
+  EXPECT_TRUE(validations.Add({40, 2.25}));
+  const auto stop = validations.EndAfter(40);
+  ASSERT_TRUE(stop.has_value());
+  EXPECT_EQ(stop->lowest, (ValidationResult{20, 2.0})) << "not the one of step 30 that was given up";
+  EXPECT_EQ(stop->later, 2);
+}
+
 TEST(Validations, SaysWhichWasTheLowest) {
   Validations validations({.patience = 2}, {{10, 3.0}, {20, 2.0}, {30, 2.5}});
   EXPECT_FALSE(validations.EndAfter(30).has_value());

@@ -414,8 +414,8 @@ class Coordinator {
 
   // Watch.
   LinkWatch links_;
-  std::set<std::pair<std::string, std::string>> told_cuts_;  // hosts of which an event has ever said so
-  std::string suspected_link_;                               // found slow by the last round
+  ToldCuts told_cuts_;
+  std::string suspected_link_;  // found slow by the last round
   StepPace pace_;
   StragglerDetector stragglers_;
   Blame blame_;

@@ -192,8 +192,8 @@ void Coordinator::ReportLinks(const std::set<Link>& links, const std::string& wi
   for (const auto& [hosts, between] : by_hosts) {
     if (std::is_same_v<Event, event::LinkCut>) {
       if (++reported > kMaxReported) break;
-      told_cuts_.insert(hosts);
-    } else if (!told_cuts_.contains(hosts)) {
+      told_cuts_.Add(hosts, roster_);
+    } else if (!told_cuts_.Has(hosts)) {
       continue;
     }
     Report(Event{{.host = hosts.first,

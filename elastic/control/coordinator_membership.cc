@@ -19,9 +19,17 @@ namespace {
 
 constexpr size_t kMaxLeaving = 2 * kMaxAgents;
 
+// A coordinator that has lost its files is behind what workers have been in, by no more than a run can have.
+constexpr uint64_t kMaxGenerationsAhead = uint64_t{1} << 32;
+
 bool IsSane(const Member& member) {
   return !member.id.name.empty() && member.id.incarnation != 0 && member.id.name.size() <= kMaxNameBytes &&
          member.node.size() <= kMaxNameBytes && member.host.size() <= kMaxNameBytes;
+}
+
+uint64_t LastGenerationOf(const JoinMessage& join) {
+  return std::max({join.generation, join.claim.world.generation, join.claim.prepared_world.generation,
+                   join.claim.entered_world.generation});
 }
 
 // " (optimizer.lr, run.seed)"; empty if they are not known.
@@ -66,10 +74,7 @@ void Coordinator::Handle(Connection from, const JoinMessage& join) {
     }
   }
   const bool may_join = MayJoin(from, join);
-  if (may_join) {
-    generation_ = std::max({generation_, join.generation, join.claim.world.generation,
-                            join.claim.prepared_world.generation, join.claim.entered_world.generation});
-  }
+  if (may_join) generation_ = std::max(generation_, LastGenerationOf(join));
   if (!may_join || !MakeRoom(from, join)) {
     Advance();
     return;
@@ -149,9 +154,10 @@ std::string Coordinator::OtherKernels(const RunDigests& joins) const {
 bool Coordinator::MayJoin(Connection from, const JoinMessage& join) {
   const std::string& name = join.member.id.name;
   if (roster_.workers().empty()) kernels_ = options_.digests.kernels;  // other GPUs may go on with the run
-  if (!IsSane(join.member) || join.generation >= UINT64_MAX / 2 || !IsSaneWorld(join.claim.world) ||
-      !IsSaneWorld(join.claim.prepared_world) || !IsSaneWorld(join.claim.entered_world) ||
-      roster_.agents().count(from) > 0) {
+  const uint64_t last = LastGenerationOf(join);
+  if (!IsSane(join.member) || (last > generation_ && last - generation_ > kMaxGenerationsAhead) ||
+      !IsSaneWorld(join.claim.world) || !IsSaneWorld(join.claim.prepared_world) ||
+      !IsSaneWorld(join.claim.entered_world) || roster_.agents().count(from) > 0) {
     Refuse(from, "invalid join message", false);
     Close(from);
     return false;
@@ -320,7 +326,7 @@ StateClaim Coordinator::OnBranch(StateClaim claim) const {
 }
 
 bool Coordinator::IsSaneWorld(const World& world) const {
-  return world.size() <= kMaxWorkers && world.generation < UINT64_MAX / 2 && HasSanePlacement(world, options_.parallel);
+  return world.size() <= kMaxWorkers && HasSanePlacement(world, options_.parallel);
 }
 
 void Coordinator::Know(const World& world) {

@@ -315,6 +315,8 @@ void Coordinator::Handle(Connection from, const FailureMessage& failure) {
 
 void Coordinator::Handle(Connection from, const ValidationMessage& validation) {
   if (MemberOf(from, validation.generation) == nullptr) return;
+  // Of a step that there is: a later one would stand before all true ones, and there is no end of them.
+  if (validation.step < 1 || validation.step > committed_) return;
   const ValidationResult result = {validation.step, validation.loss};
   if (!validations_.Add(result)) return;
   checkpoints_.OnValidation(result);

@@ -101,4 +101,14 @@ std::set<Link> LinkWatch::TakeBack(const Probe& probe, const Roster& roster) {
   return back;
 }
 
+void ToldCuts::Add(const Hosts& hosts, const Roster& roster) {
+  if (told_.size() >= kMax) {
+    std::set<std::string> here;
+    for (const auto& [name, worker] : roster.workers()) here.insert(worker.member.host);
+    std::erase_if(told_, [&](const Hosts& told) { return !here.contains(told.first) || !here.contains(told.second); });
+    if (told_.size() >= kMax) told_.erase(told_.begin());
+  }
+  told_.insert(hosts);
+}
+
 }  // namespace holdfast

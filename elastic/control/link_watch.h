@@ -4,6 +4,7 @@
 // Thread-safety: none.
 
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -69,6 +70,21 @@ class LinkWatch {
   uint64_t rounds_ = 0;
   Instant last_end_{0};
   std::map<std::string, LinkEnds> peers_;  // by end of a link that is cut: the other ends
+};
+
+/// Pairs of hosts of which an event has said that the links between them are cut, so that one may say that they are
+/// back. Machines come and go under ever new names: some of those that are gone are forgotten, or whatever there is.
+class ToldCuts {
+ public:
+  using Hosts = std::pair<std::string, std::string>;
+  static constexpr size_t kMax = 1024;
+
+  void Add(const Hosts& hosts, const Roster& roster);
+  bool Has(const Hosts& hosts) const { return told_.contains(hosts); }
+  size_t size() const { return told_.size(); }
+
+ private:
+  std::set<Hosts> told_;
 };
 
 }  // namespace holdfast

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "absl/strings/str_cat.h"
 #include "elastic/control/checkpoint_control.h"
 #include "elastic/control/link_watch.h"
 #include "elastic/control/run_end.h"
@@ -221,6 +222,24 @@ TEST(LinkWatch, ALinkIsCutUntilItsEndsReachEachOther) {
   EXPECT_FALSE(links.probing());
   EXPECT_EQ(links.TakeBack(probe, roster), std::set<Link>{LinkBetween("a", "b")});
   EXPECT_FALSE(links.any_cut()) << "one end of the other is gone";
+}
+
+TEST(ToldCuts, HostsThatAreGoneAreForgottenFirst) {
+  Roster roster;
+  for (const char* host : {"a", "b"}) {
+    JoinedWorker worker;
+    worker.member = {.id = {host, 1}, .node = host, .host = host};
+    roster.Add(std::move(worker));
+  }
+  ToldCuts told;
+  told.Add({"a", "b"}, roster);
+  for (size_t i = 0; i < 3 * ToldCuts::kMax; ++i) {
+    told.Add({absl::StrCat("0", i), absl::StrCat("1", i)}, roster);
+    ASSERT_LE(told.size(), ToldCuts::kMax);
+  }
+  EXPECT_TRUE(told.Has({"a", "b"})) << "they are there";
+  EXPECT_TRUE(told.Has({absl::StrCat("0", 3 * ToldCuts::kMax - 1), absl::StrCat("1", 3 * ToldCuts::kMax - 1)}));
+  EXPECT_FALSE(told.Has({"00", "10"}));
 }
 
 TEST(StepPace, SlowUntilAStepIsAsUsual) {

@@ -33,6 +33,25 @@ TEST_F(CoordinatorTest, FirstWorldWaitsForTheWorkersWantedAndOrdersThemByNode) {
   EXPECT_EQ(world.source.generation, 0u);
 }
 
+// Generations only grow: there would soon be no more of them.
+TEST_F(CoordinatorTest, AGenerationThatNoRunCanHaveIsRefused) {
+  Start();
+  const uint64_t far = uint64_t{1} << 40;
+  const World world{far, {MemberOf(0), MemberOf(1)}};
+  const auto expect_refused = [&](const StateClaim& claim, uint64_t generation) {
+    Say(0, JoinMessage{MemberOf(0), claim, {.config = 42}, generation});
+    ASSERT_NE(LastSent<RefusedMessage>(0), nullptr);
+    EXPECT_EQ(LastSent<RefusedMessage>(0)->reason, "invalid join message");
+  };
+  expect_refused({}, far);
+  expect_refused({world, 5, 0, {}}, 1);
+  expect_refused({{}, 5, 6, world}, 1);
+  expect_refused({{}, 5, 0, {}, world}, 1);
+  for (const int w : {1, 2, 3}) Join(w);
+  EXPECT_EQ(WorldSize(), 3);
+  EXPECT_EQ(Generation(), 1u);
+}
+
 TEST_F(CoordinatorTest, WhoHasOtherDataIsRefused) {
   Start();
   data_digest_ = 6;
@@ -894,6 +913,19 @@ TEST_F(CoordinatorTest, ValidationsThatAreRecordedCountAfterARestart) {
   Say(0, ValidationMessage{Generation(), 3, 0.6});
   EXPECT_EQ(worlds_[Connection(0)].purpose, Purpose::kStop);
   EXPECT_EQ(Last<event::EarlyStop>().best_step, 1);
+}
+
+// It would stand in the way of all true ones, and of the memory of them there would be no end.
+TEST_F(CoordinatorTest, AValidationOfAStepThatWasNotDoneIsPassedOver) {
+  StartTraining({0, 1, 2}, EndingEarly({.patience = 1}));
+  for (const int64_t step : {int64_t{-1}, int64_t{0}, int64_t{2}, int64_t{1} << 60}) {
+    Say(0, ValidationMessage{Generation(), step, 0.25});
+  }
+  EXPECT_EQ(Count<event::Validation>(), 0);
+  Say(0, ValidationMessage{Generation(), 1, 0.5});
+  EXPECT_EQ(Last<event::Validation>().step, 1);
+  Commit({0, 1, 2});
+  EXPECT_EQ(records_.back().validation, (ValidationResult{1, 0.5}));
 }
 
 // Each waits for its agent to say why, and for each all others and all agents were looked at: it took minutes.

@@ -30,24 +30,42 @@ Directories GroupByCheckpoint(std::vector<StoredObject> objects) {
   return directories;
 }
 
+const StoredObject* ManifestIn(const std::vector<StoredObject>& objects, const CheckpointName& name) {
+  const auto found =
+      std::find_if(objects.begin(), objects.end(),
+                   [wanted = ObjectName(name, kManifestName)](const auto& o) { return o.name == wanted; });
+  return found == objects.end() ? nullptr : &*found;
+}
+
+/// `bytes`: that it has, as it is listed. `known` may be null.
+absl::StatusOr<Manifest> ReadOnce(Storage& storage, const CheckpointName& name, uint64_t bytes, KnownManifests* known) {
+  if (known == nullptr) return ReadManifest(storage, name);
+  const auto found = known->find(name);
+  if (found != known->end() && found->second.bytes == bytes) return found->second.manifest;
+  ASSIGN_OR_RETURN(Manifest manifest, ReadManifest(storage, name));
+  (*known)[name] = {bytes, manifest};
+  return manifest;
+}
+
 absl::Status Judge(Storage& storage, const Branch& branch, const CheckpointName& name,
-                   const std::vector<StoredObject>& objects, Catalog* catalog) {
+                   const std::vector<StoredObject>& objects, KnownManifests* known, Catalog* catalog) {
   uint64_t bytes = 0;
   for (const StoredObject& object : objects) bytes += object.size;
   const auto reject = [&](std::string reason, bool unfinished = false, bool given_up = false) {
     catalog->rejected.push_back({name.ToString(), std::move(reason), unfinished, given_up, bytes});
     return absl::OkStatus();
   };
-  if (!Contains(objects, ObjectName(name, kManifestName))) {
+  const StoredObject* const listed = ManifestIn(objects, name);
+  if (listed == nullptr) {
     return reject("no manifest: not finished, or being written or deleted", /*unfinished=*/true);
   }
   if (!branch.Includes(name.generation, name.step)) {
     return reject("excluded: the run has rewound to an earlier step since", /*unfinished=*/false, /*given_up=*/true);
   }
-  absl::StatusOr<Manifest> manifest = ReadManifest(storage, name);
+  absl::StatusOr<Manifest> manifest = ReadOnce(storage, name, listed->size, known);
   if (absl::IsNotFound(manifest.status())) {
     ASSIGN_OR_RETURN(const std::vector<StoredObject> now, storage.List(name.ToString() + "/"));
-    if (!Contains(now, ObjectName(name, kManifestName))) return absl::OkStatus();  // deleted since the listing
+    if (ManifestIn(now, name) == nullptr) return absl::OkStatus();  // deleted since the listing
     return absl::UnavailableError(
         absl::StrCat("its manifest is listed, and cannot be read: ", manifest.status().message()));
   }
@@ -66,12 +84,19 @@ absl::Status Judge(Storage& storage, const Branch& branch, const CheckpointName&
 
 }  // namespace
 
-absl::StatusOr<Catalog> ScanCheckpoints(Storage& storage) {
+absl::StatusOr<Catalog> ScanCheckpoints(Storage& storage, KnownManifests* known) {
   ASSIGN_OR_RETURN(std::vector<StoredObject> objects, storage.List(""));
   ASSIGN_OR_RETURN(const Branch branch, ReadBranch(storage));
   Catalog catalog;
-  for (const auto& [name, files] : GroupByCheckpoint(std::move(objects))) {
-    RETURN_IF_ERROR(Annotate(Judge(storage, branch, name, files, &catalog), name.ToString()));
+  const Directories directories = GroupByCheckpoint(std::move(objects));
+  for (const auto& [name, files] : directories) {
+    RETURN_IF_ERROR(Annotate(Judge(storage, branch, name, files, known, &catalog), name.ToString()));
+  }
+  if (known != nullptr) {
+    std::erase_if(*known, [&](const auto& entry) {
+      const auto found = directories.find(entry.first);
+      return found == directories.end() || ManifestIn(found->second, entry.first) == nullptr;
+    });
   }
   return catalog;
 }

@@ -3,6 +3,7 @@
 // (fence.h). Making one exist is commit.h's.
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -31,9 +32,18 @@ struct Catalog {
   std::vector<RejectedCheckpoint> rejected;  // in the same order
 };
 
-/// Reads every manifest, and sizes from one listing. Errors are those of reaching the storage: a manifest that cannot
-/// be read now is no reason to go on from an older checkpoint.
-absl::StatusOr<Catalog> ScanCheckpoints(Storage& storage);
+/// Manifests that were read before, and the bytes that each has in the storage. They are written once: one that is
+/// listed with its size is not read again.
+struct KnownManifest {
+  uint64_t bytes = 0;
+  Manifest manifest;
+};
+using KnownManifests = std::map<CheckpointName, KnownManifest>;
+
+/// Reads every manifest, and sizes from one listing. `known`: but these; those that are read now
+/// join them, and those that are gone leave them; may be null. Errors are those of reaching the storage: a manifest
+/// that cannot be read now is no reason to go on from an older checkpoint.
+absl::StatusOr<Catalog> ScanCheckpoints(Storage& storage, KnownManifests* known = nullptr);
 
 struct Retention {
   int64_t keep_last = 2;         // steps; at least 1

@@ -76,7 +76,7 @@ absl::StatusOr<std::unique_ptr<CheckpointKeeper>> CheckpointKeeper::Open(
   keeper->state_ = {keeper->fence_->epoch() * kGenerationsPerEpoch, keeper->fence_->branch()};
   keeper->branch_ = keeper->state_.branch;
   RETURN_IF_ERROR(keeper->storage_->Sweep());
-  ASSIGN_OR_RETURN(keeper->found_, ScanCheckpoints(*keeper->storage_));
+  ASSIGN_OR_RETURN(keeper->found_, ScanCheckpoints(*keeper->storage_, &keeper->manifests_));
   keeper->usable_ = ChoicesOf(keeper->found_);
   return keeper;
 }
@@ -206,7 +206,7 @@ void CheckpointKeeper::MakeRoom(const CheckpointName& next) {
     storage_->Sweep().IgnoreError();
     // It writes, for which there may be no room before something has gone; what is given up goes the next time then.
     fence_->GoBack(BranchNow()).IgnoreError();
-    const absl::StatusOr<Catalog> catalog = ScanCheckpoints(*storage_);
+    const absl::StatusOr<Catalog> catalog = ScanCheckpoints(*storage_, &manifests_);
     if (catalog.ok()) Delete(LeftBefore(next, *catalog));
   });
 }
@@ -215,7 +215,7 @@ void CheckpointKeeper::MakeRoom(const CheckpointName& next) {
 void CheckpointKeeper::ApplyRetention(const CheckpointName& newest, CheckpointsTidiedEvent* tidied) {
   if (!fence_->GoBack(BranchNow()).ok() || !fence_->Check().ok()) return;
   storage_->Sweep().IgnoreError();  // a worker that was killed while it wrote leaves up to a shard, which is no object
-  absl::StatusOr<Catalog> catalog = ScanCheckpoints(*storage_);
+  absl::StatusOr<Catalog> catalog = ScanCheckpoints(*storage_, &manifests_);
   if (!catalog.ok()) return;
   const CheckpointConfig& c = config_.checkpoint;
   const Retention retention{.keep_last = c.keep_last, .keep_every_steps = c.keep_every_steps, .keep_best = c.keep_best};
@@ -227,7 +227,7 @@ void CheckpointKeeper::ApplyRetention(const CheckpointName& newest, CheckpointsT
   const std::vector<CheckpointName> left = LeftBefore(newest, *catalog);
   doomed.insert(doomed.end(), left.begin(), left.end());
   tidied->warning = Delete(doomed);
-  catalog = ScanCheckpoints(*storage_);
+  catalog = ScanCheckpoints(*storage_, &manifests_);
   if (catalog.ok()) usable_ = ChoicesOf(*catalog);
 }
 

@@ -83,6 +83,7 @@ class CheckpointKeeper {
   Catalog found_;
   CoordinatorState state_;
   std::vector<CheckpointChoice> usable_;  // of the thread
+  KnownManifests manifests_;              // likewise
   std::stop_source finishing_;
   std::mutex mutex_;
   Branch branch_;      // under mutex_

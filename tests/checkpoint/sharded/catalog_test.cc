@@ -198,6 +198,29 @@ TEST_F(CatalogTest, WhatIsListedAndNotFoundIsNoDeletedCheckpoint) {
   EXPECT_TRUE(absl::IsUnavailable(catalog.status())) << catalog.status();
 }
 
+TEST_F(CatalogTest, AManifestThatIsKnownIsNotReadAgain) {
+  for (const int64_t step : {1, 2}) ASSERT_NO_FATAL_FAILURE(Make({step, 1}));
+  FaultStorage storage(*storage_);
+  KnownManifests known;
+  const auto reads_of_a_scan = [&](const std::vector<std::string>& valid) {
+    const int64_t before = storage.CallsOf(StorageOperation::kReadAt);
+    const auto catalog = ScanCheckpoints(storage, &known);
+    EXPECT_TRUE(catalog.ok()) << catalog.status();
+    EXPECT_EQ(NamesOf(*catalog), valid);
+    return storage.CallsOf(StorageOperation::kReadAt) - before;
+  };
+  const std::string one = "step-0000000001-g1", two = "step-0000000002-g1";
+  EXPECT_EQ(reads_of_a_scan({two, one}), 2);
+  EXPECT_EQ(reads_of_a_scan({two, one}), 0);
+  ASSERT_TRUE(DeleteCheckpoint(*storage_, one).ok());
+  EXPECT_EQ(reads_of_a_scan({two}), 0);
+  EXPECT_EQ(known.size(), 1u) << "no more than there are";
+  ASSERT_NO_FATAL_FAILURE(Make({1, 1}));
+  EXPECT_EQ(reads_of_a_scan({two, one}), 1) << "it is another one";
+  known.begin()->second.bytes += 1;
+  EXPECT_EQ(reads_of_a_scan({two, one}), 1) << "it is not the one that was read";
+}
+
 TEST_F(CatalogTest, DeletionTakesThatOneOnly) {
   for (int64_t step : {1, 10, 11}) ASSERT_NO_FATAL_FAILURE(Make({step, 1}));
   ASSERT_NO_FATAL_FAILURE(Make({1, 11}));

@@ -7,6 +7,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <memory>
 #include <string>
@@ -231,6 +232,26 @@ TEST_F(CheckpointKeeperTest, WhatWasNeverFinishedGoesAlsoWhereThereIsNoRoomForAF
   keeper_->MakeRoom({.step = 6, .generation = 4});
   keeper_->Finish();
   EXPECT_TRUE(memory_->List("step-")->empty());
+}
+
+// With many that are kept, reading all of them twice after each took far longer than writing one.
+TEST_F(CheckpointKeeperTest, AManifestIsReadOnceHoweverManyComeAfterIt) {
+  config_.checkpoint.keep_last = 3;
+  const auto reads_of = [&](int64_t step) {
+    const std::string manifest = (CheckpointName{.step = step, .generation = 3}).ToString() + "/manifest";
+    const std::vector<StorageCall> calls = faults_->Calls();
+    return std::count_if(calls.begin(), calls.end(), [&](const StorageCall& call) {
+      return call.operation == StorageOperation::kReadAt && absl::StrContains(call.name, manifest);
+    });
+  };
+  EXPECT_EQ(Commit(Write(1)).cause, "");
+  const int64_t once = reads_of(1);
+  EXPECT_GE(once, 1);
+  for (int64_t step = 2; step <= 6; ++step) EXPECT_EQ(Commit(Write(step)).cause, "");
+  for (int64_t step = 1; step <= 6; ++step) EXPECT_EQ(reads_of(step), once) << step;
+  const auto catalog = ScanCheckpoints(*memory_);
+  ASSERT_TRUE(catalog.ok()) << catalog.status();
+  EXPECT_EQ(catalog->valid.size(), 3u) << "and they go all the same";
 }
 
 TEST_F(CheckpointKeeperTest, AnOlderOneThatComesLateIsNotTheNewest) {

@@ -40,6 +40,7 @@
 #include "elastic/control/ballot.h"
 #include "elastic/control/blame.h"
 #include "elastic/control/checkpoint_control.h"
+#include "elastic/control/damaged_data.h"
 #include "elastic/control/link_watch.h"
 #include "elastic/control/links.h"
 #include "elastic/control/messages.h"
@@ -377,6 +378,7 @@ class Coordinator {
   void ReportNoProgress();
   void RemoveHung(const std::string& name, Instant since, const std::string& why, Leave how);
   void RetryFailed();
+  bool MembersKnowTheDamage() const;
 
   const CoordinatorOptions options_;
   Instant now_{0};
@@ -419,6 +421,7 @@ class Coordinator {
   StepPace pace_;
   StragglerDetector stragglers_;
   Blame blame_;
+  DamagedData damaged_data_;
   struct Attempts {           // that came to nothing
     int64_t disputes = 0;     // about the bits of a step, since the last commit
     int failed_endings = 0;   // consecutive worlds that were to end the run and failed

@@ -155,6 +155,7 @@ void Coordinator::LeaveOut(const std::set<Link>& cut) {
     RecordFailure(worker, /*at_fault=*/false);
   }
   blame_.Drop();
+  damaged_data_.Drop();
   CloseWorld(absl::StrCat("no link between ", cut.begin()->first, " and ", cut.begin()->second,
                           cut.size() > 1 ? absl::StrCat(" (and ", cut.size() - 1, " more)") : "",
                           ": continuing without ", without),

@@ -553,6 +553,7 @@ void Coordinator::Remove(const std::string& name, const std::string& cause, Leav
                            .step = committed_ + 1});
   if (worker.rank >= 0) {
     blame_.Drop();
+    damaged_data_.Drop();
     RecordFailure(worker, how == Leave::kRefused);
     CloseWorld(absl::StrCat(name, " lost: ", cause), std::chrono::duration<double>(now_ - worker.last_message).count());
   }

@@ -117,6 +117,7 @@ void Coordinator::CommitStep() {
   EndWait();
   formation_.OnCommit();
   blame_.Clear();
+  damaged_data_.Clear();
   open_->failed_since.reset();
   open_->links_are_known = false;
   open_->link_rounds = 0;
@@ -310,6 +311,7 @@ void Coordinator::Handle(Connection from, const FailureMessage& failure) {
   open_->rank(worker->rank).failed = true;
   if (!open_->failed_since.has_value()) open_->failed_since = now_;
   blame_.Add(open_->world, worker->rank, clipped);
+  damaged_data_.Add(worker->member.id.name, clipped);
   Advance();
 }
 

@@ -25,6 +25,9 @@ constexpr int kMaxFailedEndings = 5;  // on end, which nobody else is to blame f
 // On end, that had too little memory for a state that lies nowhere or in a checkpoint: nothing is lost by giving up.
 constexpr int kMaxStarvedWorlds = 5;
 
+// On end, that failed at one step by one damage of the data. They take some twenty seconds.
+constexpr int64_t kMaxDamagedWorlds = 10;
+
 }  // namespace
 
 // In these phases a member waits for others, so it is not the first to be blamed.
@@ -157,6 +160,7 @@ void Coordinator::RetryFailed() {
   if (!open_->links_are_known && !blame_.IsAtHome() && TriesLinks()) return;
   SuspectAbsent(*open_, since - open_->published >= milliseconds(options_.elastic.collective_timeout_ms), &blame_);
   const Blame::Verdict verdict = blame_.Conclude(open_->world);
+  damaged_data_.Conclude();
   const bool awaits_room = verdict.no_room && verdict.at_home && AwaitRoom(verdict.cause);
   if (!awaits_room && blame_.failed_worlds() >= kMaxFailedWorlds) {
     Fail(absl::StrCat(blame_.failed_worlds(), " consecutive worlds failed: ", verdict.cause));
@@ -165,11 +169,17 @@ void Coordinator::RetryFailed() {
   const bool holds_state = state_.kind() == StateLocation::Kind::kWorld || state_.claimed();
   attempts_.starved_worlds = verdict.out_of_memory && !holds_state ? attempts_.starved_worlds + 1 : 0;
   const auto is_culprit = [&](const Member& member) { return member.id == *verdict.culprit; };
-  if (verdict.culprit.has_value() && roster_.Find(verdict.culprit->name) != nullptr && CanSpare(is_culprit)) {
+  const bool is_damaged = damaged_data_.worlds() >= kMaxDamagedWorlds;
+  const bool another_may_do = !(is_damaged && MembersKnowTheDamage());
+  if (another_may_do && verdict.culprit.has_value() && roster_.Find(verdict.culprit->name) != nullptr &&
+      CanSpare(is_culprit)) {
     attempts_.failed_endings = 0;
     const char* what =
         verdict.at_home ? "only it failed, again and again: " : "its peers failed to communicate with it: ";
     Remove(verdict.culprit->name, absl::StrCat(what, verdict.cause), Leave::kRefused);
+  } else if (is_damaged) {
+    Fail(absl::StrCat("the data of step ", damaged_data_.step(), " are damaged, in ", damaged_data_.worlds(),
+                      " attempts: ", verdict.cause));
   } else if (attempts_.starved_worlds >= kMaxStarvedWorlds) {
     Fail(absl::StrCat("there is too little memory, in ", kMaxStarvedWorlds, " attempts: ", verdict.cause));
   } else if (Ending() && verdict.at_home && !awaits_room && ++attempts_.failed_endings >= kMaxFailedEndings) {
@@ -182,6 +192,12 @@ void Coordinator::RetryFailed() {
   } else {
     CloseWorld(absl::StrCat("retrying: ", verdict.cause), 0);
   }
+}
+
+// Hosts may have copies of the files, of which one is whole.
+bool Coordinator::MembersKnowTheDamage() const {
+  return std::all_of(open_->world.members.begin(), open_->world.members.end(),
+                     [&](const Member& member) { return damaged_data_.IsKnownTo(member.id.name); });
 }
 
 // Who is silent, whatever its last phase was, then who does not only wait for others: a frozen member stays in the

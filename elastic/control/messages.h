@@ -129,7 +129,7 @@ struct VoteMessage {
 /// `fatal`: no other world would help (the loss is not finite, a file is broken): the run ends. `bad_checkpoint`: the
 /// checkpoint that was to be loaded is damaged; an older one may do. `secondhand`: another member failed and said so,
 /// or the communicators were aborted. `out_of_memory`: this member, or its device, has too little. `no_room`: of
-/// something, disks most often, there is too little now.
+/// something, disks most often, there is too little now. `bad_data`: what was read of the token files is damaged.
 struct FailureMessage {
   uint64_t generation = 0;
   int64_t step = 0;
@@ -141,6 +141,7 @@ struct FailureMessage {
   bool secondhand = false;
   bool out_of_memory = false;
   bool no_room = false;
+  bool bad_data = false;
 };
 
 struct ValidationMessage {  // from rank 0

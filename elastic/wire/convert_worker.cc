@@ -217,6 +217,7 @@ void Fill(const FailureMessage& message, v1::ToCoordinator* wire) {
   failure->set_secondhand(message.secondhand);
   failure->set_out_of_memory(message.out_of_memory);
   failure->set_no_room(message.no_room);
+  failure->set_bad_data(message.bad_data);
 }
 
 absl::StatusOr<WorkerMessage> Read(const v1::Failure& wire) {
@@ -236,6 +237,7 @@ absl::StatusOr<WorkerMessage> Read(const v1::Failure& wire) {
   message.secondhand = wire.secondhand();
   message.out_of_memory = wire.out_of_memory();
   message.no_room = wire.no_room();
+  message.bad_data = wire.bad_data();
   return check.Done<WorkerMessage>(std::move(message));
 }
 

@@ -44,6 +44,12 @@ void Flip(ShardedState& state, int rank, bool in_mirror) {
 /// are used up, files that cannot be read: another host may, or this one later.
 bool IsFatal(const absl::Status& status) { return absl::IsOutOfRange(status) || absl::IsFailedPrecondition(status); }
 
+/// Of token files, which nothing but a step or a validation reads; a connection's damage names a rank.
+bool IsBadData(const absl::Status& status, Phase phase) {
+  const bool reads = phase == Phase::kData || phase == Phase::kForwardBackward || phase == Phase::kValidation;
+  return reads && absl::IsDataLoss(status) && BlamedRanks(status).empty();
+}
+
 }  // namespace
 
 Worker::Worker(const WorkerDependencies& dependencies)
@@ -71,7 +77,8 @@ void Worker::Answer(const Result& result, const std::stop_token& stop, int64_t s
                                                 .bad_checkpoint = bad_checkpoint_,
                                                 .secondhand = absl::IsAborted(status),
                                                 .out_of_memory = IsOutOfMemory(status),
-                                                .no_room = IsOutOfRoom(status)}});
+                                                .no_room = IsOutOfRoom(status),
+                                                .bad_data = IsBadData(status, deps_.shell->phase())}});
 }
 
 Worker::Exit Worker::Run() {

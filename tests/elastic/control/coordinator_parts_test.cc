@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "elastic/control/checkpoint_control.h"
+#include "elastic/control/damaged_data.h"
 #include "elastic/control/link_watch.h"
 #include "elastic/control/run_end.h"
 #include "elastic/control/state_location.h"
@@ -240,6 +241,47 @@ TEST(ToldCuts, HostsThatAreGoneAreForgottenFirst) {
   EXPECT_TRUE(told.Has({"a", "b"})) << "they are there";
   EXPECT_TRUE(told.Has({absl::StrCat("0", 3 * ToldCuts::kMax - 1), absl::StrCat("1", 3 * ToldCuts::kMax - 1)}));
   EXPECT_FALSE(told.Has({"00", "10"}));
+}
+
+TEST(DamagedData, CountsWorldsThatFailByOneDamageAndKnowsWhoMetIt) {
+  const auto damage = [](int64_t step, const std::string& cause, bool is_damage = true) {
+    FailureMessage failure;
+    failure.step = step;
+    failure.cause = cause;
+    failure.bad_data = is_damage;
+    return failure;
+  };
+  DamagedData data;
+  data.Conclude();
+  EXPECT_EQ(data.worlds(), 0);
+  data.Add("a", damage(5, "x"));
+  data.Add("b", damage(5, "y"));
+  data.Conclude();
+  EXPECT_EQ(data.worlds(), 1);
+  EXPECT_EQ(data.step(), 5);
+  EXPECT_TRUE(data.IsKnownTo("a"));
+  EXPECT_FALSE(data.IsKnownTo("b")) << "by another damage";
+  data.Add("b", damage(5, "z"));
+  data.Add("c", damage(5, "x"));
+  data.Conclude();
+  EXPECT_EQ(data.worlds(), 2);
+  EXPECT_TRUE(data.IsKnownTo("a"));
+  EXPECT_TRUE(data.IsKnownTo("c"));
+  data.Add("a", damage(5, "x"));
+  data.Drop();
+  EXPECT_EQ(data.worlds(), 2) << "a world whose member was lost says nothing";
+  data.Add("a", damage(6, "x"));
+  data.Conclude();
+  EXPECT_EQ(data.worlds(), 1) << "another step";
+  EXPECT_FALSE(data.IsKnownTo("c"));
+  data.Add("a", damage(6, "x", /*is_damage=*/false));
+  data.Conclude();
+  EXPECT_EQ(data.worlds(), 0) << "what could not be read may come back";
+  data.Add("a", damage(6, "x"));
+  data.Conclude();
+  data.Clear();
+  EXPECT_EQ(data.worlds(), 0);
+  EXPECT_FALSE(data.IsKnownTo("a"));
 }
 
 TEST(StepPace, SlowUntilAStepIsAsUsual) {

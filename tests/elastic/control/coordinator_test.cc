@@ -5,6 +5,7 @@
 
 #include <gmock/gmock.h>
 
+#include <functional>
 #include <optional>
 #include <tuple>
 
@@ -538,6 +539,60 @@ TEST_F(CoordinatorTest, AStopThatCannotBeSavedEndsSoonAndSaysSo) {
   EXPECT_LT(now_ - begun, std::chrono::seconds(20));
   EXPECT_EQ(ended_->exit_code, 1);
   EXPECT_THAT(ended_->reason, testing::HasSubstr("stopped by signal 15 at step 1, but its state could not be saved"));
+}
+
+FailureMessage Damaged(uint64_t generation, int64_t step,
+                       const std::string& cause = "a.bin at byte 2048: token 70000") {
+  return {.generation = generation,
+          .step = step,
+          .phase = Phase::kForwardBackward,
+          .cause = cause,
+          .suspects = {},
+          .bad_data = true};
+}
+
+// Nobody else can do the step: worker 0 alone has its part of the state.
+TEST_F(CoordinatorTest, DataThatAreDamagedForEverybodyEndTheRun) {
+  StartTraining({0, 1, 2}, WithoutMirrors());
+  for (int world = 1; world <= 10; ++world) {
+    ASSERT_FALSE(ended_.has_value()) << world;
+    Say(0, Damaged(Generation(), 2));
+    Pass(milliseconds(3100), {0, 1, 2});
+  }
+  ASSERT_TRUE(ended_.has_value());
+  EXPECT_EQ(ended_->exit_code, 1);
+  EXPECT_EQ(ended_->reason, "the data of step 2 are damaged, in 10 attempts: n0/0: a.bin at byte 2048: token 70000");
+}
+
+// What fails in other ways, or not always, may come back.
+TEST_F(CoordinatorTest, AFailureByOtherDataBeginsTheCountAgain) {
+  StartTraining({0, 1, 2}, WithoutMirrors());
+  const auto fail = [&](int times, const std::function<FailureMessage()>& failure) {
+    for (int world = 1; world <= times; ++world) {
+      Say(0, failure());
+      Pass(milliseconds(3100), {0, 1, 2});
+      ASSERT_FALSE(ended_.has_value()) << world;
+    }
+  };
+  fail(9, [&] { return Damaged(Generation(), 2); });
+  fail(1, [&] { return FailureMessage{Generation(), 2, Phase::kForwardBackward, "a.bin: timed out", {}, false}; });
+  fail(9, [&] { return Damaged(Generation(), 2); });
+  fail(9, [&] { return Damaged(Generation(), 2, "a.bin at byte 4096: token 80000"); });
+  Commit({0, 1, 2});
+  fail(9, [&] { return Damaged(Generation(), 3, "a.bin at byte 4096: token 80000"); });
+}
+
+// Of a copy that one host has.
+TEST_F(CoordinatorTest, WhoseDataAreDamagedIsLeftOutIfOthersCanDoTheStep) {
+  StartTraining({0, 1, 2});
+  for (int world = 1; world <= 3; ++world) {
+    Say(0, Damaged(Generation(), 2));
+    Pass(milliseconds(3100), {0, 1, 2});
+  }
+  EXPECT_EQ(Last<event::WorkerLost>().worker, "n0/0");
+  EXPECT_FALSE(ended_.has_value());
+  Commit({1, 2});
+  EXPECT_EQ(Committed(), 2);
 }
 
 // The others only repeat what it told them.

@@ -42,7 +42,7 @@ class RandomMessages {
       case 4:
         return AVote();
       case 5:
-        return FailureMessage{Word(), Count(), APhase(), Bytes(4096), Suspects(),
+        return FailureMessage{Word(), Count(), APhase(), Bytes(4096), Suspects(), Flip(),
                               Flip(), Flip(),  Flip(),   Flip(),      Flip()};
       case 6:
         return ValidationMessage{Word(), Count(), Seconds() - 1};
@@ -232,7 +232,7 @@ inline auto Fields(const VoteMessage& m) {
 }
 inline auto Fields(const FailureMessage& m) {
   return std::tie(m.generation, m.step, m.phase, m.cause, m.suspects, m.fatal, m.bad_checkpoint, m.secondhand,
-                  m.out_of_memory, m.no_room);
+                  m.out_of_memory, m.no_room, m.bad_data);
 }
 inline auto Fields(const ValidationMessage& m) { return std::tie(m.generation, m.step, m.loss); }
 inline auto Fields(const SavedMessage& m) {

@@ -294,6 +294,7 @@ TEST_F(WorkerTest, DataThatCannotBeReadIsAFailureOfThisHostAlone) {
   const auto failure = link_.Await<FailureMessage>(OfGeneration(1));
   EXPECT_FALSE(failure.fatal);
   EXPECT_FALSE(failure.secondhand);
+  EXPECT_TRUE(failure.bad_data) << "of a file that became shorter";
   EXPECT_TRUE(failure.suspects.empty());
   EXPECT_THAT(failure.cause, HasSubstr("train.bin"));
 }
@@ -318,6 +319,7 @@ TEST_F(WorkerTest, WhatOneHostLacksIsNoReasonToEndTheRun) {
     EXPECT_FALSE(failure.bad_checkpoint) << failure.cause;
     EXPECT_FALSE(failure.secondhand) << failure.cause;
     EXPECT_FALSE(failure.out_of_memory) << failure.cause;
+    EXPECT_FALSE(failure.bad_data) << failure.cause;
     const int error = errors[generation - 1];
     EXPECT_EQ(failure.no_room, error == EMFILE || error == ENOMEM || error == ENOSPC) << failure.cause;
     EXPECT_TRUE(failure.suspects.empty()) << failure.cause;
@@ -350,6 +352,7 @@ TEST_F(WorkerTest, AFailedValidationIsCalledThat) {
   EXPECT_EQ(failure.phase, Phase::kValidation);
   EXPECT_EQ(failure.step, 2);
   EXPECT_FALSE(failure.fatal);
+  EXPECT_TRUE(failure.bad_data);
   EXPECT_THAT(failure.cause, HasSubstr("validation.bin"));
 }
 

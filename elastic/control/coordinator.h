@@ -318,6 +318,7 @@ class Coordinator {
   JoinedWorker* MemberOf(Connection from, uint64_t generation);
   void CommitStep();
   void RecordStep();
+  void ReportNoGradient(float loss, float grad_norm);
   void ChangeMembers();
   bool MeasureSpeeds();
   void RemoveDissenters(const std::vector<int>& ranks);
@@ -422,6 +423,7 @@ class Coordinator {
   StragglerDetector stragglers_;
   Blame blame_;
   DamagedData damaged_data_;
+  bool told_no_gradient_ = false;
   struct Attempts {           // that came to nothing
     int64_t disputes = 0;     // about the bits of a step, since the last commit
     int failed_endings = 0;   // consecutive worlds that were to end the run and failed

@@ -1,6 +1,7 @@
 // What members of the open world report.
 
 #include <algorithm>
+#include <bit>
 #include <set>
 #include <utility>
 
@@ -165,6 +166,14 @@ void Coordinator::RecordStep() {
     checkpoints_.OnDigest(committed_, StateDigest(record.digests));
   }
   actions_.emplace_back(std::move(record));
+  ReportNoGradient(std::bit_cast<float>(vote.loss_bits), std::bit_cast<float>(vote.grad_norm_bits));
+}
+
+// An overflow may look so (the norm of huge values divides by infinity), and then stays for ever. The loss of a step in
+// which no token is learned is 0, too.
+void Coordinator::ReportNoGradient(float loss, float grad_norm) {
+  if (grad_norm != 0 || loss == 0 || std::exchange(told_no_gradient_, true)) return;
+  Report(event::NoGradient{.step = committed_, .loss = loss});
 }
 
 // Between two steps leavers go and newcomers come in.

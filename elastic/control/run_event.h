@@ -383,6 +383,14 @@ struct DataChanged {
   static void Fields(auto& e, auto& field) { field("name", e.name); }
 };
 
+/// The gradient is exactly 0, and the loss is not: nothing is learned. Of the first such step.
+struct NoGradient {
+  static constexpr const char* kName = "no_gradient";
+  int64_t step = 0;
+  double loss = 0;
+  static void Fields(auto& e, auto& field) { field("step", e.step)("loss", e.loss); }
+};
+
 /// The workers compute other bits than those of the checkpoint did.
 struct KernelsChanged {
   static constexpr const char* kName = "kernels_changed";
@@ -491,13 +499,13 @@ using RunEvent =
                  event::WorkerLost, event::WorkerHung, event::WorkerExited, event::Quarantined, event::NodeLeaving,
                  event::NodeLeft, event::NodeReturned, event::WorldPublished, event::Recovered, event::MirrorsMissing,
                  event::MirrorsComplete, event::StepFailed, event::BitsDiffer, event::CopiesDiffer, event::NoProgress,
-                 event::TooFewWorkers, event::Straggler, event::StragglerResolved, event::Rebalanced, event::StepSlow,
-                 event::StepSlowResolved, event::LinkCut, event::LinkBack, event::LinkSlow, event::StateMissing,
-                 event::StateLost, event::CheckpointSaved, event::CheckpointFailed, event::CheckpointRejected,
-                 event::CheckpointWarning, event::CheckpointInterval, event::DataChanged, event::KernelsChanged,
-                 event::Rewind, event::RunStarted, event::CoordinatorChanged, event::Paused, event::Resumed,
-                 event::Validation, event::EarlyStop, event::StopRequested, event::AlertFailed, event::RunFinished,
-                 event::RunStopped, event::RunFailed>;
+                 event::NoGradient, event::TooFewWorkers, event::Straggler, event::StragglerResolved, event::Rebalanced,
+                 event::StepSlow, event::StepSlowResolved, event::LinkCut, event::LinkBack, event::LinkSlow,
+                 event::StateMissing, event::StateLost, event::CheckpointSaved, event::CheckpointFailed,
+                 event::CheckpointRejected, event::CheckpointWarning, event::CheckpointInterval, event::DataChanged,
+                 event::KernelsChanged, event::Rewind, event::RunStarted, event::CoordinatorChanged, event::Paused,
+                 event::Resumed, event::Validation, event::EarlyStop, event::StopRequested, event::AlertFailed,
+                 event::RunFinished, event::RunStopped, event::RunFailed>;
 
 /// "worker_lost"
 const char* EventName(const RunEvent& event);

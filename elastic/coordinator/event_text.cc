@@ -148,6 +148,13 @@ std::string Words(const event::DataChanged& e) {
   return absl::StrCat("warning: the token files are not those that ", e.name, " was trained on, or another token ends ",
                       "a document in them: the run may differ from one that was never stopped");
 }
+std::string Words(const event::NoGradient& e) {
+  return absl::StrFormat(
+      "warning: the gradient of step %d is exactly 0, though its loss is %.4f: nothing is learned. Most often values "
+      "have grown beyond their range; resume from an earlier checkpoint (--resume STEP) with a lower optimizer.lr",
+      e.step, e.loss);
+}
+
 std::string Words(const event::KernelsChanged& e) {
   return absl::StrCat(
       "warning: what computes here has other bits than what wrote ", e.name,

@@ -5,6 +5,7 @@
 
 #include <gmock/gmock.h>
 
+#include <bit>
 #include <functional>
 #include <optional>
 #include <tuple>
@@ -981,6 +982,26 @@ TEST_F(CoordinatorTest, AValidationOfAStepThatWasNotDoneIsPassedOver) {
   EXPECT_EQ(Last<event::Validation>().step, 1);
   Commit({0, 1, 2});
   EXPECT_EQ(records_.back().validation, (ValidationResult{1, 0.5}));
+}
+
+// Values beyond the range of fp32 make such gradients, and then for ever.
+TEST_F(CoordinatorTest, AGradientOfZeroIsToldOnce) {
+  StartTraining({0, 1, 2});
+  const auto commit = [&](float loss, float grad_norm) {
+    VoteMessage vote = Vote(Generation(), Committed() + 1);
+    vote.loss_bits = std::bit_cast<uint32_t>(loss);
+    vote.grad_norm_bits = std::bit_cast<uint32_t>(grad_norm);
+    for (const int w : {0, 1, 2}) Say(w, vote);
+  };
+  commit(3.5, 0.25);
+  commit(0, 0);  // no token is learned
+  EXPECT_EQ(Count<event::NoGradient>(), 0);
+  commit(3.5, 0);
+  EXPECT_EQ(Last<event::NoGradient>().step, 4);
+  EXPECT_EQ(Last<event::NoGradient>().loss, 3.5);
+  commit(3.5, 0);
+  EXPECT_EQ(Committed(), 5);
+  EXPECT_EQ(Count<event::NoGradient>(), 1);
 }
 
 // Each waits for its agent to say why, and for each all others and all agents were looked at: it took minutes.

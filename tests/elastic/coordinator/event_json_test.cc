@@ -60,6 +60,7 @@ std::vector<Expected> EachKind() {
       {event::CopiesDiffer{7, "a on h", 5, 2, false},
        R"("step":7,"workers":"a on h","chunk":5,"chunks":2,"majority":0)"},
       {event::NoProgress{3, 7, 0.5}, R"("generation":3,"step":7,"seconds":0.5)"},
+      {event::NoGradient{7, 10.5}, R"("step":7,"loss":10.5)"},
       {event::TooFewWorkers{7, "d", 0.5}, R"("step":7,"detail":"d","seconds":0.5)"},
       {event::Straggler{straggler}, straggler_line},
       {event::StragglerResolved{straggler}, straggler_line},

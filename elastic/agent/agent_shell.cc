@@ -127,7 +127,7 @@ EndMessage AgentShell::Wait() {
   while (!LostCoordinator() && !changed_.wait_for(lock, kLookInterval, something)) {
   }
   if (!something()) {
-    const EndMessage end = Alone();
+    EndMessage end = Alone();
     lock.unlock();
     agent_->Stop(SIGKILL, milliseconds(0));  // there is nobody to save anything with
     return end;

@@ -36,7 +36,7 @@ absl::Status ActionQueue::Look() {
 absl::Status ActionQueue::CarryOut() {
   while (!actions_.empty()) {
     if (must_look_) RETURN_IF_ERROR(Look());
-    if (const absl::Status done = do_(actions_.front()); !done.ok()) {
+    if (absl::Status done = do_(actions_.front()); !done.ok()) {
       // Whoever has taken the run has put other files in the place of those that we append to.
       if (absl::IsFailedPrecondition(done) || absl::IsUnavailable(done)) RETURN_IF_ERROR(Look());
       return done;

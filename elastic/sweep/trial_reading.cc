@@ -57,7 +57,8 @@ absl::StatusOr<double> ValueOf(const std::string& metric, const std::vector<Step
     names.push_back(figure.name);
   }
   // A step of whose tokens all are learned does not say so.
-  if (metric == kLearnedTokens) return static_cast<double>(steps.back().tokens / steps.back().step);
+  const int64_t tokens_of_a_step = steps.back().tokens / steps.back().step;
+  if (metric == kLearnedTokens) return static_cast<double>(tokens_of_a_step);
   return absl::NotFoundError(
       absl::StrCat("a trial's run has no metric '", metric, "'; it has ", absl::StrJoin(names, ", ")));
 }

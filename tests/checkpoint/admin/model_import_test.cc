@@ -16,14 +16,13 @@
 #include "checkpoint/safetensors.h"
 #include "checkpoint/saved_model.h"
 #include "checkpoint/sharded/checkpoint_reader.h"
-#include "framework/config/load.h"
 #include "framework/storage/local_storage.h"
-#include "models/families/families.h"
 #include "models/families/huggingface.h"
 #include "models/runtime/initial_model.h"
 #include "models/transformer.h"
 #include "tests/framework/base/temporary_directory.h"
 #include "tests/framework/storage/memory_storage.h"
+#include "tests/models/runtime/tiny_run.h"
 #include "tests/models/test_models.h"
 #include "tests/paths.h"
 
@@ -69,46 +68,40 @@ TEST(ModelImportTest, BiasesOfRoutersBeginAtZero) {
   EXPECT_EQ(biases, kLayers);
 }
 
-TEST(ModelImportTest, AStopLeavesNoCheckpointAndNoModel) {
-  const TemporaryDirectory root;
-  const std::string text =
-      "run: {name: tiny}\n"
-      "model: {family: llama, vocab_size: 256, num_layers: 2, hidden_size: 32, num_heads: 4,\n"
-      "        num_kv_heads: 2, intermediate_size: 64, max_sequence_length: 32}\n"
-      "data: {train: [train.bin]}\n"
-      "batch: {sequence_length: 32, microbatch_size: 2, microbatches: 2}\n"
-      "train: {steps: 40, threads: 1}\n";
-  const Config config = ParseConfig(text, "tiny.yaml", {}, {.families = FamilyPresets()}).value();
+class StoppedImportTest : public TinyRun {};
+
+TEST_F(StoppedImportTest, LeavesNoCheckpointAndNoModel) {
+  const Config config = ConfigOf({"model.num_layers=2"});
   const ParameterLayout layout = TransformerLayout(config.model);
   const std::vector<float> values = RandomWeights(layout, 3);
   const auto read = [&](int64_t first, absl::Span<float> out) {
     std::copy_n(values.begin() + first, out.size(), out.begin());
     return absl::OkStatus();
   };
-  ASSERT_TRUE(SaveModel(root / "given", layout, HuggingFaceTensorMap(config.model, layout), read, FileDType::kF32,
+  ASSERT_TRUE(SaveModel(root_ / "given", layout, HuggingFaceTensorMap(config.model, layout), read, FileDType::kF32,
                         {HuggingFaceConfigJson(config.model, {}), {}})
                   .ok());
-  const auto import = ModelImport::Open(config, root / "given");
+  const auto import = ModelImport::Open(config, root_ / "given");
   ASSERT_TRUE(import.ok()) << import.status();
   std::stop_source stop;
   const ByteProgress stops = [&](uint64_t done, uint64_t /*total*/) {
     if (done > 0) stop.request_stop();  // something is written by now
   };
 
-  const auto stopped = OpenLocalStorage(root / "stopped", {}).value();
+  const auto stopped = OpenLocalStorage(root_ / "stopped", {}).value();
   EXPECT_EQ(import->WriteTo(*stopped, "a test", stops, stop.get_token()).status().code(), absl::StatusCode::kCancelled);
-  for (const auto& entry : std::filesystem::recursive_directory_iterator(root / "stopped")) {
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(root_ / "stopped")) {
     EXPECT_TRUE(entry.is_directory() || absl::StartsWith(entry.path().filename().string(), "fence-")) << entry.path();
   }
 
-  const auto whole = OpenLocalStorage(root / "whole", {}).value();
+  const auto whole = OpenLocalStorage(root_ / "whole", {}).value();
   const auto manifest = import->WriteTo(*whole, "a test", nullptr, {});
   ASSERT_TRUE(manifest.ok()) << manifest.status();
   const auto checkpoint = CheckpointReader::Open(*whole, manifest->name);
   ASSERT_TRUE(checkpoint.ok()) << checkpoint.status();
   stop = std::stop_source();
   const ModelExportOptions options{
-      .output = root / "model", .tokenizer = "bytes", .base = {}, .stop = stop.get_token()};
+      .output = root_ / "model", .tokenizer = "bytes", .base = {}, .stop = stop.get_token()};
   EXPECT_EQ(ExportModel(**checkpoint, options, stops).status().code(), absl::StatusCode::kCancelled);
   EXPECT_TRUE(IsAbsentOrEmpty(options.output));
 }

@@ -55,6 +55,20 @@ class Scaling : public ::testing::Test {
   std::string Path(const std::string& name) const { return directory_ / name; }
   std::string Read(const std::string& name) const { return *ReadFile(Path(name), 1 << 24); }
 
+  ScalingNextCommand NextCommand(const std::string& fit) const {
+    ScalingNextCommand command;
+    command.fit = Path(fit);
+    command.parameters = 1e8;
+    command.tokens = 2e9;
+    command.flops_max = 1e16;
+    return command;
+  }
+  ScalingOptimumCommand OptimumCommand(const std::string& fit) const {
+    ScalingOptimumCommand command;
+    command.fit = Path(fit);
+    command.budgets = {1e18};
+    return command;
+  }
   ScalingFitCommand FitCommand(const std::string& out) const {
     ScalingFitCommand fit;
     fit.runs = {Path("runs.csv")};
@@ -391,17 +405,11 @@ TEST_F(Scaling, APredictionSaysWhereItsIntervalEndsAtTheLimitOfTheSearch) {
 
 TEST_F(Scaling, NextAndOptimumOfAFit) {
   ASSERT_TRUE(FitCommand("fit").Run().ok());
-  ScalingNextCommand next;
-  next.fit = Path("fit/fit.json");
-  next.parameters = 1e8;
-  next.tokens = 2e9;
-  next.flops_max = 1e16;
+  ScalingNextCommand next = NextCommand("fit/fit.json");
   EXPECT_EQ(next.Run().value(), kExitDone);
   next.flops_max = 1e3;
   EXPECT_THAT(MessageOf(next.Run()), HasSubstr("no run of up to 1000 FLOPs narrows the prediction by 10 %"));
-  ScalingOptimumCommand optimum;
-  optimum.fit = Path("fit/fit.json");
-  optimum.budgets = {1e18};
+  ScalingOptimumCommand optimum = OptimumCommand("fit/fit.json");
   EXPECT_EQ(optimum.Run().value(), kExitDone);
   optimum.budgets = {-1};
   EXPECT_THAT(MessageOf(optimum.Run()), HasSubstr("positive number of FLOPs"));
@@ -409,15 +417,9 @@ TEST_F(Scaling, NextAndOptimumOfAFit) {
 
 TEST_F(Scaling, AFitIsNamedByItsDirectoryToo) {
   ASSERT_TRUE(FitCommand("fit").Run().ok());
-  ScalingOptimumCommand optimum;
-  optimum.fit = Path("fit");
-  optimum.budgets = {1e18};
+  ScalingOptimumCommand optimum = OptimumCommand("fit");
   EXPECT_EQ(optimum.Run().value(), kExitDone);
-  ScalingNextCommand next;
-  next.fit = Path("fit");
-  next.parameters = 1e8;
-  next.tokens = 2e9;
-  next.flops_max = 1e16;
+  ScalingNextCommand next = NextCommand("fit");
   EXPECT_EQ(next.Run().value(), kExitDone);
   std::filesystem::create_directory(Path("empty"));
   optimum.fit = Path("empty");

@@ -189,7 +189,7 @@ std::string CheckpointKeeper::Delete(const std::vector<CheckpointName>& doomed) 
 void CheckpointKeeper::ClearAway() {
   thread_.Post([this] {
     if (!fence_->Check().ok()) return;
-    const absl::StatusOr<Catalog> catalog = ScanCheckpoints(*storage_);
+    const absl::StatusOr<Catalog> catalog = ScanCheckpoints(*storage_, &manifests_);
     if (!catalog.ok()) return;
     std::vector<CheckpointName> left;
     for (const RejectedCheckpoint& rejected : catalog->rejected) {

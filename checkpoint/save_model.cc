@@ -101,8 +101,11 @@ struct WeightsFile {
   std::vector<const ExternalTensor*> tensors;
 };
 
+/// Of a model that is stored in `dtype`.
+FileDType DTypeOf(const ExternalTensor& tensor, FileDType dtype) { return tensor.fp32 ? FileDType::kF32 : dtype; }
+
 uint64_t BytesOf(const ExternalTensor& tensor, FileDType dtype) {
-  return static_cast<uint64_t>(tensor.shape.elements()) * (dtype == FileDType::kF32 ? 4 : 2);
+  return static_cast<uint64_t>(tensor.shape.elements()) * (DTypeOf(tensor, dtype) == FileDType::kF32 ? 4 : 2);
 }
 
 // Named as transformers names shards.
@@ -148,7 +151,9 @@ absl::StatusOr<std::unique_ptr<SafetensorsWriter>> StageWeights(const fs::path& 
                                                                 const ParameterLayout& layout, ValueReader values,
                                                                 FileDType dtype) {
   std::vector<SafetensorsWriter::Entry> entries;
-  for (const ExternalTensor* tensor : file.tensors) entries.push_back(EntryOf(tensor->name, tensor->shape, dtype));
+  for (const ExternalTensor* tensor : file.tensors) {
+    entries.push_back(EntryOf(tensor->name, tensor->shape, DTypeOf(*tensor, dtype)));
+  }
   // transformers asks files for the framework they were written for; "pt" is the one it loads everywhere.
   ASSIGN_OR_RETURN(auto writer,
                    SafetensorsWriter::Create((root / file.name).string(), std::move(entries), {{"format", "pt"}}));

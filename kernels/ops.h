@@ -77,6 +77,13 @@ struct NormStats {
   float* rstd = nullptr;  ///< (R * groups)
 };
 
+/// Heads side by side that are turned by rotary angles.
+struct RotaryHeads {
+  int64_t count = 0;
+  int64_t width = 0;   ///< of each
+  int64_t turned = 0;  ///< columns of each that are turned, its first; even, at most `width`
+};
+
 /// Self-attention over packed projections: each row of `qkv` is H query heads, G key heads, G value heads, D wide each.
 /// Query head h reads key/value head h / (H / G) (grouped-query attention, Ainslie et al. 2023). The keys a query sees
 /// are one range; blocks of keys that no query of a block sees are neither read nor computed.

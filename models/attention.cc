@@ -27,6 +27,7 @@ Attention::Attention(ParameterBuilder& builder, const std::string& name, const M
     : num_heads_(config.num_heads),
       num_kv_heads_(config.num_kv_heads),
       head_dim_(config.head_dim),
+      turned_dim_(config.TurnedDim()),
       window_(config.sliding_window),
       layer_(layer),
       limit_(static_cast<float>(config.clip_qkv)),
@@ -75,7 +76,7 @@ kernels::AttentionShape Attention::ShapeOf(const Pass& pass) const {
 
 void Attention::Rotate(const Pass& pass, kernels::Matrix qkv, bool inverse) const {
   if (rope_ == nullptr) return;
-  pass.ops->Rope(qkv, rope_, num_heads_ + num_kv_heads_, head_dim_, pass.positions(), inverse);
+  pass.ops->Rope(qkv, rope_, {num_heads_ + num_kv_heads_, head_dim_, turned_dim_}, pass.positions(), inverse);
 }
 
 void Attention::Project(const Pass& pass, UnitTensors weights, kernels::ConstMatrix x,

@@ -48,7 +48,7 @@ class Attention {
   void AttendKept(const Pass& pass, kernels::ConstMatrix qkv, kernels::Matrix out) const;
   void Rotate(const Pass& pass, kernels::Matrix qkv, bool inverse) const;
 
-  int64_t num_heads_, num_kv_heads_, head_dim_, window_, layer_;
+  int64_t num_heads_, num_kv_heads_, head_dim_, turned_dim_, window_, layer_;
   float limit_;
   const float* rope_;
   Linear qkv_;

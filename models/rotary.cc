@@ -22,8 +22,8 @@ double ScaleAsLlama3(double frequency, const ModelConfig& config) {
 
 std::vector<double> RopeFrequencies(const ModelConfig& config) {
   std::vector<double> frequencies;
-  for (int64_t i = 0; i < config.head_dim / 2; ++i) {
-    const double exponent = -2.0 * static_cast<double>(i) / static_cast<double>(config.head_dim);
+  for (int64_t i = 0; i < config.TurnedDim() / 2; ++i) {
+    const double exponent = -2.0 * static_cast<double>(i) / static_cast<double>(config.TurnedDim());
     const double frequency = portable::Pow(config.rope_theta, exponent);
     frequencies.push_back(config.rope_scaling == RopeScaling::kLlama3 ? ScaleAsLlama3(frequency, config) : frequency);
   }
@@ -32,10 +32,10 @@ std::vector<double> RopeFrequencies(const ModelConfig& config) {
 
 std::vector<float> RopeTable(const ModelConfig& config) {
   const std::vector<double> frequencies = RopeFrequencies(config);
-  const int64_t half = config.head_dim / 2;
-  std::vector<float> table(static_cast<size_t>(config.max_sequence_length * config.head_dim));
+  const int64_t turned = config.TurnedDim(), half = turned / 2;
+  std::vector<float> table(static_cast<size_t>(config.max_sequence_length * turned));
   for (int64_t position = 0; position < config.max_sequence_length; ++position) {
-    float* row = &table[static_cast<size_t>(position * config.head_dim)];
+    float* row = &table[static_cast<size_t>(position * turned)];
     for (int64_t i = 0; i < half; ++i) {
       const auto [sine, cosine] = portable::SinCos(static_cast<double>(position) * frequencies[static_cast<size_t>(i)]);
       row[i] = static_cast<float>(cosine);

@@ -21,8 +21,8 @@ struct RunConfig {
 };
 
 /// The shape of a decoder-only transformer. `family` presets position, norm, activation, biases, norms of query and
-/// key, tie_embeddings, and for a family with experts num_experts, experts_per_token, router_normalize and
-/// shared_expert_gate (FamilyPreset in load.h); each may still be set by itself.
+/// key, tie_embeddings, and for a family with experts num_experts, experts_per_token, router_score, router_normalize,
+/// router_bias and shared_expert_gate (FamilyPreset in load.h); each may still be set by itself.
 struct ModelConfig {
   std::string family = "gpt2";
   int64_t vocab_size = 0;  // required
@@ -44,6 +44,7 @@ struct ModelConfig {
   int64_t sliding_window = 0;  // keys that a query sees, its own the last; 0 = all up to its own
   bool tie_embeddings = true;
   double norm_eps = 1e-5;
+  int64_t rope_dim = 0;  // values of each head of query and key that are turned by rotary angles, its first; 0 = all
   double rope_theta = 10000.0;
   /// llama3: frequencies whose wavelength is longer than rope_original_length / rope_low_freq_factor are divided by
   /// rope_factor, those shorter than rope_original_length / rope_high_freq_factor stay, between them both are mixed.
@@ -98,6 +99,7 @@ struct ModelConfig {
   int64_t base_num_layers = 0;   // with completep only
   int64_t base_head_dim = 0;     // 0 = head_dim
 
+  int64_t TurnedDim() const { return rope_dim > 0 ? rope_dim : head_dim; }
   /// `layer` counts from 1.
   bool HasExperts(int64_t layer) const {
     return num_experts > 0 && layer >= first_expert_layer && (layer - first_expert_layer) % expert_layer_step == 0;

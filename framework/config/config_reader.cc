@@ -69,7 +69,9 @@ void ConfigReader::ApplyFamilyPreset(ModelConfig* model) const {
     model->tie_embeddings = family.model.tie_embeddings;
     model->num_experts = family.model.num_experts;
     model->experts_per_token = family.model.experts_per_token;
+    model->router_score = family.model.router_score;
     model->router_normalize = family.model.router_normalize;
+    model->router_bias = family.model.router_bias;
     model->shared_expert_gate = family.model.shared_expert_gate;
   }
 }

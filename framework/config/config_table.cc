@@ -58,6 +58,7 @@ Section ModelTable(ModelConfig* model, std::vector<std::string> families) {
                Int("sliding_window", &model->sliding_window, 0, kMaxSequenceLength),
                Bool("tie_embeddings", &model->tie_embeddings),
                Double("norm_eps", &model->norm_eps, 1e-20, 1.0),
+               Int("rope_dim", &model->rope_dim, 0, 256),
                Double("rope_theta", &model->rope_theta, 1.0, 1e12),
                Enum("rope_scaling", &model->rope_scaling),
                Double("rope_factor", &model->rope_factor, 1.0, 1e6),

@@ -16,7 +16,7 @@ struct Violation {
 };
 
 /// Fills in what stands as 0 for a value derived from other keys: num_kv_heads, head_dim, intermediate_size,
-/// and with experts expert_intermediate_size.
+/// and with experts expert_intermediate_size. A rope_dim that is all of head_dim becomes 0.
 /// schedule.decay_steps and train.threads stay 0: they follow a later --set train.steps and the machine.
 void ResolveDerived(ModelConfig* model);
 

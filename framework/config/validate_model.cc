@@ -100,7 +100,16 @@ void CheckExperts(const ModelConfig& model, Violations* violations) {
   }
 }
 
+void CheckTurned(const ModelConfig& model, Violations* violations) {
+  const int64_t head_dim = model.head_dim != 0 ? model.head_dim : model.hidden_size / model.num_heads;
+  if (model.rope_dim % 2 == 0 && model.rope_dim <= head_dim) return;
+  violations->push_back(
+      {{"model.rope_dim", "model.head_dim"},
+       absl::StrCat("rope_dim must be even and at most head_dim ", head_dim, ", got ", model.rope_dim)});
+}
+
 void CheckRope(const ModelConfig& model, Violations* violations) {
+  CheckTurned(model, violations);
   if (model.rope_scaling == RopeScaling::kNone) return;
   if (model.position != PositionKind::kRope) {
     violations->push_back({{"model.rope_scaling", "model.position"},
@@ -211,6 +220,7 @@ std::vector<Violation> ParametrizationViolations(const ModelConfig& model) {
 void ResolveDerived(ModelConfig* model) {
   if (model->num_kv_heads == 0) model->num_kv_heads = model->num_heads;
   if (model->head_dim == 0) model->head_dim = model->hidden_size / model->num_heads;
+  if (model->rope_dim == model->head_dim) model->rope_dim = 0;
   if (model->intermediate_size == 0) model->intermediate_size = 4 * model->hidden_size;
   if (model->expert_intermediate_size == 0 && model->num_experts > 0) {
     model->expert_intermediate_size = model->intermediate_size;
@@ -224,7 +234,7 @@ std::vector<ModelDifference> ArithmeticDifferences(const ModelConfig& ours, cons
   const auto decides = [rope, scaled, dense_layers](const std::string& key) {
     if (key == "max_sequence_length") return !rope;
     if (key == "intermediate_size") return dense_layers;
-    if (key == "rope_theta" || key == "rope_scaling") return rope;
+    if (key == "rope_dim" || key == "rope_theta" || key == "rope_scaling") return rope;
     if (key.starts_with("rope_")) return scaled;
     return key != "family" && key != "dropout" && key != "init_std" && key != "zero_init_head" &&
            key != "router_balance_loss" && key != "router_z_loss" && key != "router_bias_rate" &&

@@ -28,6 +28,7 @@ struct ExternalTensor {
   int64_t file_row = 0;                 // the first of them in the file's tensor, which may hold other parameters, too
   std::vector<ExternalRows> others = {};  // where a reader looks if there is none of that name, in this order
   std::string duplicate = {};             // a tensor that files may have besides, of the same values; empty = none
+  bool fp32 = false;                      // written in fp32, whatever the others are: what decides by small differences
 };
 
 using TensorMap = std::vector<ExternalTensor>;

@@ -96,7 +96,7 @@ class Workload {
     const kernels::AttentionShape shape{kBatch, kSequence, kHeads, 1, kHeadDim, NewDropout()};
     const Matrix qkv = New(dtype, kRows, (kHeads + 2) * kHeadDim), out = New(dtype, kRows, kCols);
     float* lse = NewVector(kBatch * kHeads * kSequence);
-    ops_->Rope(qkv, NewVector(kSequence * kHeadDim), kHeads + 1, kHeadDim, kSequence, false);
+    ops_->Rope(qkv, NewVector(kSequence * kHeadDim), {kHeads + 1, kHeadDim, kHeadDim}, kSequence, false);
     ops_->AttentionForward(out, lse, qkv, shape);
     ops_->AttentionBackward(New(dtype, kRows, (kHeads + 2) * kHeadDim), New(dtype, kRows, kCols), out, lse, qkv, shape);
   }

@@ -39,7 +39,7 @@ struct NormBackwardCall {
 struct RopeCall {
   Matrix x;
   const float* cos_sin;
-  int64_t num_heads, head_dim;
+  RotaryHeads heads;
   Positions positions;
   bool inverse;
 };

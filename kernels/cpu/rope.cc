@@ -25,17 +25,18 @@ void RotateHead(T* x, const float* cosines, const float* sines, int64_t half, bo
 }
 
 void Rope(Executor& executor, const RopeCall& call) {
-  const int64_t half = call.head_dim / 2;
-  const Pieces pieces = PiecesOfRows(call.x.rows, call.num_heads * call.head_dim);
+  const RotaryHeads& heads = call.heads;
+  const int64_t half = heads.turned / 2;
+  const Pieces pieces = PiecesOfRows(call.x.rows, heads.count * heads.width);
   ParallelFor(executor, pieces.count(), [&](int64_t task, int) HWY_ATTR {
     const Range range = pieces.piece(task);
     WithType(call.x.dtype, [&](auto type) {
       using T = decltype(type);
       for (int64_t r = range.begin; r < range.end; ++r) {
-        const float* cosines = call.cos_sin + call.positions.At(r) * call.head_dim;
+        const float* cosines = call.cos_sin + call.positions.At(r) * heads.turned;
         T* x = RowOf<T>(call.x, r);
-        for (int64_t h = 0; h < call.num_heads; ++h) {
-          RotateHead(x + h * call.head_dim, cosines, cosines + half, half, call.inverse);
+        for (int64_t h = 0; h < heads.count; ++h) {
+          RotateHead(x + h * heads.width, cosines, cosines + half, half, call.inverse);
         }
       }
     });
@@ -51,9 +52,8 @@ namespace holdfast::kernels {
 
 HWY_EXPORT(Rope);
 
-void CpuOps::Rope(Matrix x, const float* cos_sin, int64_t num_heads, int64_t head_dim, const Positions& positions,
-                  bool inverse) {
-  HWY_DYNAMIC_DISPATCH(Rope)(executor_, {x, cos_sin, num_heads, head_dim, positions, inverse});
+void CpuOps::Rope(Matrix x, const float* cos_sin, const RotaryHeads& heads, const Positions& positions, bool inverse) {
+  HWY_DYNAMIC_DISPATCH(Rope)(executor_, {x, cos_sin, heads, positions, inverse});
 }
 
 }  // namespace holdfast::kernels

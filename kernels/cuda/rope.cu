@@ -5,14 +5,16 @@
 namespace holdfast::kernels {
 namespace {
 
-// A tile's columns are the pairs of all heads, (H D / 2). (a, b) = (x[i], x[i + D/2]) becomes (a cos - b sin,
-// b cos + a sin); the inverse has -sin. A packet lies in one head if it divides D/2; otherwise it is one pair.
+// A tile's columns are the pairs of all heads, (H D / 2), D columns of each being turned. (a, b) = (x[i], x[i + D/2])
+// becomes (a cos - b sin, b cos + a sin); the inverse has -sin. A packet lies in one head if it divides D/2; otherwise
+// it is one pair.
 template <typename T, bool whole, int n>
-__global__ void RopeKernel(Rows<T> x, const float* cos_sin, Tile tile, int64_t half, Positions positions, float sign) {
+__global__ void RopeKernel(Rows<T> x, const float* cos_sin, Tile tile, int64_t half, int64_t width, Positions positions,
+                           float sign) {
   const TileThread at(tile);
   if (at.is_empty()) return;
   const int64_t head = static_cast<uint32_t>(at.col()) / static_cast<uint32_t>(half), i = at.col() - head * half;
-  const int64_t col = head * 2 * half + i;
+  const int64_t col = head * width + i;
   Values<T, n> first[kTileRows], second[kTileRows];
   at.ForLoads([&](int k, int64_t row) {
     first[k] = LoadPacket<whole, n>(x[row] + col, n);
@@ -35,16 +37,16 @@ __global__ void RopeKernel(Rows<T> x, const float* cos_sin, Tile tile, int64_t h
 
 }  // namespace
 
-void CudaOps::Rope(Matrix x, const float* cos_sin, int64_t num_heads, int64_t head_dim, const Positions& positions,
-                   bool inverse) {
+void CudaOps::Rope(Matrix x, const float* cos_sin, const RotaryHeads& heads, const Positions& positions, bool inverse) {
   WithElement(x.dtype, [&](auto element) {
     using T = decltype(element);
     const auto rows = RowsOf<T>(x);
-    const int64_t half = head_dim / 2;
-    WithFlag(AllWhole<kPacket<T>>(half, rows, OneRow(cos_sin)), [&](auto whole) {
+    const int64_t half = heads.turned / 2, width = heads.width;
+    const bool fits = width % kPacket<T> == 0 && AllWhole<kPacket<T>>(half, rows, OneRow(cos_sin));
+    WithFlag(fits, [&](auto whole) {
       constexpr int n = whole.value ? kPacket<T> : 1;
-      const Tile tile = TileOf(x.rows, num_heads * half, n);
-      Launch(queue_, "Rope", tile.grid(), RopeKernel<T, whole.value, n>, rows, cos_sin, tile, half, positions,
+      const Tile tile = TileOf(x.rows, heads.count * half, n);
+      Launch(queue_, "Rope", tile.grid(), RopeKernel<T, whole.value, n>, rows, cos_sin, tile, half, width, positions,
              inverse ? -1.0f : 1.0f);
     });
   });

@@ -36,8 +36,8 @@ class Family {
 
   /// What its tensors are called in files.
   virtual TensorNames Names(const ModelConfig& config) const = 0;
-  /// Whether a tensor that files of this family may hold is no parameter (attention masks, rotary tables).
-  virtual bool IsIgnorable(const std::string& tensor) const = 0;
+  /// Whether a tensor that files of such a model may hold is no parameter (attention masks, rotary tables).
+  virtual bool IsIgnorable(const ModelConfig& config, const std::string& tensor) const = 0;
 
   /// FLOPs per token that model FLOPs utilisation counts; see FlopsPerTokenOf in plan.h.
   virtual double FlopsPerToken(const ModelConfig& config, int64_t sequence) const;

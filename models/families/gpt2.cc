@@ -99,7 +99,7 @@ class Gpt2 final : public Family {
   }
 
   /// Causal masks that files of 2019 to 2022 carry: "h.0.attn.bias", "h.0.attn.masked_bias".
-  bool IsIgnorable(const std::string& tensor) const override {
+  bool IsIgnorable(const ModelConfig&, const std::string& tensor) const override {
     return absl::EndsWith(tensor, ".attn.bias") || absl::EndsWith(tensor, ".attn.masked_bias");
   }
 };

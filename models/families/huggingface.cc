@@ -51,7 +51,7 @@ TensorMap HuggingFaceTensorMap(const ModelConfig& config, const ParameterLayout&
 
 bool IsIgnorableHuggingFaceTensor(const ModelConfig& config, const std::string& name) {
   const Family* family = ExactFamily(config);
-  return family != nullptr && (family->IsIgnorable(name) || (config.tie_embeddings && name == kHead));
+  return family != nullptr && (family->IsIgnorable(config, name) || (config.tie_embeddings && name == kHead));
 }
 
 std::string HuggingFaceConfigJson(const ModelConfig& config, const SavedTokenizer& tokenizer,

@@ -17,6 +17,7 @@ constexpr char kFull[] = "full_attention", kSliding[] = "sliding_attention";
 /// Rotary angles, as one of the places says them.
 struct Rope {
   double theta = 10000.0;
+  double part = 1;  // of a head that is turned
   RopeScaling scaling = RopeScaling::kNone;
   double factor = 8, low_freq_factor = 1, high_freq_factor = 4;
   int64_t original_length = 8192;
@@ -24,14 +25,20 @@ struct Rope {
   bool operator==(const Rope&) const = default;
 };
 
+/// partial_rotary_factor. `otherwise`: 0 where the family has no such key, and must not have it.
+double ReadPart(ConfigFields& in, double otherwise) {
+  if (otherwise > 0) return in.Positive("partial_rotary_factor", otherwise);
+  in.Only("partial_rotary_factor", {1});
+  return otherwise;
+}
+
 /// The object of "rope_parameters" or "rope_scaling".
-Rope ReadRopeObject(ConfigFields& in, const std::string& key, double theta) {
+Rope ReadRopeObject(ConfigFields& in, const std::string& key, double theta, double part) {
   ConfigFields fields(in[key], in.Path(key));
-  Rope rope{.theta = fields.Positive("rope_theta", theta)};
+  Rope rope{.theta = fields.Positive("rope_theta", theta), .part = ReadPart(fields, part)};
   if (in.Has("rope_theta") && rope.theta != theta) {
     in.Invalid(key, absl::StrCat("has rope_theta ", rope.theta, ", but rope_theta beside it is ", theta));
   }
-  fields.Only("partial_rotary_factor", {1});
   fields.Only("rope_type", {"default", "llama3"});
   fields.Only("type", {"default", "llama3"});
   if (fields.String("rope_type", fields.String("type", "default")) == "llama3") {
@@ -47,8 +54,9 @@ Rope ReadRopeObject(ConfigFields& in, const std::string& key, double theta) {
 }
 
 /// transformers 5 keeps both base and scaling in "rope_parameters", earlier ones in "rope_theta" and "rope_scaling".
-Rope ReadRope(ConfigFields& in, double default_theta) {
-  const double theta = in.Positive("rope_theta", default_theta);
+Rope ReadRope(ConfigFields& in, const LlamaDefaults& defaults) {
+  const double theta = in.Positive("rope_theta", defaults.rope_theta);
+  const double part = ReadPart(in, defaults.partial_rotary_factor);
   std::optional<Rope> found;
   for (const char* key : {"rope_parameters", "rope_scaling"}) {
     in.Ignore({key});
@@ -57,12 +65,12 @@ Rope ReadRope(ConfigFields& in, double default_theta) {
       in.Invalid(key, "is not an object");
       continue;
     }
-    const Rope rope = ReadRopeObject(in, key, found.has_value() ? found->theta : theta);
+    const Rope rope =
+        ReadRopeObject(in, key, found.has_value() ? found->theta : theta, found.has_value() ? found->part : part);
     if (found.has_value() && *found != rope) in.Invalid(key, "says something else than rope_parameters");
     found = rope;
   }
-  in.Only("partial_rotary_factor", {1});
-  const Rope rope = found.value_or(Rope{.theta = theta});
+  const Rope rope = found.value_or(Rope{.theta = theta, .part = part});
   // Version 5 takes this one for the length inside, whatever that is. Angles that are not scaled have none.
   const char* const length = "original_max_position_embeddings";
   in.Ignore({length});
@@ -96,7 +104,8 @@ ModelConfig LlamaLike::preset() const {
 std::string LlamaLike::Inexpressible(const ModelConfig& c) const {
   return FirstKey({{"position", c.position != PositionKind::kRope},
                    {"norm", c.norm != NormType::kRmsNorm},
-                   {"activation", c.activation != ActivationKind::kSwiglu}});
+                   {"activation", c.activation != ActivationKind::kSwiglu},
+                   {"rope_dim", c.rope_dim > 0}});
 }
 
 TensorNames LlamaLike::Names(const ModelConfig& c) const {
@@ -118,7 +127,9 @@ TensorNames LlamaLike::Names(const ModelConfig& c) const {
        {"head", {{"lm_head"}}, false, false}}};
 }
 
-bool LlamaLike::IsIgnorable(const std::string& tensor) const { return absl::EndsWith(tensor, ".rotary_emb.inv_freq"); }
+bool LlamaLike::IsIgnorable(const ModelConfig&, const std::string& tensor) const {
+  return absl::EndsWith(tensor, ".rotary_emb.inv_freq");
+}
 
 ModelConfig LlamaLike::ReadShared(ConfigFields& in, const char* causal_model, const char* bare_model,
                                   const LlamaDefaults& defaults) const {
@@ -141,7 +152,12 @@ ModelConfig LlamaLike::ReadShared(ConfigFields& in, const char* causal_model, co
   c.init_std = in.NotNegative("initializer_range", 0.02);
   c.tie_embeddings = in.Bool("tie_word_embeddings", false);
   in.Only("hidden_act", {"silu", "swish"});
-  const Rope rope = ReadRope(in, defaults.rope_theta);
+  const Rope rope = ReadRope(in, defaults);
+  if (defaults.partial_rotary_factor > 0) {
+    c.rope_dim = static_cast<int64_t>(static_cast<double>(c.head_dim) * std::min(rope.part, 2.0));
+    if (c.rope_dim < 1) in.Invalid("partial_rotary_factor", "turns nothing of a head");
+    if (c.rope_dim == c.head_dim) c.rope_dim = 0;
+  }
   c.rope_theta = rope.theta;
   c.rope_scaling = rope.scaling;
   c.rope_factor = rope.factor;

@@ -18,6 +18,7 @@ struct LlamaDefaults {
   int64_t head_dim = 0;             // 0 = hidden_size / num_attention_heads
   double rms_norm_eps = 1e-6;
   double rope_theta = 10000.0;
+  double partial_rotary_factor = 0;  // 0 = the family turns all of a head
 };
 
 class LlamaLike : public Family {
@@ -25,7 +26,7 @@ class LlamaLike : public Family {
   ModelConfig preset() const override;
   std::string Inexpressible(const ModelConfig& config) const override;
   TensorNames Names(const ModelConfig& config) const override;
-  bool IsIgnorable(const std::string& tensor) const override;
+  bool IsIgnorable(const ModelConfig& config, const std::string& tensor) const override;
 
  protected:
   /// Sizes, epsilon, rotary angles, tied head. Also checks the activation and that `architectures` holds nothing but

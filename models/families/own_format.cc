@@ -83,6 +83,7 @@ ModelConfig ReadOwnConfig(ConfigFields& in) {
   c.sliding_window = in.Whole("sliding_window", 0);
   c.tie_embeddings = in.Bool("tie_embeddings", false);
   c.norm_eps = in.Positive("norm_eps", c.norm_eps);
+  c.rope_dim = in.Whole("rope_dim", 0);
   c.rope_theta = in.Positive("rope_theta", c.rope_theta);
   c.rope_scaling = ReadEnum(in, "rope_scaling", RopeScaling::kNone);
   c.rope_factor = in.Positive("rope_factor", c.rope_factor);
@@ -116,6 +117,7 @@ nlohmann::ordered_json WriteOwnConfig(const ModelConfig& c) {
                                    {"sliding_window", c.sliding_window},
                                    {"tie_embeddings", c.tie_embeddings},
                                    {"norm_eps", c.norm_eps},
+                                   {"rope_dim", c.rope_dim},
                                    {"rope_theta", c.rope_theta},
                                    {"rope_scaling", Name(c.rope_scaling)},
                                    {"rope_factor", c.rope_factor},
@@ -133,7 +135,8 @@ TensorMap OwnTensorMap(const ParameterLayout& layout) {
     map.push_back({.name = spec.name,
                    .parameter = static_cast<int>(map.size()),
                    .num_rows = spec.is_matrix() ? spec.shape.rows() : spec.shape.elements(),
-                   .shape = spec.shape});
+                   .shape = spec.shape,
+                   .fp32 = spec.balance.has_value()});
   }
   return map;
 }

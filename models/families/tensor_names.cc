@@ -48,10 +48,15 @@ std::vector<std::string> NamesOf(const TensorNames& names, const TensorRule& rul
   return {names.prefix + bare, bare};
 }
 
+/// What follows the module in their name of it.
+std::string KindOf(const TensorRule& rule, const ParameterSpec& spec) {
+  return rule.kind.empty() ? spec.name.substr(spec.name.rfind('.')) : rule.kind;
+}
+
 /// Where else files may have rows [first_row, ...) of the parameter.
 std::vector<ExternalRows> Others(const TensorNames& names, const TensorRule& rule, const TensorRule::Part& part,
                                  const Numbers& numbers, const ParameterSpec& spec, const ExternalTensor& tensor) {
-  const std::string kind = spec.name.substr(spec.name.rfind('.'));
+  const std::string kind = KindOf(rule, spec);
   std::vector<ExternalRows> others;
   for (const std::string& pattern : {part.name, part.other}) {
     if (pattern.empty()) continue;
@@ -70,13 +75,14 @@ std::vector<ExternalRows> Others(const TensorNames& names, const TensorRule& rul
 
 void AppendPieces(const TensorNames& names, const TensorRule& rule, const Numbers& numbers, const ParameterSpec& spec,
                   int parameter, TensorMap* map) {
-  const std::string kind = spec.name.substr(spec.name.rfind('.'));
+  const std::string kind = KindOf(rule, spec);
   const int64_t all_rows = spec.is_matrix() ? spec.shape.rows() : spec.shape.elements();
   int64_t first_row = 0;
   for (const TensorRule::Part& part : rule.theirs) {
     ExternalTensor tensor{.name = {}, .parameter = parameter, .first_row = first_row, .shape = {}};
     tensor.num_rows = part.rows == 0 ? all_rows : part.rows;
     tensor.transposed = rule.transposed && spec.is_matrix();
+    tensor.fp32 = spec.balance.has_value();
     tensor.name = NamesOf(names, rule, Fill(part.name, numbers) + kind).front();
     const int64_t rows = tensor.num_rows, cols = spec.shape.cols();
     tensor.shape = !spec.is_matrix() ? Shape{rows} : tensor.transposed ? Shape{cols, rows} : Shape{rows, cols};

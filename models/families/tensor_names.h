@@ -30,6 +30,8 @@ struct TensorRule {
   /// other, with all their rows. Empty = none.
   std::string stacked = {};
   int64_t stack = 0;
+  /// What theirs have in place of ".weight" or the like. Empty = the same as ours.
+  std::string kind = {};
 };
 
 struct TensorNames {

@@ -190,7 +190,9 @@ void Rope(benchmark::State& state) {
     cos_sin[i / 32 * 64 + i % 32] = std::cos(angle);
     cos_sin[i / 32 * 64 + 32 + i % 32] = std::sin(angle);
   }
-  ops.Measure(state, 2 * MatrixBytes(x.dtype, kRows, x.cols), [&] { ops->Rope(x, cos_sin, 24, 64, 1024, false); });
+  ops.Measure(state, 2 * MatrixBytes(x.dtype, kRows, x.cols), [&] {
+    ops->Rope(x, cos_sin, {24, 64, 64}, 1024, false);
+  });
 }
 
 void ColumnSum(benchmark::State& state) {

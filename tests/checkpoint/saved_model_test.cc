@@ -136,6 +136,20 @@ TEST_F(SavedModelTest, ValuesComeBackInEveryDType) {
   }
 }
 
+TEST_F(SavedModelTest, WhatIsMarkedStaysInFp32) {
+  dtype_ = FileDType::kBF16;
+  map_.front().fp32 = true;
+  const float value = values_.front() = 1.0F + 0x1p-20F;
+  ASSERT_TRUE(Save().ok());
+  std::vector<float> loaded;
+  ASSERT_TRUE(Load(&loaded).ok());
+  EXPECT_EQ(loaded.front(), value);
+  const auto reader = *SafetensorsReader::Open(dir_ / "model/model.safetensors");
+  for (const ExternalTensor& tensor : map_) {
+    EXPECT_EQ(reader->entries().at(tensor.name).dtype, tensor.fp32 ? FileDType::kF32 : FileDType::kBF16) << tensor.name;
+  }
+}
+
 TEST_F(SavedModelTest, TransposedTensorsAreTransposedInTheFile) {
   ASSERT_TRUE(Save().ok());
   const auto reader = *SafetensorsReader::Open(dir_ / "model/model.safetensors");

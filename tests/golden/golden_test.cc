@@ -63,6 +63,7 @@ class GoldenTest : public ::testing::TestWithParam<std::string> {
     const auto parsed = ParseHuggingFaceConfig(ReadText(directory_ + "/config.json"), directory_ + "/config.json");
     ASSERT_TRUE(parsed.ok()) << parsed.status();
     config_ = parsed->model;
+    config_.router_bias_rate = 0;  // PyTorch does not move it
     auto golden = SafetensorsReader::Open(directory_ + "/golden.safetensors");
     ASSERT_TRUE(golden.ok()) << golden.status();
     golden_ = std::move(*golden);
@@ -281,7 +282,9 @@ void GoldenTest::ExpectLossAndGradients(DType dtype) {
     const double rounding = 1e-7 * norm, p_norm = Norm(of(expected));
     EXPECT_LE(Distance(of(gradients), of(expected)), (exact ? 1e-5 : 0.08) * p_norm + rounding) << p.name;
   }
-  EXPECT_LT(Distance(gradients, expected), norm * (exact ? 3e-6 : mixture() ? 0.06 : 0.03));
+  // A group of experts on the edge takes all of its own with it.
+  const double in_bf16 = config_.router_groups > 1 ? 0.12 : mixture() ? 0.06 : 0.03;
+  EXPECT_LT(Distance(gradients, expected), norm * (exact ? 3e-6 : in_bf16));
 }
 
 TEST_P(GoldenTest, LossAndGradients) { ExpectLossAndGradients(DType::kF32); }
@@ -419,6 +422,7 @@ class AuxiliaryLossGoldenTest : public GoldenTest {};
 
 TEST_P(AuxiliaryLossGoldenTest, LossAndGradients) {
   if (!mixture()) GTEST_SKIP() << "no experts";
+  if (config_.family == "glm4_moe") GTEST_SKIP() << "transformers computes no such loss";
   config_.router_balance_loss = 0.25;
   const int64_t layers = config_.NumExpertLayers();
   if (layers > 1) config_.router_balance = RouterBalanceKind::kPooled;
@@ -498,7 +502,7 @@ INSTANTIATE_TEST_SUITE_P(Models, LionGoldenTest, ::testing::Values("tiny_llama")
 INSTANTIATE_TEST_SUITE_P(Models, GoldenTest,
                          ::testing::Values("tiny_gpt2", "tiny_llama", "tiny_llama31", "tiny_mistral", "tiny_qwen2",
                                            "tiny_qwen3", "tiny_qwen3_window", "tiny_mixtral", "tiny_qwen2_moe",
-                                           "tiny_qwen3_moe", "tiny_olmoe", "tiny_olmoe_clip"),
+                                           "tiny_qwen3_moe", "tiny_olmoe", "tiny_olmoe_clip", "tiny_glm4_moe"),
                          [](const auto& tested) { return tested.param; });
 
 INSTANTIATE_TEST_SUITE_P(Models, TrainingGoldenTest, ::testing::Values("tiny_gpt2", "tiny_llama"),

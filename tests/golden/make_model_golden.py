@@ -28,8 +28,8 @@ import sys
 import torch
 import transformers
 from safetensors.torch import load_file, save_file
-from transformers import (AutoConfig, AutoModelForCausalLM, GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, MistralConfig,
-                          MistralForCausalLM, MixtralConfig, MixtralForCausalLM, OlmoeConfig, OlmoeForCausalLM, Qwen2Config,
+from transformers import (AutoConfig, AutoModelForCausalLM, Glm4MoeConfig, Glm4MoeForCausalLM, GPT2Config, GPT2LMHeadModel,
+                          LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM, MixtralConfig, MixtralForCausalLM, OlmoeConfig, OlmoeForCausalLM, Qwen2Config,
                           Qwen2ForCausalLM, Qwen2MoeConfig, Qwen2MoeForCausalLM, Qwen3Config, Qwen3ForCausalLM,
                           Qwen3MoeConfig, Qwen3MoeForCausalLM)
 
@@ -115,11 +115,26 @@ def olmoe_clip():
                                         rope_theta=1000.0, pad_token_id=None, eos_token_id=None))
 
 
+def glm4_moe():
+    """Half of each head is turned, the first of three layers is dense; a token's experts come from two of three groups."""
+    model = Glm4MoeForCausalLM(Glm4MoeConfig(
+        **{**SIZES, "num_hidden_layers": 3}, head_dim=16, max_position_embeddings=48, rope_parameters={
+            "rope_type": "default", "rope_theta": 1000.0, "partial_rotary_factor": 0.5}, attention_bias=True,
+        use_qk_norm=True, n_routed_experts=6, num_experts_per_tok=3, moe_intermediate_size=16, n_shared_experts=2, n_group=3,
+        topk_group=2, first_k_dense_replace=1, norm_topk_prob=True, routed_scaling_factor=2.5, num_nextn_predict_layers=0))
+    generator = torch.Generator().manual_seed(2)
+    for layer in model.model.layers[1:]:
+        bias = layer.mlp.gate.e_score_correction_bias
+        bias.copy_(0.05 * torch.randn(bias.shape, generator=generator))
+    return model
+
+
 # name, model, length of its sequences
 MODELS = (("tiny_gpt2", gpt2, 13), ("tiny_llama", llama, 13), ("tiny_llama31", llama31, 96), ("tiny_mistral", mistral, 80),
           ("tiny_qwen2", qwen2, 48), ("tiny_qwen3", qwen3, 48), ("tiny_qwen3_window", qwen3_window, 48),
           ("tiny_mixtral", mixtral, 48), ("tiny_qwen2_moe", qwen2_moe, 48), ("tiny_qwen3_moe", qwen3_moe, 48),
-          ("tiny_olmoe", olmoe, 48), ("tiny_olmoe_clip", olmoe_clip, 48))
+          ("tiny_olmoe", olmoe, 48), ("tiny_olmoe_clip", olmoe_clip, 48),
+          ("tiny_glm4_moe", glm4_moe, 48))
 
 
 def randomise(model, generator):
@@ -191,6 +206,9 @@ def golden(model, length, generator, aux_loss=False, lr=1e-2, eps=1e-8):
     out["steps.losses"], out["steps.norms"] = torch.stack(losses), torch.stack(norms)
     for name, p in model.named_parameters():
         out["final." + name] = p
+    for name, b in model.named_buffers():
+        if name.endswith(".e_score_correction_bias"):  # a parameter of ours, which PyTorch leaves as it is
+            out["grad." + name], out["final." + name] = torch.zeros_like(b), b
     return {name: t.detach().float().contiguous().clone() for name, t in out.items()}
 
 

@@ -28,6 +28,7 @@ ATTENTION, MLP = ["q_proj", "k_proj", "v_proj", "o_proj"], ["gate_proj", "up_pro
 EXPERTS, ROUTER = ["mlp.experts.gate_up_proj", "mlp.experts.down_proj"], ["mlp.gate.weight"]
 DENSE = [f"mlp.{name}.weight" for name in MLP]
 SHARED_EXPERT = [f"mlp.shared_expert.{name}.weight" for name in MLP] + ["mlp.shared_expert_gate.weight"]
+SHARED_EXPERTS = [f"mlp.shared_experts.{name}.weight" for name in MLP]  # GLM-4.5's one
 MODELS = {
     "tiny_llama": {"r": 3, "lora_alpha": 7, "target_modules": ATTENTION + MLP},
     "tiny_gpt2": {"r": 2, "lora_alpha": 4, "target_modules": ["c_attn", "c_proj", "c_fc"], "fan_in_fan_out": True},
@@ -37,6 +38,8 @@ MODELS = {
     "tiny_qwen2_moe": {"r": 3, "lora_alpha": 5, "target_modules": ATTENTION, "target_parameters": EXPERTS + ROUTER + SHARED_EXPERT + DENSE},
     "tiny_qwen3_moe": {"r": 2, "lora_alpha": 3, "target_modules": [], "target_parameters": EXPERTS},
     "tiny_olmoe": {"r": 2, "lora_alpha": 4, "target_modules": ["v_proj"], "target_parameters": ROUTER, "use_rslora": True},
+    "tiny_glm4_moe": {"r": 3, "lora_alpha": 5, "target_modules": ATTENTION,
+                      "target_parameters": EXPERTS + ROUTER + SHARED_EXPERTS + DENSE},
 }
 
 

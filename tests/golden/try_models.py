@@ -39,7 +39,9 @@ EAGER = {"attn_implementation": "eager"}
 V5 = int(transformers.__version__.split(".")[0]) >= 5
 if V5:
     EAGER["experts_implementation"] = "eager"  # others want rows of 16 bytes
-MIXTURES = ("mixtral", "qwen2_moe", "qwen3_moe", "olmoe")
+COUNT_OF_EXPERTS = {"mixtral": "num_local_experts", "glm4_moe": "n_routed_experts"}
+MIXTURES = ("mixtral", "qwen2_moe", "qwen3_moe", "olmoe", "glm4_moe")
+WITH_AUX_LOSS = MIXTURES[:4]
 
 LLAMA32_ROPE = {"rope_type": "llama3", "factor": 32.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
                 "original_max_position_embeddings": 16}
@@ -75,6 +77,11 @@ PUBLISHED = {
     "olmoe_1b_7b_0924": dict(model_type="olmoe", hidden_size=128, num_attention_heads=16, num_key_value_heads=16,
                              intermediate_size=64, num_experts=64, num_experts_per_tok=8, norm_topk_prob=False,
                              clip_qkv=None, rope_theta=1e4, rms_norm_eps=1e-5, attention_bias=False),
+    "glm_4_5_air": dict(model_type="glm4_moe", hidden_size=128, num_attention_heads=24, num_key_value_heads=2, head_dim=16,
+                        partial_rotary_factor=0.5, attention_bias=True, use_qk_norm=False, intermediate_size=336,
+                        moe_intermediate_size=44, n_routed_experts=128, num_experts_per_tok=8, n_shared_experts=1,
+                        n_group=1, topk_group=1, first_k_dense_replace=1, norm_topk_prob=True, routed_scaling_factor=1.0,
+                        rope_theta=1e6, rms_norm_eps=1e-5, num_nextn_predict_layers=1),
     "gpt2_xl": dict(model_type="gpt2", n_embd=200, n_head=25, n_inner=None, activation_function="gelu_new"),
     "tinyllama_1_1b": dict(model_type="llama", hidden_size=256, num_attention_heads=32, num_key_value_heads=4,
                            intermediate_size=704, rms_norm_eps=1e-5, rope_theta=1e4, pretraining_tp=1),
@@ -100,7 +107,7 @@ SMALL = dict(vocab_size=VOCABULARY, hidden_size=32, intermediate_size=48, num_hi
 # What is refused: a config, and what the error has to say.
 REFUSED = {
     **{name: (dict(SMALL, model_type=name), f'model_type = "{name}" is not supported') for name in (
-        "deepseek_v2", "deepseek_v3", "phimoe", "granitemoe", "jamba", "gpt_oss", "dbrx", "llama4_text", "glm4_moe",
+        "deepseek_v2", "deepseek_v3", "phimoe", "granitemoe", "jamba", "gpt_oss", "dbrx", "llama4_text",
         "ernie4_5_moe", "qwen3_next", "phi3", "gemma2", "olmo2")},
     "yarn": (dict(SMALL, model_type="qwen2_moe", shared_expert_intermediate_size=16, moe_intermediate_size=16,
                   rope_scaling={"type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32768}),
@@ -155,7 +162,7 @@ def drawn(seed):
         config.update(use_sliding_window=True, sliding_window=6, max_window_layers=0)
     if family in MIXTURES:
         experts = rng.choice((2, 3, 5, 11, 24, 60))
-        config.update({"num_local_experts" if family == "mixtral" else "num_experts": experts},
+        config.update({COUNT_OF_EXPERTS.get(family, "num_experts"): experts},
                       num_experts_per_tok=rng.randint(1, min(experts, 8)))
     if family in ("qwen2_moe", "qwen3_moe"):
         dense = rng.choice(([], [0], list(range(layers - 1))))
@@ -164,6 +171,16 @@ def drawn(seed):
                                   {"mlp_only_layers": dense if len(dense) < layers else []})))
     if family == "qwen2_moe":
         config.update(shared_expert_intermediate_size=rng.choice((8, 20)), qkv_bias=rng.random() < 0.7)
+    if family == "glm4_moe":
+        groups = rng.choice([g for g in (1, 2, 4) if experts >= 2 * g])
+        experts -= experts % groups
+        chosen = rng.randint(1, groups)
+        config.update(n_routed_experts=experts, n_group=groups, topk_group=chosen, n_shared_experts=rng.choice((1, 2)),
+                      num_experts_per_tok=rng.randint(1, min(experts // groups * chosen, 8)),
+                      moe_intermediate_size=rng.choice((8, 12, 40)), first_k_dense_replace=rng.randint(0, layers - 1),
+                      norm_topk_prob=rng.random() < 0.7, routed_scaling_factor=rng.choice((1.0, 2.5)),
+                      attention_bias=rng.random() < 0.5, use_qk_norm=rng.random() < 0.5, head_dim=rng.choice((8, 16, 24)),
+                      partial_rotary_factor=rng.choice((0.25, 0.5, 1.0)))
     if family == "olmoe":
         config.update(norm_topk_prob=rng.random() < 0.5, clip_qkv=rng.choice((None, 0.5, 2.0)))
     return config
@@ -186,11 +203,14 @@ def make(name, keys, rng, directory):
             if p.dim() >= 2:
                 p *= (32 / p.shape[-1]) ** 0.5
             p.copy_(p.to(dtype))
+        for name, b in model.named_buffers():
+            if name.endswith(".e_score_correction_bias"):
+                b.copy_((0.05 * torch.randn(b.shape, generator=generator)).to(dtype))
     ways = {"max_shard_size": rng.choice(("20KB", "200KB", "5GB"))}
     if V5 and keys["model_type"] in MIXTURES and rng.random() < 0.5:
         ways["save_original_format"] = False  # all experts of a layer in one tensor
     copy.deepcopy(model).to(dtype).save_pretrained(directory, **ways)  # the model's rotary angles stay in fp32
-    values = golden(model, LENGTH, generator, keys["model_type"] in MIXTURES, *ADAMW)
+    values = golden(model, LENGTH, generator, keys["model_type"] in WITH_AUX_LOSS, *ADAMW)
     values["steps.adamw"] = torch.tensor(ADAMW)
     save_file(values, os.path.join(directory, "golden.safetensors"))
     return f"{str(dtype)[6:]}, shards of {ways['max_shard_size']}" + (", experts stacked" if len(ways) > 1 else "")

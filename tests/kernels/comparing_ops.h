@@ -50,9 +50,9 @@ class ComparingOps final : public Ops {
   void AddDropout(Matrix sum, ConstMatrix in, const Dropout& dropout) override {
     Compare("AddDropout", {Of(sum)}, [&] { ops_->AddDropout(sum, in, dropout); });
   }
-  void Rope(Matrix x, const float* cos_sin, int64_t num_heads, int64_t head_dim, const Positions& positions,
+  void Rope(Matrix x, const float* cos_sin, const RotaryHeads& heads, const Positions& positions,
             bool inverse) override {
-    Compare("Rope", {Of(x)}, [&] { ops_->Rope(x, cos_sin, num_heads, head_dim, positions, inverse); });
+    Compare("Rope", {Of(x)}, [&] { ops_->Rope(x, cos_sin, heads, positions, inverse); });
   }
   void AttentionForward(Matrix out, float* lse, ConstMatrix qkv, const AttentionShape& shape) override {
     Compare("AttentionForward", {Of(out), Of(lse, shape.batch * shape.num_heads * shape.sequence)},

@@ -130,7 +130,7 @@ class ReferenceModel {
 
   /// theta^(-2i/D), and what Llama 3.1 makes of it, in terms of wavelengths.
   double Frequency(int64_t i) const {
-    const double frequency = std::pow(c_.rope_theta, -2.0 * i / c_.head_dim), wavelength = 2 * M_PI / frequency;
+    const double frequency = std::pow(c_.rope_theta, -2.0 * i / c_.TurnedDim()), wavelength = 2 * M_PI / frequency;
     if (c_.rope_scaling == RopeScaling::kNone) return frequency;
     const double length = c_.rope_original_length, low = c_.rope_low_freq_factor, high = c_.rope_high_freq_factor;
     if (wavelength < length / high) return frequency;
@@ -168,11 +168,12 @@ class ReferenceModel {
     const int64_t d = c_.head_dim;
     const Row v(heads.begin() + head * d, heads.begin() + (head + 1) * d);
     if (c_.position != PositionKind::kRope || head >= c_.num_heads + c_.num_kv_heads) return v;
-    Row rotated(d);
-    for (int64_t i = 0; i < d / 2; ++i) {
+    Row rotated = v;
+    const int64_t half = c_.TurnedDim() / 2;
+    for (int64_t i = 0; i < half; ++i) {
       const double angle = position * Frequency(i);
-      rotated[i] = v[i] * std::cos(angle) - v[i + d / 2] * std::sin(angle);
-      rotated[i + d / 2] = v[i + d / 2] * std::cos(angle) + v[i] * std::sin(angle);
+      rotated[i] = v[i] * std::cos(angle) - v[i + half] * std::sin(angle);
+      rotated[i + half] = v[i + half] * std::cos(angle) + v[i] * std::sin(angle);
     }
     return rotated;
   }
@@ -222,11 +223,21 @@ class ReferenceModel {
     return Linear(block + "mlp.down", act, c_.hidden_size);
   }
 
-  /// The experts of a token, the best first.
+  /// The experts of a token, the best first, from the groups whose two best have the largest sum.
   std::vector<int64_t> Best(const std::string& name, const Row& scores) const {
-    std::vector<std::pair<double, int64_t>> order;
+    std::vector<std::pair<double, int64_t>> order, groups;
     const double* bias = Find(name + "router_bias");
     for (int64_t e = 0; e < c_.num_experts; ++e) order.emplace_back(-scores[e] - (bias ? bias[e] : 0), e);
+    const int64_t size = c_.num_experts / c_.router_groups;
+    for (int64_t g = 0; g < c_.router_groups; ++g) {
+      std::vector<std::pair<double, int64_t>> own(order.begin() + g * size, order.begin() + (g + 1) * size);
+      std::sort(own.begin(), own.end());
+      groups.emplace_back(own[0].first + (size > 1 ? own[1].first : 0), g);
+    }
+    std::sort(groups.begin(), groups.end());
+    for (int64_t g = c_.router_groups_chosen; g < c_.router_groups; ++g) {
+      for (int64_t e = 0; e < size; ++e) order[groups[g].second * size + e].first = INFINITY;
+    }
     std::sort(order.begin(), order.end());
     std::vector<int64_t> experts;
     for (int64_t j = 0; j < c_.experts_per_token; ++j) experts.push_back(order[j].second);

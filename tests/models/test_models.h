@@ -127,6 +127,22 @@ inline ModelConfig TinyOlmoe() {
   return c;
 }
 
+/// Half of each head is turned, the first of three layers is dense, experts are chosen from two of three groups.
+inline ModelConfig TinyGlm4Moe() {
+  ModelConfig c = TinyQwen3Moe();
+  c.family = "glm4_moe";
+  c.qkv_bias = true;
+  c.rope_dim = 4;
+  c.num_experts = 6;
+  c.router_score = RouterScoreKind::kSigmoid;
+  c.router_scale = 2.5;
+  c.router_groups = 3;
+  c.router_groups_chosen = 2;
+  c.router_bias = true;
+  c.shared_expert_intermediate_size = 2 * c.expert_intermediate_size;
+  return c;
+}
+
 struct NamedConfig {
   std::string name;
   ModelConfig config;
@@ -202,6 +218,7 @@ inline std::vector<NamedConfig> TinyModels() {
           {"Qwen3Moe", TinyQwen3Moe()},
           {"Olmoe", TinyOlmoe()},
           {"OlmoeClip", clip},
+          {"Glm4Moe", TinyGlm4Moe()},
           {"Gpt2Clip", gpt2_clip}};
 }
 

@@ -99,7 +99,9 @@ TEST(RoundTripTest, RandomConfigsComeBackExactly) {
     config.model.experts_per_token = config.model.router_groups = config.model.router_groups_chosen = 1;
     if (!config.model.router_bias) config.model.router_bias_rate = ModelConfig().router_bias_rate;
     config.model.first_expert_layer = config.model.num_layers;
-    if (config.model.position != PositionKind::kRope) config.model.rope_scaling = RopeScaling::kNone;
+    const bool rope = config.model.position == PositionKind::kRope;
+    if (!rope) config.model.rope_scaling = RopeScaling::kNone;
+    config.model.rope_dim = rope ? 2 * (config.model.rope_dim % (config.model.head_dim / 2)) : 0;
     config.model.rope_high_freq_factor = 1 + config.model.rope_low_freq_factor / 2;
     config.model.rope_low_freq_factor = 1e-3;
     config.batch = {.sequence_length = 64, .microbatch_size = 3, .microbatches = 5};

@@ -109,6 +109,22 @@ TEST(ValidateTest, Heads) {
             "num_heads 4)");
 }
 
+TEST(ValidateTest, ThePartOfAHeadThatIsTurned) {
+  EXPECT_EQ(ErrorsOf(kGood, {"model.position=rope", "model.rope_dim=6"}), "");
+  EXPECT_EQ(ErrorsOf(kGood, {"model.position=rope", "model.rope_dim=7"}),
+            "--set model.rope_dim=7: rope_dim must be even and at most head_dim 16, got 7");
+  EXPECT_EQ(ErrorsOf(kGood, {"model.position=rope", "model.rope_dim=18"}),
+            "--set model.rope_dim=18: rope_dim must be even and at most head_dim 16, got 18");
+  ModelConfig whole = {.num_heads = 4, .head_dim = 16, .position = PositionKind::kRope, .rope_dim = 16}, half = whole;
+  half.rope_dim = 8;
+  for (ModelConfig* model : {&whole, &half}) ResolveDerived(model);
+  EXPECT_EQ(whole.rope_dim, 0) << "all of it";
+  EXPECT_EQ(whole.TurnedDim(), 16);
+  EXPECT_EQ(half.TurnedDim(), 8);
+  ASSERT_EQ(ArithmeticDifferences(whole, half).size(), 1u);
+  EXPECT_EQ(ArithmeticDifferences(whole, half)[0].key, "rope_dim");
+}
+
 TEST(ValidateTest, WhatANormHasOnAGpu) {
   const std::vector<std::string> wide = {"train.device=cuda", "model.num_heads=64", "model.head_dim=128"};
   const auto errors = [&](std::vector<std::string> more) {
@@ -239,7 +255,11 @@ TEST(ValidateTest, KeysThatNothingReads) {
        {"model.family=mixtral"},
        "model.router_bias=true",
        {{"model.router_bias_rate=0.01", "0.001"}}},
-      {"positions are not rotary", "model.position", {}, "model.position=rope", {{"model.rope_theta=5e5", "10000"}}},
+      {"positions are not rotary",
+       "model.position",
+       {},
+       "model.position=rope",
+       {{"model.rope_theta=5e5", "10000"}, {"model.rope_dim=8", "0"}}},
       {"rotary angles are not scaled",
        "model.rope_scaling",
        {"model.position=rope"},

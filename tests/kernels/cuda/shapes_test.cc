@@ -97,12 +97,13 @@ TEST_P(Shapes, Elementwise) {
 }
 
 TEST_P(Shapes, Rope) {
-  for (const int64_t head_dim : {16, 64}) {
+  for (const auto& [head_dim, turned] :
+       std::vector<std::pair<int64_t, int64_t>>{{16, 16}, {64, 64}, {64, 32}, {20, 16}}) {
     Check(
-        [&](TestOps& ops, Arena& arena, Rng& rng) {
+        [&, head_dim = head_dim, turned = turned](TestOps& ops, Arena& arena, Rng& rng) {
           TestMatrix& x = arena.Random(rng, GetParam(), 35, 5 * head_dim);
-          const auto table = RandomVector(rng, 7 * head_dim);
-          ops->Rope(x.view(), table.data(), 3, head_dim, 7, false);
+          const auto table = RandomVector(rng, 7 * turned);
+          ops->Rope(x.view(), table.data(), {3, head_dim, turned}, 7, false);
         },
         Tolerance(GetParam()));
   }

@@ -498,6 +498,60 @@ TEST(HuggingFaceTest, PublishedFilesAreRead) {
       "vocab_size": 50304)");
   EXPECT_TRUE(olmoe.qk_norm_joint);
   EXPECT_EQ(olmoe.expert_intermediate_size, 1024);
+  const ModelConfig glm = read(R"("architectures": ["Glm4MoeForCausalLM"], "attention_bias": true,
+      "first_k_dense_replace": 1, "head_dim": 128, "hidden_size": 4096, "intermediate_size": 10944,
+      "max_position_embeddings": 131072, "model_type": "glm4_moe", "moe_intermediate_size": 1408, "n_group": 1,
+      "n_routed_experts": 128, "n_shared_experts": 1, "norm_topk_prob": true, "num_attention_heads": 96,
+      "num_experts_per_tok": 8, "num_hidden_layers": 46, "num_key_value_heads": 8, "num_nextn_predict_layers": 1,
+      "partial_rotary_factor": 0.5, "rms_norm_eps": 1e-05, "rope_scaling": null, "rope_theta": 1000000,
+      "routed_scaling_factor": 1.0, "tie_word_embeddings": false, "topk_group": 1, "use_qk_norm": false,
+      "vocab_size": 151552)");
+  EXPECT_EQ(glm.rope_dim, 64);
+  EXPECT_EQ(glm.first_expert_layer, 2);
+  EXPECT_EQ(glm.shared_expert_intermediate_size, 1408);
+  EXPECT_TRUE(glm.router_bias && glm.qkv_bias && !glm.qk_norm);
+}
+
+TEST(HuggingFaceTest, GlmNamesAndLayersBehindTheLast) {
+  const ModelConfig config = TinyGlm4Moe();
+  const TensorMap map = HuggingFaceTensorMap(config, TransformerLayout(config));
+  EXPECT_EQ(Named(map, "model.layers.1.mlp.gate.e_score_correction_bias").shape, Shape{6});
+  EXPECT_TRUE(Named(map, "model.layers.1.mlp.gate.e_score_correction_bias").fp32);
+  EXPECT_EQ(Named(map, "model.layers.1.mlp.gate.weight").shape, (Shape{6, 20}));
+  EXPECT_FALSE(Named(map, "model.layers.1.mlp.gate.weight").fp32);
+  EXPECT_EQ(Named(map, "model.layers.2.mlp.shared_experts.up_proj.weight").first_row, 24);
+  EXPECT_EQ(Named(map, "model.layers.0.mlp.down_proj.weight").shape, (Shape{20, 28}));
+  EXPECT_TRUE(IsIgnorableHuggingFaceTensor(config, "model.layers.3.mlp.gate.weight"));
+  EXPECT_TRUE(IsIgnorableHuggingFaceTensor(config, "model.layers.10.eh_proj.weight"));
+  EXPECT_FALSE(IsIgnorableHuggingFaceTensor(config, "model.layers.2.eh_proj.weight"));
+  EXPECT_FALSE(IsIgnorableHuggingFaceTensor(TinyQwen3Moe(), "model.layers.3.mlp.gate.weight"));
+}
+
+TEST(HuggingFaceTest, ThePartOfAHeadThatIsTurnedIsReadAsTransformersDoes) {
+  const auto turned = [](const std::string& more) {
+    const auto read = OfType("glm4_moe", more);
+    return read.ok() ? std::to_string(read->model.rope_dim) : std::string(read.status().message());
+  };
+  EXPECT_EQ(turned(R"("head_dim": 32)"), "16");
+  EXPECT_EQ(turned(R"("head_dim": 32, "partial_rotary_factor": 0.25)"), "8");
+  EXPECT_EQ(turned(R"("head_dim": 32, "rope_parameters": {"rope_theta": 10000.0, "partial_rotary_factor": 0.25})"),
+            "8");
+  EXPECT_EQ(turned(R"("head_dim": 32, "partial_rotary_factor": 1.0)"), "0");
+  EXPECT_EQ(turned(R"("head_dim": 24, "partial_rotary_factor": 0.7)"), "16");  // 16.8
+  EXPECT_THAT(turned(R"("head_dim": 32, "partial_rotary_factor": 1.5)"), ::testing::HasSubstr("rope_dim"));
+  EXPECT_THAT(turned(R"("head_dim": 24, "partial_rotary_factor": 0.4)"), ::testing::HasSubstr("rope_dim must be even"));
+  EXPECT_THAT(turned(R"("head_dim": 32, "partial_rotary_factor": 0.01)"),
+              ::testing::HasSubstr("partial_rotary_factor"));
+  for (int64_t width = 8; width <= 256; width += 8) {  // what is written is read as it was
+    for (int64_t dim = 2; dim <= width; dim += 2) {
+      ModelConfig config = TinyGlm4Moe();
+      config.head_dim = width;
+      config.rope_dim = dim == width ? 0 : dim;
+      const auto read = ParseHuggingFaceConfig(HuggingFaceConfigJson(config, {}), "config.json");
+      ASSERT_TRUE(read.ok()) << read.status();
+      ASSERT_EQ(read->model.rope_dim, config.rope_dim) << width;
+    }
+  }
 }
 
 // LlamaConfig of transformers 5.24 refuses these two, MistralConfig and Qwen3Config do not (tried with each).
@@ -546,6 +600,12 @@ TEST(FamiliesTest, WhatAFamilyCannotSayIsNamed) {
   EXPECT_EQ(inexpressible(TinyQwen2Moe(), "qwen2_moe"), "");
   EXPECT_EQ(inexpressible(TinyQwen3Moe(), "qwen3_moe"), "");
   EXPECT_EQ(inexpressible(TinyOlmoe(), "olmoe"), "");
+  EXPECT_EQ(inexpressible(TinyGlm4Moe(), "glm4_moe"), "");
+  EXPECT_EQ(inexpressible(TinyGlm4Moe(), "qwen3_moe"), "rope_dim");
+  EXPECT_EQ(inexpressible(TinyQwen3Moe(), "glm4_moe"), "router_score");
+  ModelConfig uneven = TinyGlm4Moe();
+  uneven.shared_expert_intermediate_size += 8;
+  EXPECT_EQ(inexpressible(uneven, "glm4_moe"), "shared_expert_intermediate_size");
   EXPECT_EQ(inexpressible(TinyMixtral(), "llama"), "num_experts");
   EXPECT_EQ(inexpressible(TinyLlama(), "mixtral"), "num_experts");
   EXPECT_EQ(inexpressible(TinyMixture(), "mixtral"), "expert_layer_step");
@@ -577,7 +637,7 @@ TEST(FamiliesTest, PresetsAreWhatTheirFilesMean) {
     config.head_dim = 64;
     config.intermediate_size = 16;
     if (config.num_experts > 0) config.expert_intermediate_size = 16;
-    if (config.shared_expert_gate) config.shared_expert_intermediate_size = 16;
+    if (config.shared_expert_gate || config.router_bias) config.shared_expert_intermediate_size = 16;
     EXPECT_EQ(ExactFamily(config), FindFamily(preset.name)) << preset.name;
     const auto read = ParseHuggingFaceConfig(HuggingFaceConfigJson(config, {}), "x");
     ASSERT_TRUE(read.ok()) << read.status();

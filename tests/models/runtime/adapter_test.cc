@@ -55,11 +55,11 @@ std::vector<std::string> TargetsOf(const json& adapter) {
   if (std::find(targets.begin(), targets.end(), "c_attn") != targets.end()) return {"attention", "mlp"};
   for (const std::string parameter : adapter["target_parameters"]) {
     const auto contains = [&](const char* part) { return parameter.find(part) != std::string::npos; };
-    targets.push_back(contains("experts.")              ? "experts"
-                      : contains("mlp.gate.")           ? "router"
-                      : contains("shared_expert_gate.") ? "shared_expert_gate"
-                      : contains("shared_expert.")      ? "shared_expert"
-                                                        : "mlp");
+    targets.push_back(contains("shared_expert_gate.") ? "shared_expert_gate"
+                      : contains("shared_expert")     ? "shared_expert"
+                      : contains("experts.")          ? "experts"
+                      : contains("mlp.gate.")         ? "router"
+                                                      : "mlp");
   }
   return targets;
 }
@@ -218,7 +218,7 @@ TEST_P(AdapterTest, WhatIsWrittenIsWhatPeftWrote) {
 
 INSTANTIATE_TEST_SUITE_P(Families, AdapterTest,
                          ::testing::Values("tiny_llama", "tiny_gpt2", "tiny_qwen2", "tiny_qwen3", "tiny_mixtral",
-                                           "tiny_qwen2_moe", "tiny_qwen3_moe", "tiny_olmoe"),
+                                           "tiny_qwen2_moe", "tiny_qwen3_moe", "tiny_olmoe", "tiny_glm4_moe"),
                          [](const auto& model) { return model.param; });
 
 class BadAdapterTest : public AdapterTest {

@@ -93,7 +93,7 @@ void AgentShell::OnMessage(const CoordinatorMessage& message) {
     alone_since_.reset();
   }
   const auto* refused = std::get_if<RefusedMessage>(&message);
-  if (refused != nullptr && refused->keep && !end_.has_value()) {
+  if (refused != nullptr && refused->other_run && !end_.has_value()) {
     if (other_run_.empty()) {
       LogWarning(refused->reason, ": waiting for its own coordinator, for ",
                  std::chrono::duration_cast<std::chrono::seconds>(coordinator_timeout_).count(),

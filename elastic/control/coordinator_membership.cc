@@ -107,12 +107,16 @@ void Coordinator::Handle(Connection from, const JoinMessage& join) {
   Advance();
 }
 
-// A secret and an address may be those of several runs, one after the other. Whoever is left over of another one keeps
-// its state: its own coordinator may come back, elsewhere. Who has been in none yet is taken for one of this run.
+// A secret and an address may be those of several runs, one after the other. Whoever is left over of another one waits
+// with what it holds: its own coordinator may come back, elsewhere. Who has been in none yet is taken for one of this
+// run.
 bool Coordinator::RefuseOtherRun(Connection from, uint64_t run, const std::string& who) {
   if (run == 0 || options_.run == 0 || run == options_.run) return false;
-  RefuseSettings(from, absl::StrCat("the coordinator leads run ", options_.run_name, " (", absl::Hex(options_.run),
-                                    "), and ", who, " is of another run (", absl::Hex(run), ")"));
+  Send(from, RefusedMessage{
+                 .reason = absl::StrCat("the coordinator leads run ", options_.run_name, " (", absl::Hex(options_.run),
+                                        "), and ", who, " is of another run (", absl::Hex(run), ")"),
+                 .other_run = true});
+  Close(from);
   return true;
 }
 

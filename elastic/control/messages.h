@@ -245,12 +245,13 @@ struct CommitMessage {
 
 /// The worker has no place here. `rejoin`: a new process, or this one without its state, may join. `keep`: its settings
 /// are not those of the run, as they are now: if it holds state it keeps that and asks again, for it may be the
-/// coordinator that was started with the wrong ones. Also: the worker, or agent, is of another run, whose coordinator
-/// may come back.
+/// coordinator that was started with the wrong ones. `other_run`: the worker, or agent, is of another run, whose
+/// coordinator may come back: it asks again, whatever it holds.
 struct RefusedMessage {
   std::string reason;
   bool rejoin = false;
   bool keep = false;
+  bool other_run = false;
 };
 
 /// To an agent: it is taken in.

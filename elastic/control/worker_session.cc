@@ -107,7 +107,7 @@ void WorkerSession::Handle(const RefusedMessage& message) {
   Abort(message.reason);
   if (message.rejoin) {
     Forget();
-  } else if (message.keep && (claim_.world.generation != 0 || claim_.prepared_step != 0)) {
+  } else if (message.other_run || (message.keep && (claim_.world.generation != 0 || claim_.prepared_step != 0))) {
     in_world_ = false;  // the connection is closed, and over the next one it asks again
   } else {
     Exit(1, message.reason);

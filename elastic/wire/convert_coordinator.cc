@@ -111,12 +111,13 @@ void Fill(const RefusedMessage& message, v1::FromCoordinator* wire) {
   wire->mutable_refused()->set_reason(ClipText(message.reason, kMaxTextBytes));
   wire->mutable_refused()->set_rejoin(message.rejoin);
   wire->mutable_refused()->set_keep(message.keep);
+  wire->mutable_refused()->set_other_run(message.other_run);
 }
 
 absl::StatusOr<CoordinatorMessage> Read(const v1::Refused& wire) {
   FieldCheck check("Refused");
   return check.Done<CoordinatorMessage>(
-      RefusedMessage{check.Text(wire.reason(), kMaxTextBytes, "reason"), wire.rejoin(), wire.keep()});
+      RefusedMessage{check.Text(wire.reason(), kMaxTextBytes, "reason"), wire.rejoin(), wire.keep(), wire.other_run()});
 }
 
 void Fill(const EndMessage& message, v1::FromCoordinator* wire) {

@@ -187,7 +187,7 @@ class LeftOverAgentTest : public AgentShellTest {
   void Knock(AgentShell& agent) {
     agent.OnDisconnected("gone");
     link_.Connect();
-    link_.Tell(RefusedMessage{.reason = "the coordinator leads run b", .keep = true});
+    link_.Tell(RefusedMessage{.reason = "the coordinator leads run b", .other_run = true});
   }
   void Orphan(AgentShell& agent) {
     AwaitWorker();

@@ -278,7 +278,7 @@ TEST_F(CoordinatorTest, WhoIsOfAnotherRunIsRefusedAndKeepsItsState) {
   ASSERT_EQ(sent_[90].size(), 1u);
   const RefusedMessage agent = std::get<RefusedMessage>(sent_[90].back());
   EXPECT_EQ(agent.reason, "the coordinator leads run second (7a), and the agent of node n0 on h is of another run (6)");
-  EXPECT_TRUE(agent.keep);
+  EXPECT_TRUE(agent.other_run);
   Event(MessageEvent{91, agent_of(0)});
   EXPECT_EQ(std::get<WelcomeMessage>(sent_[91].back()).run, 0x7au) << "the name of the node is free";
   EXPECT_EQ(Count<event::AgentJoined>(), 1);
@@ -288,7 +288,7 @@ TEST_F(CoordinatorTest, WhoIsOfAnotherRunIsRefusedAndKeepsItsState) {
   };
   join(0, {{5, {MemberOf(0)}}, 9, 0, {}}, 5, 6);
   ASSERT_NE(LastSent<RefusedMessage>(0), nullptr);
-  EXPECT_TRUE(LastSent<RefusedMessage>(0)->keep);
+  EXPECT_TRUE(LastSent<RefusedMessage>(0)->other_run);
   EXPECT_EQ(Count<event::WorkerJoined>(), 0);
   ASSERT_EQ(Count<event::WorkerRefused>(), 1);
   EXPECT_EQ(Last<event::WorkerRefused>().cause, "is of another run (6) than this one (7a)");

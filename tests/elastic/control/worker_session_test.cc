@@ -262,6 +262,24 @@ TEST_F(WorkerSessionTest, RefusedForItsSettingsItEndsIfItHoldsNothing) {
   EXPECT_EQ(Actions(), "exit1 ");
 }
 
+// It would end for good, and its own coordinator might come back: its agent waits for that one, too.
+TEST_F(WorkerSessionTest, RefusedByAnotherRunItAsksAgainThoughItHoldsNothing) {
+  Do(SessionConnected{});
+  WorldMessage world = Begin(1, {}, 0);
+  world.run = 7;
+  Receive(world);
+  Receive(RefusedMessage{.reason = "another run", .other_run = true});
+  EXPECT_EQ(Actions(), "abort ");
+  Do(SessionDisconnected{});
+  Do(SessionConnected{});
+  EXPECT_EQ(Actions(), "send0 ");
+  EXPECT_EQ(SentJoin().run, 7u);
+  world = Begin(2, {}, 0);
+  world.run = 7;
+  Receive(world);
+  EXPECT_EQ(Actions(), "recover ");
+}
+
 TEST_F(WorkerSessionTest, RefusedForGoodItEnds) {
   Do(SessionConnected{});
   Receive(RefusedMessage{"another configuration", false});

@@ -76,7 +76,7 @@ class RandomMessages {
       case 2:
         return CommitMessage{Word(), Count(), Counts(), Flip()};
       case 3:
-        return RefusedMessage{Bytes(4096), Flip(), Flip()};
+        return RefusedMessage{Bytes(4096), Flip(), Flip(), Flip()};
       case 4:
         return EndMessage{static_cast<int>(Below(256)), Bytes(4096)};
       case 6:
@@ -257,7 +257,7 @@ inline auto Fields(const WorldMessage& m) {
 }
 inline auto Fields(const PeersMessage& m) { return std::tie(m.generation, m.blobs); }
 inline auto Fields(const CommitMessage& m) { return std::tie(m.generation, m.step, m.microbatches, m.save); }
-inline auto Fields(const RefusedMessage& m) { return std::tie(m.reason, m.rejoin, m.keep); }
+inline auto Fields(const RefusedMessage& m) { return std::tie(m.reason, m.rejoin, m.keep, m.other_run); }
 inline auto Fields(const EndMessage& m) { return std::tie(m.exit_code, m.reason); }
 inline auto Fields(const WorkerStatus& s) {
   return std::tie(s.id, s.rank, s.node, s.host, s.pid, s.step, s.phase, s.seconds_since_heartbeat, s.seconds_in_phase,

@@ -110,13 +110,13 @@ void WorkerSession::Handle(const RefusedMessage& message) {
   } else if (message.other_run || (message.keep && (claim_.world.generation != 0 || claim_.prepared_step != 0))) {
     in_world_ = false;  // the connection is closed, and over the next one it asks again
   } else {
-    Exit(1, message.reason);
+    Exit({.exit_code = 1, .reason = message.reason, .refused = true});
   }
 }
 
 void WorkerSession::Handle(const EndMessage& message) {
   Abort(message.reason);
-  Exit(message.exit_code, message.reason);
+  Exit({.exit_code = message.exit_code, .reason = message.reason});
 }
 
 // --- the tasks
@@ -193,9 +193,9 @@ void WorkerSession::Join() {
   actions_.emplace_back(SendToCoordinator{std::move(join)});
 }
 
-void WorkerSession::Exit(int exit_code, const std::string& reason) {
+void WorkerSession::Exit(ExitTask task) {
   exited_ = true;
-  actions_.emplace_back(ExitTask{exit_code, reason});
+  actions_.emplace_back(std::move(task));
 }
 
 // What was meant for a connection that is gone is not said over the next one: the Join says what there is to know.

@@ -89,6 +89,7 @@ struct ForgetTask {
 struct ExitTask {
   int exit_code = 0;
   std::string reason;
+  bool refused = false;  // by the coordinator, for good
 };
 using SessionAction =
     std::variant<SendToCoordinator, AbortTask, RecoverTask, StepTask, UpdateTask, EndingTask, ForgetTask, ExitTask>;
@@ -131,7 +132,7 @@ class WorkerSession {
   void Forget();
   void Join();
   void PassOnStop();
-  void Exit(int exit_code, const std::string& reason);
+  void Exit(ExitTask task);
   void Send(WorkerMessage message);
 
   Member member_;

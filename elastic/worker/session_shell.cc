@@ -55,11 +55,6 @@ Member SessionShell::member() const {
   return session_.member();
 }
 
-bool SessionShell::refused() const {
-  const std::lock_guard lock(mutex_);
-  return refused_;
-}
-
 void SessionShell::OnMessage(const CoordinatorMessage& message) {
   if (const auto* peers = std::get_if<PeersMessage>(&message)) {
     const std::lock_guard lock(mutex_);
@@ -76,11 +71,6 @@ void SessionShell::OnMessage(const CoordinatorMessage& message) {
   }
   if (const auto* refusal = std::get_if<RefusedMessage>(&message); refusal != nullptr && !refusal->rejoin) {
     LogError("refused by the coordinator: ", refusal->reason);
-    const std::lock_guard lock(mutex_);
-    refused_ = true;
-  } else if (std::holds_alternative<WorldMessage>(message)) {
-    const std::lock_guard lock(mutex_);
-    refused_ = false;  // it kept its state and asked again
   }
   Feed(SessionMessage{message});
 }

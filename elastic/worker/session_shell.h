@@ -62,8 +62,6 @@ class SessionShell final : public ControlLinkHandler, public Rendezvous {
   void MirrorsFilled(uint64_t generation) { Feed(holdfast::MirrorsFilled{generation}); }
   void AskForStop(int signal) { Feed(SessionStopAsked{signal}); }
   Member member() const;
-  /// The coordinator has refused this worker for good.
-  bool refused() const;
 
   absl::StatusOr<std::vector<std::string>> Exchange(const std::string& mine, Deadline deadline) override;
 
@@ -91,7 +89,6 @@ class SessionShell final : public ControlLinkHandler, public Rendezvous {
   Phase phase_ = Phase::kStarting;
   int64_t step_ = 0;
   uint64_t phase_changes_ = 0;
-  bool refused_ = false;
   std::optional<std::chrono::steady_clock::time_point> working_since_;  // while a task is at work
   std::optional<std::chrono::steady_clock::time_point> abort_since_;    // while a task is to end
 

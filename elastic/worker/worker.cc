@@ -103,7 +103,7 @@ Worker::Exit Worker::Run() {
     } else {
       const auto& exit = std::get<ExitTask>(next.task);
       deps_.trainer->EndMirrorFill();  // it tells the shell, which may go before the trainer
-      return {exit.exit_code, exit.reason, deps_.shell->refused()};
+      return {exit.exit_code, exit.reason, exit.refused};
     }
   }
 }

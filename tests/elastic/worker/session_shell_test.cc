@@ -158,16 +158,28 @@ TEST_F(SessionShellInWorlds, AnExchangeEndsWithItsWorldOrAtItsDeadline) {
       << "the task of generation 2 has not begun yet";
 }
 
-TEST_F(SessionShellInWorlds, ARefusalIsRememberedUntilTheNextWorld) {
+TEST_F(SessionShellInWorlds, RefusedItComesBackAsSomebodyElseOrEnds) {
   link_.Tell(RefusedMessage{.reason = "not yet", .rejoin = true});
-  EXPECT_FALSE(shell_.refused());
   EXPECT_TRUE(std::holds_alternative<ForgetTask>(shell_.NextTask().task));
   EXPECT_EQ(shell_.member().id.incarnation, 2u);
   link_.Tell(RefusedMessage{.reason = "another config"});
-  EXPECT_TRUE(shell_.refused());
   const WorkerTask exit = shell_.NextTask().task;
   ASSERT_TRUE(std::holds_alternative<ExitTask>(exit));
   EXPECT_EQ(std::get<ExitTask>(exit).reason, "another config");
+  EXPECT_TRUE(std::get<ExitTask>(exit).refused);
+}
+
+// Its own coordinator is back, and the run is over: that is what it ends with, and no error.
+TEST_F(SessionShellInWorlds, ARefusalThatItHasWaitedThroughIsNotWhyItEnds) {
+  link_.Tell(WorldOf(1));
+  EXPECT_EQ(NextGeneration(), 1u);
+  link_.Tell(RefusedMessage{.reason = "another run", .other_run = true});
+  link_.Connect();
+  link_.Tell(EndMessage{.exit_code = 0, .reason = "done"});
+  const WorkerTask exit = shell_.NextTask().task;
+  ASSERT_TRUE(std::holds_alternative<ExitTask>(exit));
+  EXPECT_EQ(std::get<ExitTask>(exit).reason, "done");
+  EXPECT_FALSE(std::get<ExitTask>(exit).refused);
 }
 
 TEST(SessionShellDeathTest, ATaskThatDoesNotEndEndsTheProcess) {

@@ -29,6 +29,7 @@ absl::StatusOr<StepMetrics> RunRecorder::Record(const RecordAction& step) {
     return absl::InternalError(absl::StrCat(directory_.metrics(), " ends with step ", last_step_, ", so step ",
                                             step.step, " cannot be recorded: start the run again"));
   }
+  RETURN_IF_ERROR(metrics_.CheckInPlace());  // what it says so far is read by its name
   if (!tokens_.has_value()) {
     ASSIGN_OR_RETURN(tokens_, RecordedTokens());
   }
@@ -53,7 +54,6 @@ absl::StatusOr<StepMetrics> RunRecorder::Record(const RecordAction& step) {
   }
   m.time = UnixTime();
   if (!step.digests.empty()) m.state_digest = StateDigest(step.digests);
-  RETURN_IF_ERROR(metrics_.CheckInPlace());
   RETURN_IF_ERROR(metrics_.WriteDurably(m.ToJson()));
   last_commit_ = now;
   last_step_ = m.step;
@@ -75,6 +75,7 @@ absl::StatusOr<int64_t> RunRecorder::RecordedTokens() const {
 
 absl::Status RunRecorder::Rewind(int64_t step) {
   tokens_.reset();
+  RETURN_IF_ERROR(metrics_.CheckInPlace());  // where to cut it off as well
   ASSIGN_OR_RETURN(const int64_t end, directory_.MetricsEnd(step));
   RETURN_IF_ERROR(metrics_.CutTo(end));
   last_step_ = step;

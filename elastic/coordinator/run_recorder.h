@@ -35,7 +35,8 @@ class RunRecorder {
   absl::StatusOr<StepMetrics> Record(const RecordAction& step);
   /// Durable when it returns; else as above.
   absl::Status Persist(const CoordinatorState& state);
-  /// The run resumes after `step`; what was recorded of later ones is gone. DataLoss if steps up to it are missing.
+  /// The run resumes after `step`; what was recorded of later ones is gone. DataLoss if steps up to it are missing; and
+  /// nothing is cut off where nothing would be written.
   absl::Status Rewind(int64_t step);
 
   int64_t last_step() const { return last_step_; }

@@ -3,6 +3,9 @@
 
 #include "elastic/coordinator/run_recorder.h"
 
+#include <filesystem>
+#include <string>
+
 #include "gtest/gtest.h"
 #include "tests/framework/base/temporary_directory.h"
 
@@ -62,6 +65,23 @@ TEST(RunRecorder, TheRecordNeverGetsAHole) {
   EXPECT_EQ(directory.ReadMetrics()->size(), 3u);
 }
 
+// Where to cut it off is read by its name.
+TEST(RunRecorder, ARecordThatIsNotInItsPlaceIsNotCutOff) {
+  const TemporaryDirectory root;
+  const RunDirectory directory(root.path());
+  const Config config;
+  const auto recorder = RunRecorder::Open(config, directory, nullptr);
+  ASSERT_TRUE(recorder.ok()) << recorder.status();
+  for (const int64_t step : {1, 2, 3}) ASSERT_TRUE((*recorder)->Record({.step = step, .digests = {}}).ok());
+  const std::string away = directory.metrics() + ".away";
+  std::filesystem::rename(directory.metrics(), away);
+  EXPECT_TRUE(absl::IsUnavailable((*recorder)->Rewind(2)));
+  std::filesystem::rename(away, directory.metrics());
+  EXPECT_EQ(directory.ReadMetrics()->size(), 3u);
+  EXPECT_TRUE((*recorder)->Rewind(2).ok());
+  EXPECT_EQ(directory.ReadMetrics()->size(), 2u);
+}
+
 // A run may be resumed with another batch: tokens were those of that batch from the first step on, and could fall.
 TEST(RunRecorder, TokensAreThoseOfTheBatchesThatStepsHad) {
   const TemporaryDirectory root;
@@ -83,6 +103,9 @@ TEST(RunRecorder, TokensAreThoseOfTheBatchesThatStepsHad) {
   config.batch.microbatches = 1;
   const auto recorder = RunRecorder::Open(config, directory, nullptr, 3);
   ASSERT_TRUE(recorder.ok()) << recorder.status();
+  std::filesystem::rename(directory.metrics(), directory.metrics() + ".away");
+  EXPECT_TRUE(absl::IsUnavailable((*recorder)->Record({.step = 4, .digests = {}}).status()));
+  std::filesystem::rename(directory.metrics() + ".away", directory.metrics());
   EXPECT_EQ(tokens(**recorder, 4), 260);
   EXPECT_EQ(tokens(**recorder, 5), 280);
   ASSERT_TRUE((*recorder)->Rewind(2).ok());

@@ -374,4 +374,10 @@ CoordinatorShell::Outcome CoordinatorShell::Wait() {
   return *outcome_;
 }
 
+std::optional<CoordinatorShell::Outcome> CoordinatorShell::Wait(const std::stop_token& stop) {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, stop, [&] { return outcome_.has_value(); });
+  return outcome_;
+}
+
 }  // namespace holdfast

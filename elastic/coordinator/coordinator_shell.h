@@ -105,6 +105,8 @@ class CoordinatorShell {
     bool goes_on = false;  // the run: another coordinator has it, or is to take it over
   };
   Outcome Wait();
+  /// The same, or nothing, if `stop` is requested before.
+  std::optional<Outcome> Wait(const std::stop_token& stop);
 
  private:
   CoordinatorShell(const Config& config, const CoordinatorOptions& options, std::unique_ptr<RunRecorder> recorder,

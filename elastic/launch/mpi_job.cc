@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "framework/base/log.h"
 #include "framework/base/processors.h"
@@ -43,14 +44,18 @@ int MpiRankOf(const Member& member) {
   return rank;
 }
 
-/// Without MPI_Finalize, which would wait for those that are gone.
 [[noreturn]] void EndBroken(const std::string& why) {
-  LogError(why, "; MPI cannot continue without a member: start the job again; it resumes from its newest checkpoint");
-  std::fflush(nullptr);
-  std::_Exit(kExitWorldBroken);
+  MpiJob::End(kExitWorldBroken, absl::StrCat(why, "; MPI cannot continue without a member: start the job again; it ",
+                                             "resumes from its newest checkpoint"));
 }
 
 }  // namespace
+
+void MpiJob::End(int exit_code, const std::string& why) {
+  LogError(why);
+  std::fflush(nullptr);
+  std::_Exit(exit_code);
+}
 
 absl::StatusOr<std::unique_ptr<MpiJob>> MpiJob::Start() {
   ASSIGN_OR_RETURN(auto environment, MpiEnvironment::Start());

@@ -38,6 +38,8 @@ class MpiJob {
   absl::Status Announce(std::string* address);
   WorkerIdentity identity() const;
   WorkerPeers Peers(const Config& config) const;
+  /// Ends this process, and by mpirun the others: without MPI_Finalize, which would wait for those.
+  [[noreturn]] static void End(int exit_code, const std::string& why);
 
  private:
   explicit MpiJob(std::unique_ptr<MpiEnvironment> environment) : environment_(std::move(environment)) {}

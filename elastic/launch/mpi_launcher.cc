@@ -3,6 +3,7 @@
 #include <cstdlib>
 #include <stop_token>
 #include <string>
+#include <thread>
 
 #include "absl/strings/str_cat.h"
 #include "elastic/coordinator/coordinator_server.h"
@@ -40,6 +41,11 @@ absl::StatusOr<CoordinatorShell::Outcome> MpiLauncher::Run(const PreparedRun& ru
   std::string address = coordinator->address();
   RETURN_IF_ERROR(job_.Announce(&address));
   const std::stop_callback on_stop(stop.token(), [&] { coordinator->shell().RequestStop(stop.received()); });
+  // If another coordinator has the run, it does not reach these workers, who would wait for ever.
+  const std::jthread watch([&shell = coordinator->shell()](const std::stop_token& over) {
+    const auto outcome = shell.Wait(over);
+    if (outcome.has_value() && outcome->goes_on) MpiJob::End(outcome->exit_code, outcome->reason);
+  });
   RETURN_IF_ERROR(WorkFor(address, config_, directory_, job_, *runtime_, nullptr).status());
   return coordinator->Wait();
 }

@@ -1,6 +1,7 @@
 // Proves that a run whose workers are the processes of one mpirun has the bits of every other; that a member which is
-// killed or frozen ends all of it with an exit code that says "start again", nothing left behind; and that started
-// again it resumes from its newest checkpoint. Also that tokens move to experts over MPI with the same bits.
+// killed or frozen ends all of it with an exit code that says "start again", nothing left behind, and so does a run
+// that is taken; and that started again it resumes from its newest checkpoint. Also that tokens move to experts over
+// MPI with the same bits.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -103,6 +104,17 @@ TEST_F(MpiRun, IsSavedWhenItIsToldToStop) {
   EXPECT_EQ(process->ExitCode(), 128 + SIGUSR1);
   EXPECT_EQ(Events(Run(), "run_stopped").size(), 1u);
   EXPECT_TRUE(stage_->HasUndisturbedBits(Run()));
+}
+
+// No other coordinator reaches its workers: they waited for ever.
+TEST_F(MpiRun, WhoseRunIsTakenEnds) {
+  const auto process = Start(2);
+  ASSERT_TRUE(WaitForStep(*process, Run(), 5));
+  std::filesystem::remove(Run() + "/.lock");
+  const int code = process->ExitCode();
+  EXPECT_TRUE(code == 1 || code == 128 + SIGKILL) << code;
+  EXPECT_THAT(process->Log(), HasSubstr("another process may own the run"));
+  EXPECT_TRUE(WaitFor([] { return ProcessesWith(Run()).empty(); })) << "processes are left";
 }
 
 TEST_F(MpiRun, WhatRankZeroRefusesEndsAll) {

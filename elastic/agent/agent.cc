@@ -93,6 +93,7 @@ void Agent::StartWorker(Worker& worker) {
   worker.incarnation = RandomId();
   ChildCommand command = worker.command;
   command.environment.emplace_back(kIncarnationVariable, absl::StrCat(worker.incarnation));
+  command.environment.emplace_back(kRunVariable, absl::StrCat(options_.run == nullptr ? 0 : options_.run()));
   absl::StatusOr<ChildProcess> process = ChildProcess::Start(command);
   if (process.ok()) {
     worker.process.emplace(std::move(*process));

@@ -42,7 +42,10 @@ AgentShell::AgentShell(const Config& config, const RunDirectory& directory, cons
       look_(std::move(look)),
       running_(settings.num_workers) {
   link_.Start(*this);
-  const Agent::Options options{.max_restarts = config.elastic.max_restarts};
+  const Agent::Options options{.max_restarts = config.elastic.max_restarts, .run = [this] {
+                                 const std::lock_guard lock(mutex_);
+                                 return run_;
+                               }};
   agent_ = std::make_unique<Agent>(options, WorkerCommands(config, directory, settings_),
                                    [this](const WorkerExit& e) { OnExit(e); });
 }

@@ -69,7 +69,7 @@ struct JoinMessage {
   StateClaim claim;
   RunDigests digests = {};
   uint64_t generation = 0;  // the highest it has been in: it ignores worlds up to that
-  uint64_t run = 0;         // CoordinatorOptions::run of its worlds; 0 = it has been in none
+  uint64_t run = 0;         // CoordinatorOptions::run of its worlds or its agent; 0 = not known
 };
 
 struct HeartbeatMessage {

@@ -6,8 +6,8 @@
 
 namespace holdfast {
 
-WorkerSession::WorkerSession(Member member, const RunDigests& digests, int64_t total_steps)
-    : member_(std::move(member)), digests_(digests), total_steps_(total_steps) {}
+WorkerSession::WorkerSession(Member member, const RunDigests& digests, int64_t total_steps, uint64_t run)
+    : member_(std::move(member)), digests_(digests), total_steps_(total_steps), run_(run) {}
 
 std::vector<SessionAction> WorkerSession::OnEvent(const SessionEvent& event) {
   if (!exited_) std::visit([this](const auto& e) { On(e); }, event);

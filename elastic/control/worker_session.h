@@ -97,7 +97,8 @@ using SessionAction =
 class WorkerSession {
  public:
   /// `member.id.incarnation` must be new in the life of the run (random 64 bits, say); later ones count up from it.
-  WorkerSession(Member member, const RunDigests& digests, int64_t total_steps);
+  /// `run`: of which it is, as WorldMessage has it; 0 = of any.
+  WorkerSession(Member member, const RunDigests& digests, int64_t total_steps, uint64_t run = 0);
 
   std::vector<SessionAction> OnEvent(const SessionEvent& event);
 
@@ -138,7 +139,7 @@ class WorkerSession {
   Member member_;
   RunDigests digests_;
   int64_t total_steps_;
-  uint64_t run_ = 0;         // whose worlds we have been in
+  uint64_t run_;             // of which we are: as we were told, or by the worlds we have been in
   uint64_t generation_ = 0;  // of the world we are in; messages of older ones are ignored
   uint64_t entered_ = 0;     // the same once we have our part of its state
   uint64_t mirrored_ = 0;    // the same once we have all that it is to mirror here

@@ -30,6 +30,13 @@ uint64_t NewIncarnation() {
   return RandomId();
 }
 
+/// Of its agent, if that knew it. Else a worker that is started while another run's coordinator answers takes that run
+/// for its own.
+uint64_t RunOfAgent() {
+  const char* given = std::getenv(kRunVariable);
+  return given == nullptr ? 0 : std::strtoull(given, nullptr, 10);
+}
+
 /// A test's knob (see WorkerDependencies): of all workers, or of the one that is named.
 std::chrono::milliseconds SlowdownFromEnvironment(const std::string& worker) {
   const char* text = std::getenv("HOLDFAST_TEST_SLOWDOWN_MS");
@@ -81,6 +88,7 @@ SessionShell::Options ShellOptions(const Config& config, const WorkerIdentity& i
                      .probe_address = probe == nullptr ? "" : probe->address()},
           .digests = digests,
           .total_steps = config.train.steps,
+          .run = RunOfAgent(),
           .heartbeat_interval = std::chrono::milliseconds(config.elastic.heartbeat_interval_ms),
           .kill_timeout = std::chrono::milliseconds(config.elastic.kill_timeout_ms)};
 }

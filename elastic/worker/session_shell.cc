@@ -33,7 +33,7 @@ SessionShell::SessionShell(const Options& options, ControlLink& link, const Step
     : options_(options),
       link_(link),
       progress_(progress),
-      session_(options.member, options.digests, options.total_steps),
+      session_(options.member, options.digests, options.total_steps, options.run),
       probe_(std::move(probe)) {
   link_.Start(*this);
   heartbeats_ = std::jthread([this](const std::stop_token& stop) { Beat(stop); });

@@ -34,6 +34,7 @@ class SessionShell final : public ControlLinkHandler, public Rendezvous {
     Member member;
     RunDigests digests = {};
     int64_t total_steps = 0;
+    uint64_t run = 0;  // as WorkerSession has it
     std::chrono::milliseconds heartbeat_interval{200};
     /// Ends the process if the thread that works has not come back so long after it was told to.
     std::chrono::milliseconds kill_timeout{120'000};

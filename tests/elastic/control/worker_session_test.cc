@@ -76,6 +76,12 @@ TEST_F(WorkerSessionTest, ItSaysWhoseWorldsItHasBeenIn) {
   EXPECT_EQ(SentJoin().run, 7u);
 }
 
+TEST_F(WorkerSessionTest, ItSaysWhoseItWasStartedAs) {
+  WorkerSession session(MemberOf("a", 1), {.config = 42}, 3, /*run=*/7);
+  actions_ = session.OnEvent(SessionConnected{});
+  EXPECT_EQ(SentJoin().run, 7u);
+}
+
 TEST_F(WorkerSessionTest, AStep) {
   Do(SessionConnected{});
   EXPECT_EQ(Actions(), "send0 ");

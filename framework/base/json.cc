@@ -43,7 +43,8 @@ absl::Status JsonError(size_t position, const nlohmann::json::exception& error) 
   if (dynamic_cast<const nlohmann::json::out_of_range*>(&error) != nullptr) {
     return absl::InvalidArgumentError("JSON with a number that is too large");
   }
-  const absl::string_view what = error.what();
+  absl::string_view what = error.what();
+  what = what.substr(0, what.find("; last read: "));  // behind that stands the text, which may say anything
   const char* const problem = absl::StrContains(what, "UTF-8") ? "invalid UTF-8"
                               : absl::StrContains(what, "invalid string: surrogate")
                                   ? "half of a character (an escape from \\ud800 to \\udfff without its other half)"

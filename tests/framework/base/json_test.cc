@@ -50,6 +50,9 @@ TEST(Json, WhatIsWrongIsSaid) {
   EXPECT_THAT(Refusal(R"(["\ud800"])"), HasSubstr("half of a character"));
   EXPECT_THAT(Refusal(R"(["\udc00"])"), HasSubstr("half of a character"));
   EXPECT_EQ(Refusal("[1e999]"), "JSON with a number that is too large");
+  for (const char* quoted : {"UTF-8", "invalid string: surrogate"}) {  // in a text that is cut off
+    EXPECT_THAT(Refusal(std::string("[\"") + quoted), StartsWith("malformed JSON at byte "));
+  }
 }
 
 }  // namespace

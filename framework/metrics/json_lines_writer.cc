@@ -35,6 +35,11 @@ absl::Status CutTornLine(int fd, const std::string& path) {
   return absl::OkStatus();
 }
 
+/// It may be seen again later.
+absl::Status CannotLookAt(const std::string& path, int error) {
+  return absl::UnavailableError(ErrnoToStatus(error, absl::StrCat("cannot look at ", path)).message());
+}
+
 }  // namespace
 
 absl::StatusOr<JsonLinesWriter> JsonLinesWriter::Open(const std::string& path) {
@@ -88,19 +93,19 @@ absl::Status JsonLinesWriter::CutTo(int64_t bytes) {
 
 absl::Status JsonLinesWriter::CheckInPlace() const {
   struct stat ours, there;
-  if (fstat(file_.get(), &ours) != 0) {
-    return absl::UnavailableError(ErrnoToStatus(errno, absl::StrCat("cannot look at ", path_)).message());
-  }
+  if (fstat(file_.get(), &ours) != 0) return CannotLookAt(path_, errno);
   if (ours.st_size < bytes_) {
     return absl::FailedPreconditionError(absl::StrCat(path_, " has been cut off to ", ours.st_size, " of ", bytes_,
                                                       " bytes while this process wrote into it"));
   }
-  const bool is_there = stat(path_.c_str(), &there) == 0;
+  const int error = stat(path_.c_str(), &there) == 0 ? 0 : errno;
+  const bool is_there = error == 0;
   if (is_there && ours.st_dev == there.st_dev && ours.st_ino == there.st_ino) return absl::OkStatus();
   if (ours.st_nlink == 0) {
     return absl::FailedPreconditionError(
         absl::StrCat(path_, " has been removed", is_there ? " and replaced" : "", " while this process wrote into it"));
   }
+  if (!is_there && error != ENOENT) return CannotLookAt(path_, error);
   return absl::UnavailableError(
       absl::StrCat(path_, is_there ? " is another file than the one that this process writes into" : " is missing",
                    is_there ? ": put that one" : ": put it", " back, or stop this process"));

@@ -319,6 +319,11 @@ TEST_F(RunDirectoryTest, AWriterKnowsWhetherReadersFindItsFile) {
 
   fs::rename(path, moved);
   EXPECT_TRUE(absl::IsUnavailable(writer->CheckInPlace())) << writer->CheckInPlace();
+  EXPECT_THAT(std::string(writer->CheckInPlace().message()), HasSubstr("is missing"));
+  fs::create_symlink(path, path);  // what is there cannot be seen
+  EXPECT_TRUE(absl::IsUnavailable(writer->CheckInPlace())) << writer->CheckInPlace();
+  EXPECT_THAT(std::string(writer->CheckInPlace().message()), HasSubstr("cannot look at " + path + ": Too many levels"));
+  fs::remove(path);
   fs::copy(moved, path);
   EXPECT_TRUE(absl::IsUnavailable(writer->CheckInPlace())) << writer->CheckInPlace();
   fs::rename(moved, path);

@@ -189,8 +189,11 @@ class Packer {
 
   absl::Status ReadText(InputFile& file) {
     int64_t begin = 0;
+    size_t left = 0;  // by the last search
     const auto take = [&](std::string_view text, bool is_last) -> absl::StatusOr<size_t> {
+      if (!is_last && !IsWorthwhile(text.size(), left)) return 0;
       const size_t cut = is_last ? text.size() : PlaceToCut(text);
+      left = text.size() - cut;
       if (cut == 0 && !is_last) return 0;
       TextPiece piece{.file = file.name(), .text = std::string(text), .begin = begin, .is_last = is_last};
       RETURN_IF_ERROR(encoding_.Begin([this, piece = std::move(piece)]() mutable { return Encode(std::move(piece)); }));
@@ -200,12 +203,18 @@ class Packer {
     return ReadTextDocument(file, {take, [this](int64_t bytes) { CountBytes(bytes); }});
   }
 
+  // To look through a text, of which the last search has left `left` bytes without a place to cut: else each MiB more
+  // would cost all that is held once again. What is too long without one is searched before it is refused.
+  static bool IsWorthwhile(size_t bytes, size_t left) { return bytes >= 2 * left || bytes > kDocumentHeldBytesMax; }
+
   // Where the tokenizer would most likely cut a text that goes on, found at its end alone: whoever begins to split a
   // text in its middle splits it as the others do, after some words. It is a guess, which decides no token: TakePiece
   // looks whether the text was cut there. 0: nowhere.
   size_t PlaceToCut(std::string_view text) const {
     for (size_t window = kWindowBytes;; window *= kWindowGrowth) {
-      const size_t begin = text.size() - std::min(text.size(), window);
+      size_t begin = text.size() - std::min(text.size(), window);
+      // Half a character would be cut off, which is no place in the text.
+      for (int i = 0; i < 3 && begin > 0 && (text[begin] & 0xc0) == 0x80; ++i) ++begin;
       std::vector<int32_t> tokens;
       const absl::StatusOr<size_t> taken = tokenizer_.EncodeBeginning(text.substr(begin), tokens);
       if (!taken.ok()) return text.size();  // whoever encodes the piece says what is wrong, if it is
@@ -274,7 +283,12 @@ class Packer {
       if (ahead > 0) {
         piece.text.erase(0, static_cast<size_t>(ahead));
       } else {
-        piece.text.insert(0, text_rest_, 0, static_cast<size_t>(-ahead));
+        text_rest_.replace(static_cast<size_t>(-ahead), std::string::npos, piece.text);
+        piece.text = std::move(text_rest_);
+      }
+      if (!piece.is_last && !IsWorthwhile(piece.text.size(), text_left_)) {
+        text_rest_ = std::move(piece.text);
+        return absl::OkStatus();
       }
       piece.begin = text_done_;
       encoded = Encode(std::move(piece));
@@ -285,6 +299,7 @@ class Packer {
     document_is_empty_ = document_is_empty_ && encoded.tokens.empty();
     text_done_ += static_cast<int64_t>(piece.encoded);
     text_rest_ = piece.text.substr(piece.encoded);
+    text_left_ = text_rest_.size();
     if (piece.is_last) {
       EndDocument(encoded.tokens);
     } else if (text_rest_.size() > kDocumentHeldBytesMax) {
@@ -365,6 +380,7 @@ class Packer {
   // Of the text that is taken: up to where it has its tokens, and what was read behind that.
   int64_t text_done_ = 0;
   std::string text_rest_;
+  size_t text_left_ = 0;  // of text_rest_, when it was last encoded
   bool document_is_empty_ = true;
   int64_t total_bytes_ = 0;
   PackReport report_;

@@ -336,6 +336,69 @@ TEST_F(PackTest, AWrongGuessOfWhereToCutDecidesNoToken) {
   }
 }
 
+// Words are lines. If it guesses wrong, what does not begin as the text does can be cut behind its first three bytes.
+class LineTokenizer final : public SevensTokenizer {
+ public:
+  explicit LineTokenizer(bool guesses_wrong) : guesses_wrong_(guesses_wrong) {}
+  absl::StatusOr<std::vector<int32_t>> Encode(std::string_view text) const override {
+    Count(text);
+    return SevensTokenizer::Encode(text);
+  }
+  absl::StatusOr<size_t> EncodeBeginning(std::string_view text, std::vector<int32_t>& out) const override {
+    Count(text);
+    const size_t taken = guesses_wrong_ && text[0] != '^' ? 3 : text.rfind('\n') + 1;  // 0 if there is none
+    out = *SevensTokenizer::Encode(text.substr(0, taken));
+    return taken;
+  }
+  size_t bytes() const { return bytes_; }
+  bool was_given_half_a_character() const { return was_given_half_; }
+
+ private:
+  void Count(std::string_view text) const {
+    bytes_ += text.size();
+    if ((text[0] & 0xc0) == 0x80) was_given_half_ = true;
+  }
+  const bool guesses_wrong_;
+  mutable std::atomic<size_t> bytes_ = 0;
+  mutable std::atomic<bool> was_given_half_ = false;
+};
+
+// With each MiB more all that was held was looked through, 60 MB 60 times.
+TEST_F(PackTest, ATextWithoutAPlaceToCutIsLookedThroughAFewTimes) {
+  std::string text = "^";
+  while (text.size() < 12 << 20) text += "学";
+  const std::string input = Write("a.txt", text);
+  for (const bool guesses_wrong : {false, true}) {
+    for (const int threads : {1, 3}) {
+      const LineTokenizer lines(guesses_wrong);
+      LocalFileAccess files;
+      const auto report =
+          Pack(lines, {.paths = {.inputs = {input}, .output = out_, .overwrite = true}, .threads = threads}, files);
+      ASSERT_TRUE(report.ok()) << report.status();
+      EXPECT_LT(lines.bytes(), 5 * text.size()) << guesses_wrong << ", " << threads;
+      EXPECT_FALSE(lines.was_given_half_a_character()) << guesses_wrong << ", " << threads;
+      EXPECT_TRUE(ReadTokens(out_) == *lines.Encode(text)) << guesses_wrong << ", " << threads;
+    }
+  }
+}
+
+TEST_F(PackTest, TheLastPlaceToCutBeforeTheLimitIsFound) {
+  const LineTokenizer lines(false);
+  const size_t most = 64 << 20, piece = 1 << 20;
+  const std::string word(most + piece, 'a');
+  const auto pack = [&](size_t place) {
+    std::string text = word + word.substr(0, piece + 1);
+    text[place] = '\n';
+    LocalFileAccess files;
+    return Pack(lines, {.paths = {.inputs = {Write("a.txt", text)}, .output = out_, .overwrite = true}}, files)
+        .status();
+  };
+  EXPECT_TRUE(pack(most + piece / 2).ok());
+  const absl::Status refused = pack(most + piece);
+  EXPECT_TRUE(absl::IsResourceExhausted(refused)) << refused;
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("without a place where the tokenizer could cut"));
+}
+
 // The first two calls with more than a window of a text wait for each other.
 class TogetherTokenizer final : public SevensTokenizer {
  public:

@@ -10,7 +10,7 @@ source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 packages=(
   g++ cmake ninja-build ccache pkg-config
   libabsl-dev libcli11-dev libcurl4-openssl-dev libeigen3-dev libexpat1-dev libgloo-dev libgrpc++-dev libhdf5-dev libhwy-dev
-  libopenmpi-dev libpcre2-dev libprotobuf-dev libspdlog-dev libssl-dev libutf8proc-dev libxxhash-dev libyaml-cpp-dev libzstd-dev nlohmann-json3-dev
+  libopenmpi-dev libpcre2-dev libprotobuf-dev libspdlog-dev libssl-dev libutf8proc-dev libxxhash-dev libyaml-cpp-dev libzstd-dev nlohmann-json3-dev zlib1g-dev
   openmpi-bin protobuf-compiler protobuf-compiler-grpc
   libbenchmark-dev libboost-context-dev libgmock-dev libgtest-dev
 )

@@ -21,31 +21,39 @@ namespace {
 using std::string_view_literals::operator""sv;
 
 struct NotText {
-  std::string_view start;
-  const char* advice;  // with FILE for its name
+  size_t at;
+  std::string_view bytes;  // there
+  const char* advice;      // with FILE for its name
 };
 
 constexpr NotText kNotText[] = {
-    {"\x1f\x8b"sv, "compressed; pipe it in: zcat FILE | holdfast data pack - --format text|jsonl ..."},
-    {"\x28\xb5\x2f\xfd"sv, "compressed; pipe it in: zstdcat FILE | holdfast data pack - --format text|jsonl ..."},
-    {"PK\x03\x04"sv, "a zip archive; pipe it in: unzip -p FILE | holdfast data pack - --format text|jsonl ..."},
+    {0, "PK\x03\x04"sv, "a zip archive; pipe it in: unzip -p FILE | holdfast data pack - --format text|jsonl ..."},
+    {0,
+     "\xfd"
+     "7zXZ\0"sv,
+     "xz; pipe it in: xzcat FILE | holdfast data pack - --format text|jsonl ..."},
+    {4, "1AY&SY"sv, "bzip2; pipe it in: bzcat FILE | holdfast data pack - --format text|jsonl ..."},
+    {257, "ustar"sv, "a tar archive; pipe it in: tar -xOf FILE | holdfast data pack - --format text|jsonl ..."},
     // Behind its magic the first field of a header in Thrift: "PAR1" alone may begin a text.
-    {"PAR1\x15"sv,
+    {0, "PAR1\x15"sv,
      "Parquet; write it as JSON Lines first: pandas.read_parquet('FILE').to_json(..., orient='records', lines=True)"},
-    {"ARROW1\0\0"sv,
+    {0, "ARROW1\0\0"sv,
      "Arrow; write it as JSON Lines first: pandas.read_feather('FILE').to_json(..., orient='records', lines=True)"},
-    {"\xff\xfe\0\0"sv, "UTF-32; pipe it in: iconv -f UTF-32 -t UTF-8 FILE | holdfast data pack - ..."},
-    {"\0\0\xfe\xff"sv, "UTF-32; pipe it in: iconv -f UTF-32 -t UTF-8 FILE | holdfast data pack - ..."},
-    {"\xff\xfe"sv, "UTF-16; pipe it in: iconv -f UTF-16 -t UTF-8 FILE | holdfast data pack - ..."},
-    {"\xfe\xff"sv, "UTF-16; pipe it in: iconv -f UTF-16 -t UTF-8 FILE | holdfast data pack - ..."},
+    {0, "\xff\xfe\0\0"sv, "UTF-32; pipe it in: iconv -f UTF-32 -t UTF-8 FILE | holdfast data pack - ..."},
+    {0, "\0\0\xfe\xff"sv, "UTF-32; pipe it in: iconv -f UTF-32 -t UTF-8 FILE | holdfast data pack - ..."},
+    {0, "\xff\xfe"sv, "UTF-16; pipe it in: iconv -f UTF-16 -t UTF-8 FILE | holdfast data pack - ..."},
+    {0, "\xfe\xff"sv, "UTF-16; pipe it in: iconv -f UTF-16 -t UTF-8 FILE | holdfast data pack - ..."},
 };
 
 absl::Status RefuseWhatIsNoText(std::string_view start, const std::string& name) {
   if (BeginsAsTokenFile(start)) {
     return absl::InvalidArgumentError(absl::StrCat(name, ": a token file, which is packed already"));
   }
+  if (MakeDecompressor(start) != nullptr) {
+    return absl::InvalidArgumentError(absl::StrCat(name, ": compressed twice; decompress it once"));
+  }
   for (const NotText& kind : kNotText) {
-    if (start.substr(0, kind.start.size()) != kind.start) continue;
+    if (start.size() < kind.at || start.substr(kind.at, kind.bytes.size()) != kind.bytes) continue;
     return absl::InvalidArgumentError(absl::StrCat(name, ": ", absl::StrReplaceAll(kind.advice, {{"FILE", name}})));
   }
   return absl::OkStatus();
@@ -101,6 +109,43 @@ absl::StatusOr<InputFile> InputFile::Open(FileAccess& files, const std::string& 
 absl::StatusOr<bool> InputFile::ReadMore(size_t bytes_max, std::string& buffer) {
   if (stop_.stop_requested()) return absl::CancelledError("stopped");
   const size_t before = buffer.size();
+  const bool is_start = offset_ == 0;
+  absl::StatusOr<bool> more = decompressor_ != nullptr ? Decompress(bytes_max, buffer) : ReadStored(bytes_max, buffer);
+  if (more.ok() && is_start) decompressor_ = MakeDecompressor(std::string_view(buffer).substr(before));
+  if (is_start && decompressor_ != nullptr) {
+    stored_ = buffer.substr(before);
+    stored_left_ = stored_.size();
+    more_stored_ = *more;
+    buffer.resize(before);
+    more = Decompress(bytes_max, buffer);
+  }
+  text_bytes_ += static_cast<int64_t>(buffer.size() - before);
+  return more;
+}
+
+absl::StatusOr<bool> InputFile::Decompress(size_t bytes_max, std::string& buffer) {
+  const size_t before = buffer.size();
+  buffer.resize(before + bytes_max);
+  absl::Span<char> out = absl::MakeSpan(buffer).subspan(before);
+  bool more = true;
+  while (more && !out.empty()) {
+    if (stored_left_ == 0 && more_stored_) {
+      stored_.clear();
+      ASSIGN_OR_RETURN(more_stored_, ReadStored(kDocumentPieceBytes, stored_));
+      stored_left_ = stored_.size();
+    }
+    absl::Span<const char> in(stored_.data() + stored_.size() - stored_left_, stored_left_);
+    RETURN_IF_ERROR(Annotate(decompressor_->Advance(in, out), name_));
+    stored_left_ = in.size();
+    more = more_stored_ || stored_left_ > 0 || out.empty();
+  }
+  buffer.resize(buffer.size() - out.size());
+  if (!more) RETURN_IF_ERROR(Annotate(decompressor_->CheckEnd(), name_));
+  return more;
+}
+
+absl::StatusOr<bool> InputFile::ReadStored(size_t bytes_max, std::string& buffer) {
+  const size_t before = buffer.size();
   if (file_ != nullptr) bytes_max = std::min(bytes_max, static_cast<size_t>(size_ - offset_));
   buffer.resize(before + bytes_max);
   absl::Span<char> out = absl::MakeSpan(buffer).subspan(before);
@@ -118,6 +163,18 @@ absl::StatusOr<bool> InputFile::ReadMore(size_t bytes_max, std::string& buffer) 
   return file_ != nullptr ? offset_ < size_ : *got > 0;
 }
 
+std::string_view WithoutCompressionName(std::string_view path) {
+  for (const std::string_view end : {".gz"sv, ".zst"sv}) {
+    if (path.ends_with(end)) return path.substr(0, path.size() - end.size());
+  }
+  return path;
+}
+
+bool HasNameOfJsonLines(std::string_view path) {
+  const std::string_view name = WithoutCompressionName(path);
+  return name.ends_with(".jsonl") || name.ends_with(".ndjson");
+}
+
 absl::Status NoPlaceToCut(const std::string& file, size_t bytes) {
   return absl::ResourceExhaustedError(
       absl::StrCat(file, ": ", bytes, " bytes without a place where the tokenizer could cut; split the file"));
@@ -129,8 +186,9 @@ absl::Status ReadTextDocument(InputFile& file, const DocumentSink& sink) {
   while (more) {
     const size_t held = buffer.size();
     if (held > kDocumentHeldBytesMax) return NoPlaceToCut(file.name(), held);
+    const int64_t before = file.bytes_read();
     ASSIGN_OR_RETURN(more, file.ReadMore(kDocumentPieceBytes, buffer));
-    sink.count_bytes(static_cast<int64_t>(buffer.size() - held));
+    sink.count_bytes(file.bytes_read() - before);
     if (is_first) {
       RETURN_IF_ERROR(RefuseWhatIsNoText(buffer, file.name()));
       buffer.erase(0, buffer.size() - WithoutByteOrderMark(std::string_view(buffer)).size());
@@ -155,10 +213,11 @@ absl::Status ReadNumberedLines(InputFile& file,
       return absl::ResourceExhaustedError(absl::StrCat(file.name(), ":", line_number, ": line longer than ",
                                                        kDocumentHeldBytesMax, " bytes; is it JSONL?"));
     }
+    const int64_t before = file.bytes_read();
     ASSIGN_OR_RETURN(more, file.ReadMore(kDocumentPieceBytes, buffer));
     if (is_first) RETURN_IF_ERROR(RefuseWhatIsNoText(buffer, file.name()));
     is_first = false;
-    count_bytes(static_cast<int64_t>(buffer.size() - held));
+    count_bytes(file.bytes_read() - before);
     size_t begin = 0;
     while (begin < buffer.size()) {
       size_t end = buffer.find('\n', std::max(begin, searched));

@@ -61,10 +61,6 @@ class TokenSpill {
   int64_t count_ = 0, read_ = 0;
 };
 
-bool EndsWith(std::string_view text, std::string_view end) {
-  return text.size() >= end.size() && text.substr(text.size() - end.size()) == end;
-}
-
 // Lines of JSONL that are encoded together.
 struct LineBatch {
   struct Line {
@@ -133,7 +129,7 @@ class Packer {
   absl::Status CheckFormats() const {
     if (options_.format != PackOptions::Format::kAuto) return absl::OkStatus();
     for (const std::string& path : options_.paths.inputs) {
-      if (!EndsWith(path, ".json")) continue;
+      if (!WithoutCompressionName(path).ends_with(".json")) continue;
       return absl::InvalidArgumentError(absl::StrCat(
           path, ": say what it is: --format jsonl packs a field of each line, --format text the file as it stands"));
     }
@@ -164,10 +160,10 @@ class Packer {
   absl::Status ReadInputs() {
     for (const std::string& path : options_.paths.inputs) {
       ASSIGN_OR_RETURN(InputFile file, InputFile::Open(files_, path, options_.stop));
-      const bool has_jsonl_name = EndsWith(path, ".jsonl") || EndsWith(path, ".ndjson");
       const bool is_jsonl = options_.format == PackOptions::Format::kJsonl ||
-                            (options_.format == PackOptions::Format::kAuto && has_jsonl_name);
+                            (options_.format == PackOptions::Format::kAuto && HasNameOfJsonLines(path));
       RETURN_IF_ERROR(is_jsonl ? ReadJsonl(file) : ReadText(file));
+      report_.input_bytes += file.text_bytes();
     }
     return absl::OkStatus();
   }
@@ -333,8 +329,8 @@ class Packer {
   }
 
   void CountBytes(int64_t bytes) {
-    report_.input_bytes += bytes;
-    if (options_.progress) options_.progress(report_.input_bytes, total_bytes_);
+    bytes_read_ += bytes;
+    if (options_.progress) options_.progress(bytes_read_, total_bytes_);
   }
 
   absl::Status Finish() {
@@ -382,7 +378,7 @@ class Packer {
   std::string text_rest_;
   size_t text_left_ = 0;  // of text_rest_, when it was last encoded
   bool document_is_empty_ = true;
-  int64_t total_bytes_ = 0;
+  int64_t bytes_read_ = 0, total_bytes_ = 0;  // of the files, as they are stored
   PackReport report_;
   InOrder<Encoded> encoding_;  // last: its tasks end before what they use
 };

@@ -13,17 +13,17 @@ out=build/fuzz
 mkdir -p "$out/protocol"
 protoc --cpp_out="$out/protocol" elastic/wire/holdfast.proto
 
-# What the targets stand on, without HDF5; zstd only for the limits in its header.
+# What the targets stand on, without HDF5.
 sources=(checkpoint/sharded/{codec,digest,manifest,manifest_format,manifest_parse,reshard_plan,shard_index,shard_ranges,verify_plan}.cc
   checkpoint/safetensors_{header,json}.cc
   framework/chat/{chat_template,conversation,tokenizer_settings}.cc framework/jinja/*.cc
   framework/config/*.cc framework/s3/{s3_answer,s3_credentials,s3_page,xml_scanner}.cc
   framework/base/*.cc framework/storage/*.cc
-  framework/data/{added_tokens,bpe,bpe_spec,bpe_tokenizer,byte_level,document_reader,metaspace_tokenizer,nfc,regex,token_file,token_index,tokenizer,tokenizer_json}.cc
+  framework/data/{added_tokens,bpe,bpe_spec,bpe_tokenizer,byte_level,decompressor,document_reader,metaspace_tokenizer,nfc,regex,token_file,token_index,tokenizer,tokenizer_json}.cc
   models/families/*.cc models/*.cc framework/nn/*.cc framework/tensor/{memory_account,tensor}.cc
   framework/comm/gloo/{handshake,member_address}.cc elastic/wire/convert_{coordinator,fields,worker}.cc
   elastic/control/{messages,run_status,world}.cc "$out/protocol/elastic/wire/holdfast.pb.cc")
-libraries=(spdlog absl_status absl_statusor absl_strings absl_str_format absl_raw_hash_set absl_hash absl_time expat yaml-cpp libzstd libpcre2-8 libutf8proc libxxhash protobuf libcrypto)
+libraries=(spdlog absl_status absl_statusor absl_strings absl_str_format absl_raw_hash_set absl_hash absl_time expat yaml-cpp libzstd zlib libpcre2-8 libutf8proc libxxhash protobuf libcrypto)
 flags=(-std=c++20 -O1 -g1 -march=x86-64-v3 -I. "-isystem$out/protocol" -fno-omit-frame-pointer -fno-sanitize-recover=all)
 read -ra found < <(pkg-config --cflags "${libraries[@]}")
 flags+=("${found[@]}")

@@ -344,8 +344,8 @@ void DataPackCommand::AddTo(CLI::App& command) {
   options.threads = AvailableProcessors();
   command
       .add_option("INPUT", options.paths.inputs,
-                  "text files (a document each) or JSONL files (a document per line); - = "
-                  "standard input")
+                  "text files (a document each) or JSONL files (a document per line), also compressed by gzip or zstd; "
+                  "- = standard input")
       ->required();
   AddPathOption(command, "--out", options.paths.output, "token file to write; its index goes beside it")->required();
   command.add_flag("--overwrite", options.paths.overwrite,
@@ -356,7 +356,8 @@ void DataPackCommand::AddTo(CLI::App& command) {
       ->capture_default_str();
   using Format = PackOptions::Format;
   const Choices<Format> formats = {{"auto", Format::kAuto}, {"text", Format::kText}, {"jsonl", Format::kJsonl}};
-  AddChoice(command, "--format", options.format, formats, "auto (by the name: .jsonl, .ndjson), text or jsonl");
+  AddChoice(command, "--format", options.format, formats,
+            "auto (by the name: .jsonl, .ndjson, each also with .gz or .zst), text or jsonl");
   command.add_option("--jsonl-field", options.jsonl_field, "the field that holds the text")->capture_default_str();
   auto* fraction = command
                        .add_option("--validation-fraction", options.paths.validation_fraction,

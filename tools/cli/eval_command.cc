@@ -29,10 +29,7 @@
 namespace holdfast {
 namespace {
 
-bool HoldsQuestions(const std::string& file) {
-  constexpr std::string_view kEnd = ".jsonl";
-  return file.size() > kEnd.size() && file.compare(file.size() - kEnd.size(), kEnd.size(), kEnd) == 0;
-}
+bool HoldsQuestions(const std::string& file) { return WithoutCompressionName(file).ends_with(".jsonl"); }
 
 /// Only what `--logits` writes has no other tensors.
 bool HoldsLogits(const std::string& path) {
@@ -233,9 +230,10 @@ absl::Status EvalCommand::PrintAnswers(const LoadedModel& loaded, const std::str
 void EvalCommand::AddTo(CLI::App& command) {
   command.add_option("MODEL", model, "saved model directory, or a run directory")->required();
   command
-      .add_option("DATA", data,
-                  "token files, paths or s3://bucket/name; .jsonl: questions, a line each, {\"context\": \"...\", "
-                  "\"choices\": [\"...\"], \"answer\": 0}, with no token before a context that is not empty")
+      .add_option(
+          "DATA", data,
+          "token files, paths or s3://bucket/name; .jsonl (.gz, .zst): questions, a line each, {\"context\": \"...\", "
+          "\"choices\": [\"...\"], \"answer\": 0}, with no token before a context that is not empty")
       ->required();
   AddPlaceOptions(command, places);
   AddDTypeOption(command, dtype);

@@ -71,6 +71,17 @@ class PackConversationsTest : public ::testing::Test {
   TemporaryDirectory directory_;
 };
 
+// A frame of zstd: its header, and one block as it is, the last.
+TEST_F(PackConversationsTest, ConversationsMayBeCompressed) {
+  const std::string lines = Turns("one", "two") + Turns("three", "four");
+  const size_t block = lines.size() << 3 | 1;
+  std::string frame("\x28\xb5\x2f\xfd\x00\x38", 6);
+  for (const size_t shift : {0, 8, 16}) frame += static_cast<char>(block >> shift & 0xff);
+  const auto report = Run(frame + lines, {.row_tokens = 200});
+  ASSERT_TRUE(report.ok()) << report.status();
+  EXPECT_EQ(report->conversations, 2);
+}
+
 TEST_F(PackConversationsTest, RowsSayWhatIsLearned) {
   const auto report = Run(Turns("one", "two") + "\n" + Turns("three", "four and five"), {.row_tokens = 200});
   ASSERT_TRUE(report.ok()) << report.status();

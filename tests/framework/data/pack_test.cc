@@ -484,7 +484,6 @@ TEST_F(PackTest, Failures) {
   ExpectError(directory_ / "missing.txt", "missing.txt");
   ExpectError(directory_ / "", "directory");
   ExpectError(Write("empty.txt", ""), "no text");
-  ExpectError(Write("a.gz", "\x1f\x8b\x08 and so on"), "zcat");
   ExpectError(Write("bad.jsonl", "{\"text\": \"x\"}\n\n{\"text\": }\n"), "bad.jsonl:3: malformed JSON at byte ");
   ExpectError(Write("field.jsonl", "{\"text\": \"x\"}\n{\"txt\": \"x\"}\n"),
               "field.jsonl:2: no field \"text\"; name the one");

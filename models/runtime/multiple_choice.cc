@@ -94,10 +94,18 @@ absl::StatusOr<double> LogProbability(const LoadedModel& model, const Continued&
   return -loss.sum;
 }
 
+/// In characters, without the white space before it, which lm-evaluation-harness does not count: its target_delimiter.
+double LengthOf(const std::string& choice) {
+  const absl::string_view text = absl::StripLeadingAsciiWhitespace(choice);
+  const auto begins_character = [](char byte) { return (byte & 0xc0) != 0x80; };
+  const auto length = std::count_if(text.begin(), text.end(), begins_character);
+  return static_cast<double>(length > 0 ? static_cast<size_t>(length) : choice.size());
+}
+
 absl::Status Answer(const LoadedModel& model, int64_t sequence, const ChoiceQuestion& question, ChoiceResult* result) {
-  size_t best = 0, best_by_byte = 0;
+  size_t best = 0, best_by_length = 0;
   bool cut = false;
-  double most = -std::numeric_limits<double>::infinity(), most_by_byte = most;
+  double most = -std::numeric_limits<double>::infinity(), most_by_length = most;
   for (size_t i = 0; i < question.choices.size(); ++i) {
     const std::string& choice = question.choices[i];
     ASSIGN_OR_RETURN(const Continued continued, Continue(*model.tokenizer, question, choice, sequence));
@@ -106,13 +114,13 @@ absl::Status Answer(const LoadedModel& model, int64_t sequence, const ChoiceQues
     if (!std::isfinite(log)) {  // else the first choice would be taken, and be right now and then
       return absl::FailedPreconditionError("the model gives its choices no probability: its logits are not finite");
     }
-    const double by_byte = log / static_cast<double>(choice.size());
+    const double by_length = log / LengthOf(choice);
     if (log > most) most = log, best = i;
-    if (by_byte > most_by_byte) most_by_byte = by_byte, best_by_byte = i;
+    if (by_length > most_by_length) most_by_length = by_length, best_by_length = i;
   }
   ++result->questions;
   result->correct += best == question.answer ? 1 : 0;
-  result->correct_by_byte += best_by_byte == question.answer ? 1 : 0;
+  result->correct_by_length += best_by_length == question.answer ? 1 : 0;
   result->cut += cut ? 1 : 0;
   return absl::OkStatus();
 }

@@ -24,12 +24,14 @@ struct ChoiceQuestion {
 
 struct ChoiceResult {
   int64_t questions = 0;
-  int64_t correct = 0;          // by the probability of the whole choice
-  int64_t correct_by_byte = 0;  // by its logarithm over the number of bytes, which is fair to long choices
-  int64_t cut = 0;              // of the questions, those whose context lost its beginning
+  int64_t correct = 0;  // by the probability of the whole choice: acc of lm-evaluation-harness
+  /// By its logarithm over the number of characters, which is fair to long choices: acc_norm of lm-evaluation-harness,
+  /// which does not count the white space before a choice.
+  int64_t correct_by_length = 0;
+  int64_t cut = 0;  // of the questions, those whose context lost its beginning
 
   double accuracy() const { return static_cast<double>(correct) / static_cast<double>(questions); }
-  double accuracy_by_byte() const { return static_cast<double>(correct_by_byte) / static_cast<double>(questions); }
+  double accuracy_by_length() const { return static_cast<double>(correct_by_length) / static_cast<double>(questions); }
 };
 
 /// A line of JSON: {"context": "...", "choices": ["...", ...], "answer": 0}, the answer counted from 0.

@@ -216,8 +216,9 @@ absl::Status EvalCommand::PrintAnswers(const LoadedModel& loaded, const std::str
   const auto count = [&](int64_t bytes) { progress.Update(done += bytes); };
   ASSIGN_OR_RETURN(const ChoiceResult result, AnswerQuestions(loaded, length, input, count));
   progress.Finish();
-  std::printf("file        %s\nquestions   %lld\naccuracy    %.4f\nby bytes    %.4f (log-probability over bytes)\n",
-              file.c_str(), static_cast<long long>(result.questions), result.accuracy(), result.accuracy_by_byte());
+  std::printf(
+      "file        %s\nquestions   %lld\naccuracy    %.4f\nby length   %.4f (log-probability over characters)\n",
+      file.c_str(), static_cast<long long>(result.questions), result.accuracy(), result.accuracy_by_length());
   if (result.cut > 0) {
     const int64_t longest = loaded.config.max_sequence_length;
     LogWarning(file, ": the contexts of ", Counted(result.cut, "question"),

@@ -80,34 +80,40 @@ class MultipleChoice : public TinyRun {
   std::unique_ptr<LoadedModel> model_;
 };
 
+// By length it is that of lm-evaluation-harness: in characters, without the space before them.
 TEST_F(MultipleChoice, TheLikelierChoiceIsTaken) {
   std::mt19937 random(5);
-  std::string lines;
-  int64_t right = 0, right_by_byte = 0, differ = 0;
-  for (int i = 0; i < 30; ++i) {
+  int differ = 0, differ_in_bytes = 0, differ_with_space = 0;
+  for (int i = 0; i < 60; ++i) {
     std::string context(1 + random() % 6, 'a'), choices[2];
     for (char& c : context) c = static_cast<char>('a' + random() % 26);
-    for (std::string& choice : choices) {
-      choice.assign(1 + random() % 5, 'a');
-      for (char& c : choice) c = static_cast<char>('a' + random() % 26);
-    }
-    double logs[2], by_byte[2];
+    double logs[2], by_length[2], by_bytes[2], with_space[2];
     for (int c : {0, 1}) {
+      const int length = 1 + static_cast<int>(random() % 5);
+      choices[c] = " ";
+      for (int l = 0; l < length; ++l) {
+        const auto letter = static_cast<char>('a' + random() % 26);
+        choices[c] += random() % 2 == 0 ? "ß" : std::string(1, letter);
+      }
       logs[c] = LogProbability(context, choices[c]);
-      by_byte[c] = logs[c] / static_cast<double>(choices[c].size());
+      by_length[c] = logs[c] / length;
+      by_bytes[c] = logs[c] / static_cast<double>(choices[c].size() - 1);
+      with_space[c] = logs[c] / (length + 1);
     }
+    const auto taken = [](const double* scores) { return scores[1] > scores[0] ? 1 : 0; };
     const int answer = static_cast<int>(random() % 2);
-    right += (logs[1] > logs[0] ? 1 : 0) == answer;
-    right_by_byte += (by_byte[1] > by_byte[0] ? 1 : 0) == answer;
-    differ += (logs[1] > logs[0]) != (by_byte[1] > by_byte[0]);
-    lines += Line(context, choices[0], choices[1], answer);
+    const auto result = Answer(Line(context, choices[0], choices[1], answer));
+    ASSERT_TRUE(result.ok()) << result.status();
+    EXPECT_EQ(result->questions, 1);
+    EXPECT_EQ(result->correct, taken(logs) == answer) << context << "|" << choices[0] << "|" << choices[1];
+    EXPECT_EQ(result->correct_by_length, taken(by_length) == answer)
+        << context << "|" << choices[0] << "|" << choices[1];
+    differ += taken(logs) != taken(by_length);
+    differ_in_bytes += taken(by_bytes) != taken(by_length);
+    differ_with_space += taken(with_space) != taken(by_length);
   }
-  const auto result = Answer(lines);
-  ASSERT_TRUE(result.ok()) << result.status();
-  EXPECT_EQ(result->questions, 30);
-  EXPECT_EQ(result->correct, right);
-  EXPECT_EQ(result->correct_by_byte, right_by_byte);
-  EXPECT_GT(differ, 0) << "these questions cannot tell the two apart";
+  EXPECT_TRUE(differ > 0 && differ_in_bytes > 0 && differ_with_space > 0)
+      << "these questions cannot tell them apart: " << differ << ", " << differ_in_bytes << ", " << differ_with_space;
 }
 
 // A tokenizer that joins a space with the word behind it: the first word of a choice is scored on whichever side of the
@@ -125,6 +131,7 @@ TEST_F(MultipleChoice, ASpaceAtTheEndOfAContextIsThatOfTheChoice) {
     const auto in_context = Answer(Line(context + " ", a, b, 0));
     ASSERT_TRUE(in_choice.ok() && in_context.ok()) << in_choice.status() << in_context.status();
     EXPECT_EQ(in_context->correct, in_choice->correct) << context << "|" << a << "|" << b;
+    EXPECT_EQ(in_context->correct_by_length, in_choice->correct_by_length) << context << "|" << a << "|" << b;
     first += in_choice->correct;
   }
   EXPECT_TRUE(first > 5 && first < 25) << first << ": these questions cannot tell a word from none";

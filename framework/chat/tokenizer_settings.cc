@@ -77,12 +77,16 @@ absl::Status ReadTemplatesOfConfig(const Dict& config, TokenizerSettings& settin
   return absl::OkStatus();
 }
 
-// A string, or an added token's object.
+// A string, or an added token's object; anything else says that there is none.
 void ReadSpecialTokens(const Dict& config, TokenizerSettings& settings) {
   for (const auto& [key, value] : config.entries()) {
     if (!absl::EndsWith(key.string(), "_token")) continue;
     const Value* const text = value.is_dict() ? value.dict().FindName("content") : &value;
-    if (text != nullptr && text->is_string()) settings.special_tokens.try_emplace(key.string(), text->string());
+    if (text != nullptr && text->is_string()) {
+      settings.special_tokens[key.string()] = text->string();
+    } else {
+      settings.special_tokens.erase(key.string());
+    }
   }
 }
 
@@ -136,7 +140,8 @@ absl::StatusOr<TokenizerSettings> ReadTokenizerSettings(const std::string& direc
   RETURN_IF_ERROR(ReadTemplateFiles(directory, settings));
   if (settings.templates.empty()) RETURN_IF_ERROR(ReadTemplatesOfConfig(config, settings));
   ReadSpecialTokens(config, settings);
-  ReadSpecialTokens(legacy, settings);
+  // As transformers 4 and 5 do.
+  if (config.FindName("added_tokens_decoder") == nullptr) ReadSpecialTokens(legacy, settings);
   ReadEnds(generation, settings);
   if (const Value* const processor = tokenizer.FindName("post_processor")) ReadPrefix(*processor, settings);
   return settings;

@@ -50,21 +50,29 @@ class ByteTokenizer final : public Tokenizer {
   std::optional<int32_t> end_of_text() const override { return std::nullopt; }
 };
 
-/// In a file beside tokenizer.json: a string, or an added token's object. "" if it names none, or cannot be read, as
-/// nothing else here needs it.
-std::string EosTokenIn(const std::string& path) {
-  const std::string text = ReadFile(path, kSettingsBytesMax).value_or("");
-  const nlohmann::json settings = ParseJson(text).value_or(nullptr);
-  if (!settings.is_object()) return "";
+/// A file beside tokenizer.json; an empty object if it holds none, or cannot be read, as a text can be encoded without.
+nlohmann::json SettingsIn(const std::string& path) {
+  nlohmann::json settings = ParseJson(ReadFile(path, kSettingsBytesMax).value_or("")).value_or(nullptr);
+  return settings.is_object() ? settings : nlohmann::json::object();
+}
+
+/// A string, or an added token's object; "" if it names none.
+std::string EosTokenOf(const nlohmann::json& settings) {
   const auto token = settings.value("eos_token", nlohmann::json());
   const auto content = token.is_object() ? token.value("content", nlohmann::json()) : token;
   return content.is_string() ? content.get<std::string>() : "";
 }
 
-std::string EosTokenBeside(const std::string& tokenizer_json) {
+/// As transformers 4 and 5 read them: the older file counts where the newer one has no added_tokens_decoder, and then
+/// before it.
+TokenizerJsonSettings SettingsBeside(const std::string& tokenizer_json) {
   const std::string directory = DirectoryOf(tokenizer_json);
-  std::string token = EosTokenIn(directory + "/tokenizer_config.json");
-  return token.empty() ? EosTokenIn(directory + "/special_tokens_map.json") : token;
+  const nlohmann::json config = SettingsIn(directory + "/tokenizer_config.json");
+  if (const auto found = config.find("added_tokens_decoder"); found != config.end()) {
+    return {.eos_token = EosTokenOf(config), .added_tokens_decoder = *found};
+  }
+  const nlohmann::json older = SettingsIn(directory + "/special_tokens_map.json");
+  return {.eos_token = EosTokenOf(older.contains("eos_token") ? older : config)};
 }
 
 }  // namespace
@@ -87,7 +95,7 @@ absl::StatusOr<std::unique_ptr<const Tokenizer>> OpenTokenizer(const std::string
   const std::string file = TokenizerFileOf(name);
   auto content = ReadFile(file, kTokenizerBytesMax);
   if (!content.ok()) return Annotate(content.status(), "tokenizer (\"bytes\" or a tokenizer.json)");
-  auto spec = ParseTokenizerJson(*content, EosTokenBeside(file));
+  auto spec = ParseTokenizerJson(*content, SettingsBeside(file));
   if (!spec.ok()) return Annotate(spec.status(), name);
   return MakeTokenizer(*std::move(spec));
 }

@@ -1,13 +1,16 @@
 #include "framework/data/tokenizer_json.h"
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <functional>
+#include <map>
 #include <string_view>
 #include <utility>
 #include <variant>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_replace.h"
 #include "framework/base/json.h"
@@ -349,10 +352,43 @@ absl::Status Section(const char* name, Parse parse) {
   }
 }
 
-absl::Status ParseAddedTokens(const Json& root, Ids& ids, BpeSpec& spec) {
-  if (IsAbsent(root, "added_tokens")) return absl::OkStatus();
+// Puts those of an added_tokens_decoder to the file's as transformers does, in the order of their numbers there: one
+// that the file has keeps its id and is found as it says there, one that is a word of the vocabulary has its id, and
+// another one the next, whatever its number.
+absl::Status PutAddedTokens(const Json& decoder, const Ids& vocabulary, Json& added) {
+  std::map<int64_t, const Json*> by_number;
+  for (const auto& [key, token] : decoder.items()) {
+    int64_t number = 0;
+    if (!absl::SimpleAtoi(key, &number)) return absl::InvalidArgumentError(absl::StrCat(Json(key).dump(), " is no id"));
+    by_number[number] = &token;
+  }
+  absl::flat_hash_map<std::string, size_t> places;
+  auto next = static_cast<int32_t>(vocabulary.size());
+  for (size_t i = 0; i < added.size(); ++i) {
+    const auto content = added.at(i).at("content").get<std::string>();
+    ASSIGN_OR_RETURN(const int32_t id, ParseId(added[i].at("id"), content));
+    places[content] = i;
+    next = std::max(next, id + 1);
+  }
+  for (const auto& [number, token] : by_number) {
+    Json entry = *token;
+    const auto content = entry.at("content").get<std::string>();
+    if (const auto place = places.find(content); place != places.end()) {
+      entry["id"] = added[place->second].at("id");
+      added[place->second] = std::move(entry);
+    } else {
+      const auto word = vocabulary.find(content);
+      entry["id"] = word != vocabulary.end() ? word->second : next++;
+      places[content] = added.size();
+      added.push_back(std::move(entry));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ParseAddedTokens(const Json& entries, Ids& ids, BpeSpec& spec) {
   AddedEntries added;
-  for (const Json& entry : root.at("added_tokens")) RETURN_IF_ERROR(ParseAddedToken(entry, ids, spec, added));
+  for (const Json& entry : entries) RETURN_IF_ERROR(ParseAddedToken(entry, ids, spec, added));
   ASSIGN_OR_RETURN(spec.added_first, AddedTokens::Create(std::move(added.first)));
   const auto* const metaspace = std::get_if<MetaspaceSteps>(&spec.steps);
   if (metaspace != nullptr && metaspace->is_normalizer) {  // they are looked for in what is normalized as they are
@@ -375,7 +411,7 @@ std::optional<int32_t> FirstOf(absl::Span<const char* const> names, const Ids& i
 
 }  // namespace
 
-absl::StatusOr<BpeSpec> ParseTokenizerJson(const std::string& content, const std::string& eos_token) {
+absl::StatusOr<BpeSpec> ParseTokenizerJson(const std::string& content, const TokenizerJsonSettings& beside) {
   ASSIGN_OR_RETURN(const Json root, ParseJson(content));
   if (!root.is_object()) return absl::InvalidArgumentError("not a JSON object");
   BpeSpec spec;
@@ -384,11 +420,18 @@ absl::StatusOr<BpeSpec> ParseTokenizerJson(const std::string& content, const std
   RETURN_IF_ERROR(Section("normalizer", [&] { return ParseNormalizer(root, spec); }));
   RETURN_IF_ERROR(Section("pre_tokenizer", [&] { return ParsePreTokenizer(root, spec); }));
   RETURN_IF_ERROR(Section("decoder", [&] { return ParseDecoder(root, spec); }));
-  RETURN_IF_ERROR(Section("added_tokens", [&] { return ParseAddedTokens(root, ids, spec); }));
+  Json added = IsAbsent(root, "added_tokens") ? Json::array() : root.at("added_tokens");
+  if (!beside.added_tokens_decoder.is_null()) {
+    RETURN_IF_ERROR(Section("added_tokens_decoder of tokenizer_config.json",
+                            [&] { return PutAddedTokens(beside.added_tokens_decoder, ids, added); }));
+  }
+  RETURN_IF_ERROR(Section("added_tokens", [&] { return ParseAddedTokens(added, ids, spec); }));
   spec.end_of_text = FirstOf(kEndOfTextNames, ids);
   spec.begin_of_text = FirstOf(kBeginOfTextNames, ids);
   if (!spec.begin_of_text.has_value()) spec.begin_of_text = spec.end_of_text;
-  if (!spec.end_of_text.has_value() && !eos_token.empty()) spec.end_of_text = FirstOf({eos_token.c_str()}, ids);
+  if (!spec.end_of_text.has_value() && !beside.eos_token.empty()) {
+    spec.end_of_text = FirstOf({beside.eos_token.c_str()}, ids);
+  }
   return spec;
 }
 

@@ -5,16 +5,22 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "framework/base/json.h"
 #include "framework/data/bpe_spec.h"
 #include "framework/data/tokenizer.h"
 
 namespace holdfast {
 
+/// What the files beside a tokenizer.json say of its tokens.
+struct TokenizerJsonSettings {
+  std::string eos_token = {};  // ends a text where the file has no token of one of the usual names; "" if there is none
+  nlohmann::json added_tokens_decoder = {};  // of tokenizer_config.json; null if it has none
+};
+
 /// `content` of a tokenizer.json. InvalidArgument if it is broken, Unimplemented (with the name of the feature) if it
 /// is none of the two kinds of BPE. Ignored on purpose: post_processor (tokens put around a text are not part of packed
-/// data), truncation and padding. `eos_token` ends a text where the file has no token of one of the usual names; "" if
-/// there is none.
-absl::StatusOr<BpeSpec> ParseTokenizerJson(const std::string& content, const std::string& eos_token = "");
+/// data), truncation and padding.
+absl::StatusOr<BpeSpec> ParseTokenizerJson(const std::string& content, const TokenizerJsonSettings& beside = {});
 
 std::unique_ptr<const Tokenizer> MakeTokenizer(BpeSpec spec);
 

@@ -105,7 +105,9 @@ std::string HuggingFaceGenerationConfigJson(const SavedTokenizer& tokenizer, con
 
 SpecialTokenTexts ReadTokenizerConfigJson(const std::string& text) {
   const ordered_json config = ParseSettings(text);
-  SpecialTokenTexts texts{.bos = TokenText(config, "bos_token"), .eos = TokenText(config, "eos_token")};
+  SpecialTokenTexts texts{.bos = TokenText(config, "bos_token"),
+                          .eos = TokenText(config, "eos_token"),
+                          .adds_tokens = config.contains("added_tokens_decoder")};
   // What these classes are not told they do not have, and transformers 5 leaves it out. One of ours would be written by
   // chat templates that ask for it.
   const ordered_json of_class = config.value("tokenizer_class", ordered_json());

@@ -44,6 +44,7 @@ std::string HuggingFaceTokenizerConfigJson(const ModelConfig& config, const Save
 /// it says that there is none (null, or a bos_token that a class without one of its own leaves out).
 struct SpecialTokenTexts {
   std::optional<std::string> bos, eos;
+  bool adds_tokens = false;  // has an added_tokens_decoder, beside which transformers reads no special_tokens_map.json
 };
 SpecialTokenTexts ReadTokenizerConfigJson(const std::string& text);
 

@@ -33,12 +33,6 @@ std::string Beside(const std::string& tokenizer, const std::string& name) {
   return ReadFile(absl::StrCat(DirectoryOf(tokenizer), "/", name), kMaxSettingsBytes).value_or("");
 }
 
-/// What the settings call a token: as the chat template takes it (framework/chat/tokenizer_settings.h), the older file
-/// where the newer one has no text.
-std::optional<std::string> Named(const std::optional<std::string>& newer, const std::optional<std::string>& older) {
-  return newer.value_or("").empty() && older.has_value() ? older : newer;
-}
-
 /// The token that the settings name, else the one that the tokenizer itself has for the purpose; none if they say none.
 std::optional<SpecialToken> Find(const Tokenizer& tokenizer, const std::optional<std::string>& text,
                                  std::optional<int32_t> own) {
@@ -120,9 +114,11 @@ absl::StatusOr<SavedModelFiles> MakeSavedModelFiles(const ModelConfig& model, co
     files.others.merge(ChatTemplatesIn(DirectoryOf(file)));
   }
   const SpecialTokenTexts texts = ReadTokenizerConfigJson(settings);
-  const SpecialTokenTexts older = ReadTokenizerConfigJson(saved.bytes ? "" : Beside(file, kSpecialTokensMapFile));
-  saved.bos = Find(*opened, Named(texts.bos, older.bos), opened->begin_of_text());
-  saved.eos = Find(*opened, Named(texts.eos, older.eos), opened->end_of_text());
+  // As the chat template takes it (framework/chat/tokenizer_settings.h).
+  const SpecialTokenTexts older =
+      ReadTokenizerConfigJson(saved.bytes || texts.adds_tokens ? "" : Beside(file, kSpecialTokensMapFile));
+  saved.bos = Find(*opened, older.bos.has_value() ? older.bos : texts.bos, opened->begin_of_text());
+  saved.eos = Find(*opened, older.eos.has_value() ? older.eos : texts.eos, opened->end_of_text());
   files.others[kTokenizerConfigFile] = HuggingFaceTokenizerConfigJson(model, saved, settings);
   files.others[kGenerationConfigFile] =
       HuggingFaceGenerationConfigJson(saved, saved.bytes ? "" : Beside(file, kGenerationConfigFile));

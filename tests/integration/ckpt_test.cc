@@ -212,8 +212,13 @@ TEST_F(CkptTest, SettingsBesideTheTokenizerAreExported) {
   EXPECT_EQ(ReadAll(Path("out/chat_template.jinja")), "{{ x }}");
   ASSERT_EQ(Ckpt({"export", Path("ck"), Path("out"), "--overwrite", "--tokenizer", Path("in")}).exit_code, 0)
       << "its directory";
-  WriteAll(Path("in/tokenizer_config.json"), R"({"bos_token": null})");
   WriteAll(Path("in/special_tokens_map.json"), R"({"eos_token": {"content": "a"}})");
+  ASSERT_EQ(Ckpt({"export", Path("ck"), Path("both"), "--tokenizer", Path("in")}).exit_code, 0);
+  EXPECT_THAT(ReadAll(Path("both/generation_config.json")), HasSubstr("\"eos_token_id\": 97"));
+  WriteAll(Path("in/tokenizer_config.json"), R"({"eos_token": "\n", "added_tokens_decoder": {}})");
+  ASSERT_EQ(Ckpt({"export", Path("ck"), Path("newer"), "--tokenizer", Path("in")}).exit_code, 0);
+  EXPECT_THAT(ReadAll(Path("newer/generation_config.json")), HasSubstr("\"eos_token_id\": 10")) << "as transformers";
+  WriteAll(Path("in/tokenizer_config.json"), R"({"bos_token": null})");
   ASSERT_EQ(Ckpt({"export", Path("ck"), Path("map"), "--tokenizer", Path("in/tokenizer.json")}).exit_code, 0);
   EXPECT_THAT(ReadAll(Path("map/generation_config.json")),
               AllOf(HasSubstr("\"bos_token_id\": null"), HasSubstr("\"eos_token_id\": 97")));

@@ -6,8 +6,10 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <map>
 
 #include "framework/chat/conversation.h"
+#include "framework/chat/tokenizer_settings.h"
 #include "tests/framework/data/token_test_files.h"
 #include "tests/paths.h"
 
@@ -78,6 +80,21 @@ TEST_F(ChatTemplateTest, OneThatLooksAtTheFirstMessageCannotAskForItsTurn) {
                 "{% for m in messages %}{{ m.role[0] }}:{% if m.role == 'assistant' %}{% generation %}"
                 "{{ m.content }}|{% endgeneration %}{% else %}{{ m.content }}|{% endif %}{% endfor %}");
   EXPECT_EQ(Learned(Open(), begins), "b|d|");
+}
+
+// As transformers 4.57 and 5.24 have it.
+TEST_F(ChatTemplateTest, SpecialTokensAreThoseOfTheOlderFileUnlessTheNewerOneAddsTokens) {
+  const auto read = [&](const std::string& config, const std::string& map) {
+    WriteText(directory_ / "tokenizer_config.json", config);
+    WriteText(directory_ / "special_tokens_map.json", map);
+    return ReadTokenizerSettings(directory_ / "").value().special_tokens;
+  };
+  using Tokens = std::map<std::string, std::string>;
+  EXPECT_EQ(read(R"({"bos_token": "a", "eos_token": "b"})", R"({"eos_token": {"content": "c"}})"),
+            (Tokens{{"bos_token", "a"}, {"eos_token", "c"}}));
+  EXPECT_EQ(read(R"({"bos_token": "a", "eos_token": "b"})", R"({"eos_token": null})"), (Tokens{{"bos_token", "a"}}));
+  EXPECT_EQ(read(R"({"bos_token": "a", "eos_token": "b", "added_tokens_decoder": {}})", R"({"eos_token": "c"})"),
+            (Tokens{{"bos_token", "a"}, {"eos_token", "b"}}));
 }
 
 TEST_F(ChatTemplateTest, EndsAreThoseOfTheGenerationSettings) {

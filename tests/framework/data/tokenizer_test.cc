@@ -573,7 +573,8 @@ TEST(Tokenizer, GemmasTextsBeginAndEndWithItsOwnTokens) {
   EXPECT_EQ(gemma->Decode({*gemma->begin_of_text()}), "<bos>");
 }
 
-// As transformers has it: what the files beside tokenizer.json say, the older one where the newer one says nothing.
+// As transformers 4.57 and 5.24 have it: special_tokens_map.json comes first, but does not count beside an
+// added_tokens_decoder.
 TEST(Tokenizer, ItsEndOfTextIsNamedBesideIt) {
   const TemporaryDirectory directory;
   const std::string file = directory / "tokenizer.json";
@@ -592,7 +593,12 @@ TEST(Tokenizer, ItsEndOfTextIsNamedBesideIt) {
   EXPECT_EQ(end("{}", "{}"), "none");
   EXPECT_EQ(end(R"({"eos_token": "<|stop|>"})", "{}"), "<|stop|>");
   EXPECT_EQ(end(R"({"eos_token": {"content": "<|stop|>", "special": true}})", "{}"), "<|stop|>");
-  EXPECT_EQ(end(R"({"eos_token": null})", R"({"eos_token": "<|stop|>"})"), "<|stop|>");
+  const std::string pad = R"({"eos_token": "<|pad|>"})", stop = R"({"eos_token": "<|stop|>"})";
+  EXPECT_EQ(end(R"({"eos_token": null})", stop), "<|stop|>");
+  EXPECT_EQ(end(pad, stop), "<|stop|>");
+  EXPECT_EQ(end(pad, R"({"eos_token": null})"), "none");
+  EXPECT_EQ(end(R"({"eos_token": "<|pad|>", "added_tokens_decoder": {}})", stop), "<|pad|>");
+  EXPECT_EQ(end(R"({"added_tokens_decoder": {}})", stop), "none");
   for (const char* none : {R"({"eos_token": "<|gone|>"})", R"({"eos_token": ""})", R"({"eos_token": 3})",
                            R"({"bos_token": "<|stop|>"})", R"([1])", "{", ""}) {
     EXPECT_EQ(end(none, "{}"), "none") << none;
@@ -600,6 +606,35 @@ TEST(Tokenizer, ItsEndOfTextIsNamedBesideIt) {
   EXPECT_FALSE(Open(file)->begin_of_text().has_value());
   EXPECT_EQ(NoEndOfText("bytes"), "the tokenizer bytes has no end of text");
   EXPECT_THAT(NoEndOfText(file), HasSubstr("name no eos_token that it has"));
+}
+
+// Ids and tokens are those of transformers 4.57 and 5.24 with the same files.
+TEST(Tokenizer, TokensThatItsSettingsAddAreFound) {
+  const TemporaryDirectory directory;
+  WriteText(directory / "tokenizer.json", ReadText(kGolden + "tokenizer_gpt2_style.json"));
+  const auto tokenizer = Open(directory / "");
+  WriteText(directory / "tokenizer_config.json", R"({"added_tokens_decoder": {
+      "10": {"content": "<|ten|>", "special": true},
+      "7": {"content": "<|seven|>", "lstrip": false, "normalized": false, "special": true},
+      "3": {"content": "in", "normalized": false},
+      "4": {"content": "<|endoftext|>", "lstrip": true, "normalized": false, "special": true}}})");
+  const auto adding = Open(directory / "");
+  ASSERT_TRUE(tokenizer != nullptr && adding != nullptr);
+  using Ids = std::vector<int32_t>;
+  EXPECT_EQ(tokenizer->vocab_size(), 1005);
+  EXPECT_EQ(adding->vocab_size(), 1007);
+  EXPECT_EQ(adding->Encode("x<|ten|>y<|seven|>").value(), (Ids{87, 1006, 88, 1005})) << "in the order of numbers";
+  EXPECT_EQ(adding->Decode({1005, 1006}), "<|seven|><|ten|>");
+  EXPECT_EQ(tokenizer->Encode("going").value(), (Ids{70, 78, 747}));
+  EXPECT_EQ(adding->Encode("going").value(), (Ids{70, 78, 312, 70})) << "a word of the vocabulary keeps its id";
+  EXPECT_EQ(tokenizer->Encode("a  <|endoftext|>b").value(), (Ids{64, 220, 220, 1000, 65}));
+  EXPECT_EQ(adding->Encode("a  <|endoftext|>b").value(), (Ids{64, 1000, 65})) << "found as the settings say";
+  for (const char* broken : {R"({"x": {"content": "a"}})", R"({"5": {}})", R"({"5": 3})", "3"}) {
+    WriteText(directory / "tokenizer_config.json", absl::StrCat(R"({"added_tokens_decoder": )", broken, "}"));
+    const absl::Status refused = OpenTokenizer(directory / "").status();
+    EXPECT_TRUE(absl::IsInvalidArgument(refused)) << broken;
+    EXPECT_THAT(Message(refused), HasSubstr("added_tokens_decoder of tokenizer_config.json")) << broken;
+  }
 }
 
 // So that data packed before stays what it is: chat models name what ends a turn.

@@ -42,9 +42,10 @@ bool LearnsEveryToken(const Config& config);
 /// indexes of the first hundred files.
 std::string WithTokensOfAnother(const Tokenizer& tokenizer, absl::Span<const std::string> files, FileAccess& access);
 
-/// Warns of a tokenizer that cannot be the one that the data was packed with. Training is none the worse for it,
-/// samples and the saved model are.
-void WarnOfAnotherTokenizer(const Config& config);
+/// Warns of a tokenizer that cannot be the one that the data was packed with: training is none the worse for it,
+/// samples and the saved model are. Else of one with far fewer tokens than the model's vocabulary, more than what that
+/// is rounded up by.
+void WarnOfTokenizer(const Config& config);
 
 /// Warns of a file of data.validation that no validation comes to: microbatches are read in the order of the files, up
 /// to train.validation_microbatches. Names the first such file.

@@ -99,7 +99,7 @@ absl::StatusOr<CoordinatorShell::Outcome> CoordinatorCommand::LeadRunWith(const 
   listening.taken_over_from = turn.from;
   listening.on_listening = on_listening;
   ASSIGN_OR_RETURN(const auto launcher, ServerLauncher::Open(config, directory, std::move(listening)));
-  WarnOfAnotherTokenizer(config);
+  WarnOfTokenizer(config);
   PrepareOptions options{.overwrite = start.overwrite, .resume = start.resume, .workers_are_new = new_workers};
   if (!turn.from.empty()) options = {.resume = "auto"};
   ASSIGN_OR_RETURN(const PreparedRun prepared,

@@ -321,7 +321,7 @@ absl::StatusOr<int> SweepCommand::Run() const {
   if (const std::string differs = ValidationDifference(config, load_quickly, space); !differs.empty()) {
     LogWarning(path, ": ", differs);
   }
-  if (const auto base_config = trials.LoadUnresolved({}); base_config.ok()) WarnOfAnotherTokenizer(*base_config);
+  if (const auto base_config = trials.LoadUnresolved({}); base_config.ok()) WarnOfTokenizer(*base_config);
   if (dry_run) {
     ASSIGN_OR_RETURN(const auto plan, take_up());
     std::printf("%s\n%s%s", IdentityText(config).c_str(), WatchText(config, place, *plan).c_str(),

@@ -153,7 +153,7 @@ absl::StatusOr<int> TrainCommand::Run() const {
     if (!warning.empty()) LogWarning(warning);
   }
   ASSIGN_OR_RETURN(const auto launcher, OpenLauncher(config, directory, job.get()));
-  WarnOfAnotherTokenizer(config);
+  WarnOfTokenizer(config);
   WarnOfUnreadValidation(config);
   ASSIGN_OR_RETURN(const PreparedRun prepared,
                    PrepareRun(config, directory, launcher->outline().layout,

@@ -1,6 +1,7 @@
 // Proves that a config whose tokenizer cannot be the one that its data was packed with is warned of, and only such a
-// one: by the largest token that an index of its files names. And of files that no validation comes to. And that
-// data.document_mask takes documents apart by the end of text that lies beside the tokenizer, or says what is missing.
+// one: by the largest token that an index of its files names. Of a vocabulary far beyond the tokenizer's, and of files
+// that no validation comes to. And that data.document_mask takes documents apart by the end of text that lies beside
+// the tokenizer, or says what is missing.
 
 #include "models/runtime/training_data.h"
 
@@ -50,6 +51,22 @@ TEST_F(TrainingDataTest, ATokenThatTheTokenizerHasNotIsWarnedOf) {
   EXPECT_THAT(
       LogOfCheck(ConfigOf({"model.vocab_size=400", absl::StrCat("data.validation=[", root_ / "more.bin", "]")})),
       HasSubstr(of_more));
+}
+
+// One that is rounded up, as is usual, is not.
+TEST_F(TrainingDataTest, AVocabularyFarBeyondTheTokenizersIsWarnedOf) {
+  const std::string gpt2 = SourceDir() + "/tests/framework/data/golden/tokenizer_gpt2_style.json";  // 1005 tokens
+  const auto log = [&](int vocabulary, const std::string& tokenizer) {
+    return LogOfCheck(ConfigOf({absl::StrCat("model.vocab_size=", vocabulary), "data.tokenizer=" + tokenizer}));
+  };
+  for (const int usual : {256, 281}) EXPECT_THAT(log(usual, "bytes"), Not(HasSubstr("model.vocab_size"))) << usual;
+  for (const int usual : {1005, 1024, 1126}) EXPECT_THAT(log(usual, gpt2), Not(HasSubstr("model.vocab_size"))) << usual;
+  EXPECT_THAT(log(282, "bytes"), HasSubstr("model.vocab_size: 282, but the tokenizer bytes has 256 tokens: 26 rows of "
+                                           "the embeddings are those of no token; 256 would do"));
+  EXPECT_THAT(log(32000, gpt2), HasSubstr("has 1005 tokens: 30995 rows of the embeddings are those of no token; 1024 "
+                                          "would do"));
+  WriteTokens("train.bin", 300);
+  EXPECT_THAT(log(32000, "bytes"), AllOf(HasSubstr("packed with another tokenizer"), Not(HasSubstr("would do"))));
 }
 
 // The loss was that of the first file alone, without a word. Its 4,000 tokens are 249 sequences of 16.

@@ -1,5 +1,6 @@
 #include "models/rotary.h"
 
+#include <algorithm>
 #include <cmath>
 #include <numbers>
 
@@ -18,6 +19,45 @@ double ScaleAsLlama3(double frequency, const ModelConfig& config) {
   return (1 - kept) * frequency / config.rope_factor + kept * frequency;
 }
 
+/// The i, no whole number, of a frequency that turns so often in the original length.
+double IndexOfTurns(double turns, const ModelConfig& config) {
+  const double length = static_cast<double>(config.rope_original_length) / (2 * std::numbers::pi * turns);
+  return static_cast<double>(config.TurnedDim()) * portable::Log(length) / (2 * portable::Log(config.rope_theta));
+}
+
+/// As transformers has it, where the limits lie beyond the frequencies, too.
+double ScaleAsYarn(double frequency, int64_t i, const ModelConfig& config) {
+  double first = IndexOfTurns(config.rope_beta_fast, config), last = IndexOfTurns(config.rope_beta_slow, config);
+  if (config.rope_truncate) {
+    first = std::floor(first);
+    last = std::ceil(last);
+  }
+  first = std::max(first, 0.0);
+  last = std::min(last, static_cast<double>(config.TurnedDim() - 1));
+  if (first == last) last += 0.001;
+  const double divided = std::clamp((static_cast<double>(i) - first) / (last - first), 0.0, 1.0);
+  return divided * frequency / config.rope_factor + (1 - divided) * frequency;
+}
+
+double Scale(double frequency, int64_t i, const ModelConfig& config) {
+  switch (config.rope_scaling) {
+    case RopeScaling::kNone:
+      return frequency;
+    case RopeScaling::kLlama3:
+      return ScaleAsLlama3(frequency, config);
+    case RopeScaling::kLinear:
+      return frequency / config.rope_factor;
+    case RopeScaling::kYarn:
+      return ScaleAsYarn(frequency, i, config);
+  }
+  return frequency;
+}
+
+double AttentionFactor(const ModelConfig& config) {
+  if (config.rope_scaling != RopeScaling::kYarn) return 1;
+  return config.rope_attention_factor > 0 ? config.rope_attention_factor : YarnAttentionFactor(config.rope_factor);
+}
+
 }  // namespace
 
 std::vector<double> RopeFrequencies(const ModelConfig& config) {
@@ -25,21 +65,26 @@ std::vector<double> RopeFrequencies(const ModelConfig& config) {
   for (int64_t i = 0; i < config.TurnedDim() / 2; ++i) {
     const double exponent = -2.0 * static_cast<double>(i) / static_cast<double>(config.TurnedDim());
     const double frequency = portable::Pow(config.rope_theta, exponent);
-    frequencies.push_back(config.rope_scaling == RopeScaling::kLlama3 ? ScaleAsLlama3(frequency, config) : frequency);
+    frequencies.push_back(Scale(frequency, i, config));
   }
   return frequencies;
+}
+
+double YarnAttentionFactor(double rope_factor, double m) {
+  return rope_factor <= 1 ? 1 : 0.1 * m * portable::Log(rope_factor) + 1;
 }
 
 std::vector<float> RopeTable(const ModelConfig& config) {
   const std::vector<double> frequencies = RopeFrequencies(config);
   const int64_t turned = config.TurnedDim(), half = turned / 2;
+  const double factor = AttentionFactor(config);
   std::vector<float> table(static_cast<size_t>(config.max_sequence_length * turned));
   for (int64_t position = 0; position < config.max_sequence_length; ++position) {
     float* row = &table[static_cast<size_t>(position * turned)];
     for (int64_t i = 0; i < half; ++i) {
       const auto [sine, cosine] = portable::SinCos(static_cast<double>(position) * frequencies[static_cast<size_t>(i)]);
-      row[i] = static_cast<float>(cosine);
-      row[half + i] = static_cast<float>(sine);
+      row[i] = static_cast<float>(factor * cosine);
+      row[half + i] = static_cast<float>(factor * sine);
     }
   }
   return table;

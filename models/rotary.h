@@ -7,13 +7,24 @@
 
 namespace holdfast {
 
-/// D/2 angles a position, D = TurnedDim(): theta^(-2i/D), scaled as the config says. `llama3` is the scaling of
-/// Llama 3.1 (transformers documents it as rope type "llama3"): frequencies with a wavelength above
-/// rope_original_length / rope_low_freq_factor are divided by rope_factor, those below rope_original_length /
-/// rope_high_freq_factor stay, and between them the two are mixed, linearly in rope_original_length / wavelength.
+/// D/2 angles a position, D = TurnedDim(): theta^(-2i/D), scaled as the config says, with the meaning that transformers
+/// gives the rope types of these names:
+/// - `linear` (Chen et al. 2023, arXiv 2306.15595, section 2.3): all are divided by rope_factor.
+/// - `llama3`, of Llama 3.1: those with a wavelength above rope_original_length / rope_low_freq_factor are divided by
+///   rope_factor, those below rope_original_length / rope_high_freq_factor stay, and between them the two are mixed,
+///   linearly in rope_original_length / wavelength.
+/// - `yarn` (Peng et al. 2023, arXiv 2309.00071, section 3.2): those that turn less than rope_beta_slow times in
+///   rope_original_length are divided, those that turn more than rope_beta_fast times stay, and between them the two
+///   are mixed. As in the authors' code, linearly in i, and with rope_truncate between whole i; the paper mixes
+///   linearly in the number of turns.
 std::vector<double> RopeFrequencies(const ModelConfig& config);
 
-/// (max_sequence_length, D): D/2 cosines then D/2 sines of position * frequency.
+/// What `yarn` multiplies rotated queries and keys by, unless a model says another factor: 0.1 m ln(rope_factor) + 1
+/// with m = 1 (the same, section 3.4). transformers divides that of `mscale` by that of `mscale_all_dim` as m.
+double YarnAttentionFactor(double rope_factor, double m = 1);
+
+/// (max_sequence_length, D): D/2 cosines then D/2 sines of position * frequency; with `yarn` times its factor for
+/// attention.
 std::vector<float> RopeTable(const ModelConfig& config);
 
 }  // namespace holdfast

@@ -46,13 +46,19 @@ struct ModelConfig {
   double norm_eps = 1e-5;
   int64_t rope_dim = 0;  // values of each head of query and key that are turned by rotary angles, its first; 0 = all
   double rope_theta = 10000.0;
-  /// llama3: frequencies whose wavelength is longer than rope_original_length / rope_low_freq_factor are divided by
-  /// rope_factor, those shorter than rope_original_length / rope_high_freq_factor stay, between them both are mixed.
+  /// Which frequencies of the rotary angles are divided by rope_factor (models/rotary.h). linear: all. llama3: those
+  /// whose wavelength is longer than rope_original_length / rope_low_freq_factor; those shorter than
+  /// rope_original_length / rope_high_freq_factor stay, between them both are mixed. yarn: those that turn less often
+  /// than rope_beta_slow times in rope_original_length; those that turn more often than rope_beta_fast times stay.
   RopeScaling rope_scaling = RopeScaling::kNone;
   double rope_factor = 8.0;
   double rope_low_freq_factor = 1.0;
   double rope_high_freq_factor = 4.0;
   int64_t rope_original_length = 8192;  // of the sequences that the model was trained on before
+  double rope_beta_fast = 32.0;
+  double rope_beta_slow = 1.0;
+  bool rope_truncate = true;           // both limits of yarn are moved apart to the next whole frequencies
+  double rope_attention_factor = 0.0;  // yarn: of rotated query and key; 0 = what follows from rope_factor
   /// Mixture of experts: layers from first_expert_layer on, every expert_layer_step-th, have num_experts SwiGLU layers
   /// of expert_intermediate_size instead of one of intermediate_size; a token goes to experts_per_token of them.
   int64_t num_experts = 0;  // 0 = a dense model

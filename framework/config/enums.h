@@ -26,9 +26,9 @@ enum class Parametrization { kStandard, kMup, kCompleteP };
 template <>
 inline constexpr std::array kWordsOf<Parametrization> = {"standard", "mup", "completep"};
 
-enum class RopeScaling { kNone, kLlama3 };
+enum class RopeScaling { kNone, kLlama3, kLinear, kYarn };
 template <>
-inline constexpr std::array kWordsOf<RopeScaling> = {"none", "llama3"};
+inline constexpr std::array kWordsOf<RopeScaling> = {"none", "llama3", "linear", "yarn"};
 
 enum class ComputeDType { kBF16, kF32 };
 template <>

@@ -21,7 +21,8 @@ std::vector<Rule> RulesOf(const Config& c) {
   const bool no_muon = c.optimizer.name != OptimizerKind::kMuon, lion = c.optimizer.name == OptimizerKind::kLion;
   // The saved model of a run that was begun before this was checked may have other values.
   const bool no_rope = c.model.position != PositionKind::kRope && c.train.init_from.empty();
-  const bool unscaled = c.model.rope_scaling == RopeScaling::kNone && c.train.init_from.empty();
+  const RopeScaling scaling = c.model.rope_scaling;
+  const bool unscaled = scaling == RopeScaling::kNone && c.train.init_from.empty();
   return {
       {dense,
        "there are no experts",
@@ -41,6 +42,18 @@ std::vector<Rule> RulesOf(const Config& c) {
        "model.rope_scaling",
        {"model.rope_factor", "model.rope_low_freq_factor", "model.rope_high_freq_factor",
         "model.rope_original_length"}},
+      {scaling == RopeScaling::kLinear || scaling == RopeScaling::kYarn,
+       "only rope_scaling llama3 has it",
+       "model.rope_scaling",
+       {"model.rope_low_freq_factor", "model.rope_high_freq_factor"}},
+      {scaling == RopeScaling::kLinear,
+       "only rope_scaling llama3 and yarn have it",
+       "model.rope_scaling",
+       {"model.rope_original_length"}},
+      {scaling != RopeScaling::kYarn,
+       "only rope_scaling yarn has it",
+       "model.rope_scaling",
+       {"model.rope_beta_fast", "model.rope_beta_slow", "model.rope_truncate", "model.rope_attention_factor"}},
       {c.batch.gradient_sum == GradientSumKind::kTree,
        "gradients are added in a tree, which has no such blocks",
        "batch.gradient_sum",

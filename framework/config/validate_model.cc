@@ -115,10 +115,21 @@ void CheckRope(const ModelConfig& model, Violations* violations) {
     violations->push_back({{"model.rope_scaling", "model.position"},
                            "there are no rotary angles to scale; leave it out or set model.position to rope"});
   }
-  if (model.rope_low_freq_factor >= model.rope_high_freq_factor) {
+  if (model.rope_scaling == RopeScaling::kLlama3 && model.rope_low_freq_factor >= model.rope_high_freq_factor) {
     violations->push_back({{"model.rope_low_freq_factor", "model.rope_high_freq_factor"},
                            absl::StrCat("rope_low_freq_factor ", model.rope_low_freq_factor,
                                         " must be less than rope_high_freq_factor ", model.rope_high_freq_factor)});
+  }
+  if (model.rope_scaling != RopeScaling::kYarn) return;
+  if (model.rope_beta_slow > model.rope_beta_fast) {
+    violations->push_back({{"model.rope_beta_slow", "model.rope_beta_fast"},
+                           absl::StrCat("rope_beta_slow ", model.rope_beta_slow,
+                                        " must not be more than rope_beta_fast ", model.rope_beta_fast)});
+  }
+  if (model.rope_theta == 1) {
+    violations->push_back(
+        {{"model.rope_theta", "model.rope_scaling"},
+         "with base 1 all frequencies are one, of which yarn cannot scale some; make it more than 1"});
   }
 }
 

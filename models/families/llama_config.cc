@@ -6,12 +6,18 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "framework/config/enums.h"
+#include "models/rotary.h"
 
 namespace holdfast {
 namespace {
 
 using nlohmann::ordered_json;
 
+constexpr char kDynamicRope[] =
+    ": angles change with the length of the whole sequence; up to max_position_embeddings tokens they are not scaled, "
+    "so "
+    "for those the model is the same without this object";
 constexpr char kFull[] = "full_attention", kSliding[] = "sliding_attention";
 
 /// Rotary angles, as one of the places says them.
@@ -21,7 +27,11 @@ struct Rope {
   RopeScaling scaling = RopeScaling::kNone;
   double factor = 8, low_freq_factor = 1, high_freq_factor = 4;
   int64_t original_length = 8192;
+  double beta_fast = 32, beta_slow = 1;
+  bool truncate = true;
+  double attention_factor = 0;
 
+  bool HasOriginalLength() const { return scaling == RopeScaling::kLlama3 || scaling == RopeScaling::kYarn; }
   bool operator==(const Rope&) const = default;
 };
 
@@ -32,17 +42,54 @@ double ReadPart(ConfigFields& in, double otherwise) {
   return otherwise;
 }
 
+std::optional<RopeScaling> ScalingOf(const std::string& word) {
+  if (word == "default") return RopeScaling::kNone;
+  for (const RopeScaling scaling : {RopeScaling::kLlama3, RopeScaling::kLinear, RopeScaling::kYarn}) {
+    if (word == Name(scaling)) return scaling;
+  }
+  return std::nullopt;
+}
+
+/// transformers before 4.43 has the word as "type". If both are there, "rope_type" counts.
+RopeScaling ReadRopeType(ConfigFields& fields) {
+  RopeScaling scaling = RopeScaling::kNone;
+  for (const char* key : {"type", "rope_type"}) {
+    const std::string word = fields.String(key, "default");
+    if (!fields.Has(key)) continue;
+    if (const auto known = ScalingOf(word); known.has_value()) {
+      scaling = *known;
+    } else {
+      fields.Unsupported(key, word == "dynamic" ? kDynamicRope : "");
+    }
+  }
+  return scaling;
+}
+
+void ReadYarn(ConfigFields& fields, int64_t max_position_embeddings, Rope* rope) {
+  rope->factor = fields.RequiredPositive("factor");
+  rope->original_length = fields.Size("original_max_position_embeddings", max_position_embeddings);
+  rope->beta_fast = fields.Positive("beta_fast", rope->beta_fast);
+  rope->beta_slow = fields.Positive("beta_slow", rope->beta_slow);
+  rope->truncate = fields.Bool("truncate", rope->truncate);
+  const double m = fields.NotNegative("mscale", 0), m_of_all = fields.NotNegative("mscale_all_dim", 0);
+  const double of_both =
+      m > 0 && m_of_all > 0 ? YarnAttentionFactor(rope->factor, m) / YarnAttentionFactor(rope->factor, m_of_all) : 0;
+  rope->attention_factor = fields.Positive("attention_factor", of_both);
+  fields.Ignore({"finetuned"});  // in the first files with this scaling
+}
+
 /// The object of "rope_parameters" or "rope_scaling".
-Rope ReadRopeObject(ConfigFields& in, const std::string& key, double theta, double part) {
+Rope ReadRopeObject(ConfigFields& in, const std::string& key, double theta, double part,
+                    int64_t max_position_embeddings) {
   ConfigFields fields(in[key], in.Path(key));
   Rope rope{.theta = fields.Positive("rope_theta", theta), .part = ReadPart(fields, part)};
   if (in.Has("rope_theta") && rope.theta != theta) {
     in.Invalid(key, absl::StrCat("has rope_theta ", rope.theta, ", but rope_theta beside it is ", theta));
   }
-  fields.Only("rope_type", {"default", "llama3"});
-  fields.Only("type", {"default", "llama3"});
-  if (fields.String("rope_type", fields.String("type", "default")) == "llama3") {
-    rope.scaling = RopeScaling::kLlama3;
+  rope.scaling = ReadRopeType(fields);
+  if (rope.scaling == RopeScaling::kLinear) rope.factor = fields.RequiredPositive("factor");
+  if (rope.scaling == RopeScaling::kYarn) ReadYarn(fields, max_position_embeddings, &rope);
+  if (rope.scaling == RopeScaling::kLlama3) {
     rope.factor = fields.RequiredPositive("factor");
     rope.low_freq_factor = fields.RequiredPositive("low_freq_factor");
     rope.high_freq_factor = fields.RequiredPositive("high_freq_factor");
@@ -54,7 +101,7 @@ Rope ReadRopeObject(ConfigFields& in, const std::string& key, double theta, doub
 }
 
 /// transformers 5 keeps both base and scaling in "rope_parameters", earlier ones in "rope_theta" and "rope_scaling".
-Rope ReadRope(ConfigFields& in, const LlamaDefaults& defaults) {
+Rope ReadRope(ConfigFields& in, const LlamaDefaults& defaults, int64_t max_position_embeddings) {
   const double theta = in.Positive("rope_theta", defaults.rope_theta);
   const double part = ReadPart(in, defaults.partial_rotary_factor);
   std::optional<Rope> found;
@@ -65,16 +112,16 @@ Rope ReadRope(ConfigFields& in, const LlamaDefaults& defaults) {
       in.Invalid(key, "is not an object");
       continue;
     }
-    const Rope rope =
-        ReadRopeObject(in, key, found.has_value() ? found->theta : theta, found.has_value() ? found->part : part);
+    const Rope rope = ReadRopeObject(in, key, found.has_value() ? found->theta : theta,
+                                     found.has_value() ? found->part : part, max_position_embeddings);
     if (found.has_value() && *found != rope) in.Invalid(key, "says something else than rope_parameters");
     found = rope;
   }
   const Rope rope = found.value_or(Rope{.theta = theta, .part = part});
-  // Version 5 takes this one for the length inside, whatever that is. Angles that are not scaled have none.
+  // Version 5 takes this one for the length inside, whatever that is. Angles without it have none.
   const char* const length = "original_max_position_embeddings";
   in.Ignore({length});
-  if (rope.scaling != RopeScaling::kNone && in.Size(length, rope.original_length) != rope.original_length) {
+  if (rope.HasOriginalLength() && in.Size(length, rope.original_length) != rope.original_length) {
     in.Invalid(length, absl::StrCat("differs from ", rope.original_length, ", which the scaling of rotary angles has"));
   }
   return rope;
@@ -83,11 +130,18 @@ Rope ReadRope(ConfigFields& in, const LlamaDefaults& defaults) {
 /// As ReadRopeObject reads it, without the base.
 ordered_json RopeJson(const ModelConfig& c) {
   if (c.rope_scaling == RopeScaling::kNone) return {{"rope_type", "default"}};
-  return {{"rope_type", "llama3"},
-          {"factor", c.rope_factor},
-          {"low_freq_factor", c.rope_low_freq_factor},
-          {"high_freq_factor", c.rope_high_freq_factor},
-          {"original_max_position_embeddings", c.rope_original_length}};
+  ordered_json object = {{"rope_type", Name(c.rope_scaling)}, {"factor", c.rope_factor}};
+  if (c.rope_scaling == RopeScaling::kLlama3) {
+    object["low_freq_factor"] = c.rope_low_freq_factor;
+    object["high_freq_factor"] = c.rope_high_freq_factor;
+  }
+  if (c.rope_scaling != RopeScaling::kLinear) object["original_max_position_embeddings"] = c.rope_original_length;
+  if (c.rope_scaling != RopeScaling::kYarn) return object;
+  object["beta_fast"] = c.rope_beta_fast;
+  object["beta_slow"] = c.rope_beta_slow;
+  object["truncate"] = c.rope_truncate;
+  if (c.rope_attention_factor > 0) object["attention_factor"] = c.rope_attention_factor;
+  return object;
 }
 
 }  // namespace
@@ -152,7 +206,7 @@ ModelConfig LlamaLike::ReadShared(ConfigFields& in, const char* causal_model, co
   c.init_std = in.NotNegative("initializer_range", 0.02);
   c.tie_embeddings = in.Bool("tie_word_embeddings", false);
   in.Only("hidden_act", {"silu", "swish"});
-  const Rope rope = ReadRope(in, defaults);
+  const Rope rope = ReadRope(in, defaults, c.max_sequence_length);
   if (defaults.partial_rotary_factor > 0) {
     c.rope_dim = static_cast<int64_t>(static_cast<double>(c.head_dim) * std::min(rope.part, 2.0));
     if (c.rope_dim < 1) in.Invalid("partial_rotary_factor", "turns nothing of a head");
@@ -164,6 +218,10 @@ ModelConfig LlamaLike::ReadShared(ConfigFields& in, const char* causal_model, co
   c.rope_low_freq_factor = rope.low_freq_factor;
   c.rope_high_freq_factor = rope.high_freq_factor;
   c.rope_original_length = rope.original_length;
+  c.rope_beta_fast = rope.beta_fast;
+  c.rope_beta_slow = rope.beta_slow;
+  c.rope_truncate = rope.truncate;
+  c.rope_attention_factor = rope.attention_factor;
   return c;
 }
 

@@ -90,6 +90,10 @@ ModelConfig ReadOwnConfig(ConfigFields& in) {
   c.rope_low_freq_factor = in.Positive("rope_low_freq_factor", c.rope_low_freq_factor);
   c.rope_high_freq_factor = in.Positive("rope_high_freq_factor", c.rope_high_freq_factor);
   c.rope_original_length = in.Size("rope_original_length", c.rope_original_length);
+  c.rope_beta_fast = in.Positive("rope_beta_fast", c.rope_beta_fast);
+  c.rope_beta_slow = in.Positive("rope_beta_slow", c.rope_beta_slow);
+  c.rope_truncate = in.Bool("rope_truncate", c.rope_truncate);
+  c.rope_attention_factor = in.NotNegative("rope_attention_factor", c.rope_attention_factor);
   c.init_std = in.NotNegative("init_std", c.init_std);
   ReadOwnExperts(in, &c);
   return c;
@@ -124,6 +128,10 @@ nlohmann::ordered_json WriteOwnConfig(const ModelConfig& c) {
                                    {"rope_low_freq_factor", c.rope_low_freq_factor},
                                    {"rope_high_freq_factor", c.rope_high_freq_factor},
                                    {"rope_original_length", c.rope_original_length},
+                                   {"rope_beta_fast", c.rope_beta_fast},
+                                   {"rope_beta_slow", c.rope_beta_slow},
+                                   {"rope_truncate", c.rope_truncate},
+                                   {"rope_attention_factor", c.rope_attention_factor},
                                    {"init_std", c.init_std}};
   WriteOwnExperts(c, &object);
   return object;

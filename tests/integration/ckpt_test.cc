@@ -504,7 +504,7 @@ class ChangedModelTest : public CkptTest {
 
 TEST_F(ChangedModelTest, WhatIsNotSupportedIsNamedByEveryCommand) {
   const std::vector<std::pair<std::string, std::string>> changes = {
-      {"\"rope_type\": \"default\"", "\"rope_type\": \"yarn\", \"factor\": 8.0"},
+      {"\"rope_type\": \"default\"", "\"rope_type\": \"dynamic\", \"factor\": 8.0"},
       {"\"hidden_act\": \"silu\"", "\"hidden_act\": \"relu\""},
       {"\"model_type\": \"llama\",", "\"model_type\": \"llama\", \"sliding_window\": 8,"},
       {"\"model_type\": \"llama\",", "\"model_type\": \"llama\", \"logits_scaling\": 8.0,"},

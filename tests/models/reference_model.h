@@ -128,10 +128,23 @@ class ReferenceModel {
     return x;
   }
 
+  /// The logarithm of how often a frequency turns in the original length falls linearly with i.
+  double YarnFrequency(int64_t i, double frequency) const {
+    const double of_first = std::log(c_.rope_original_length / (2 * M_PI)),
+                 fall = 2 * std::log(c_.rope_theta) / c_.TurnedDim();
+    double low = (of_first - std::log(c_.rope_beta_fast)) / fall,
+           high = (of_first - std::log(c_.rope_beta_slow)) / fall;
+    if (c_.rope_truncate) low = std::floor(low), high = std::ceil(high);
+    const double divided = std::clamp((i - std::max(low, 0.0)) / (high - std::max(low, 0.0)), 0.0, 1.0);
+    return frequency * (1 - divided + divided / c_.rope_factor);
+  }
+
   /// theta^(-2i/D), and what Llama 3.1 makes of it, in terms of wavelengths.
   double Frequency(int64_t i) const {
     const double frequency = std::pow(c_.rope_theta, -2.0 * i / c_.TurnedDim()), wavelength = 2 * M_PI / frequency;
     if (c_.rope_scaling == RopeScaling::kNone) return frequency;
+    if (c_.rope_scaling == RopeScaling::kLinear) return frequency / c_.rope_factor;
+    if (c_.rope_scaling == RopeScaling::kYarn) return YarnFrequency(i, frequency);
     const double length = c_.rope_original_length, low = c_.rope_low_freq_factor, high = c_.rope_high_freq_factor;
     if (wavelength < length / high) return frequency;
     if (wavelength > length / low) return frequency / c_.rope_factor;
@@ -170,10 +183,14 @@ class ReferenceModel {
     if (c_.position != PositionKind::kRope || head >= c_.num_heads + c_.num_kv_heads) return v;
     Row rotated = v;
     const int64_t half = c_.TurnedDim() / 2;
+    double factor = 1;
+    if (c_.rope_scaling == RopeScaling::kYarn) {
+      factor = c_.rope_attention_factor > 0 ? c_.rope_attention_factor : 0.1 * std::log(c_.rope_factor) + 1;
+    }
     for (int64_t i = 0; i < half; ++i) {
       const double angle = position * Frequency(i);
-      rotated[i] = v[i] * std::cos(angle) - v[i + half] * std::sin(angle);
-      rotated[i + half] = v[i + half] * std::cos(angle) + v[i] * std::sin(angle);
+      rotated[i] = factor * (v[i] * std::cos(angle) - v[i + half] * std::sin(angle));
+      rotated[i + half] = factor * (v[i + half] * std::cos(angle) + v[i] * std::sin(angle));
     }
     return rotated;
   }

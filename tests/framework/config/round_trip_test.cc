@@ -104,6 +104,24 @@ TEST(RoundTripTest, RandomConfigsComeBackExactly) {
     config.model.rope_dim = rope ? 2 * (config.model.rope_dim % (config.model.head_dim / 2)) : 0;
     config.model.rope_high_freq_factor = 1 + config.model.rope_low_freq_factor / 2;
     config.model.rope_low_freq_factor = 1e-3;
+    config.model.rope_beta_fast = 1 + config.model.rope_beta_slow / 2;
+    config.model.rope_beta_slow = 1e-3;
+    const ModelConfig usual;
+    if (config.model.rope_scaling != RopeScaling::kYarn) {
+      config.model.rope_beta_fast = usual.rope_beta_fast;
+      config.model.rope_beta_slow = usual.rope_beta_slow;
+      config.model.rope_truncate = usual.rope_truncate;
+      config.model.rope_attention_factor = usual.rope_attention_factor;
+    } else {
+      config.model.rope_theta = std::max(config.model.rope_theta, 2.0);
+    }
+    if (config.model.rope_scaling == RopeScaling::kLinear || config.model.rope_scaling == RopeScaling::kYarn) {
+      config.model.rope_low_freq_factor = usual.rope_low_freq_factor;
+      config.model.rope_high_freq_factor = usual.rope_high_freq_factor;
+    }
+    if (config.model.rope_scaling == RopeScaling::kLinear) {
+      config.model.rope_original_length = usual.rope_original_length;
+    }
     config.batch = {.sequence_length = 64, .microbatch_size = 3, .microbatches = 5};
     config.model.max_sequence_length = 64;
     config.train.steps = int64_t{1} << 40;

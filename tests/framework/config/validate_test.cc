@@ -91,6 +91,20 @@ TEST(ValidateTest, Parametrization) {
               testing::HasSubstr("parametrization mup has no rules for adapters; leave one of them out"));
 }
 
+TEST(ValidateTest, Yarn) {
+  const std::string rope = "model.position=rope", yarn = "model.rope_scaling=yarn";
+  EXPECT_EQ(ErrorsOf(kGood, {rope, yarn, "model.rope_beta_slow=32"}), "");
+  EXPECT_EQ(ErrorsOf(kGood, {rope, yarn, "model.rope_beta_slow=64"}),
+            "--set model.rope_beta_slow=64: rope_beta_slow 64 must not be more than rope_beta_fast 32");
+  EXPECT_EQ(ErrorsOf(kGood, {rope, yarn, "model.rope_theta=1"}),
+            "--set model.rope_theta=1: with base 1 all frequencies are one, of which yarn cannot scale some; make it "
+            "more than 1");
+  EXPECT_EQ(ErrorsOf(kGood, {rope, "model.rope_scaling=linear", "model.rope_theta=1"}), "");
+  EXPECT_EQ(ErrorsOf(kGood, {yarn}),
+            "--set model.rope_scaling=yarn: there are no rotary angles to scale; leave it out or set model.position to "
+            "rope");
+}
+
 TEST(ValidateTest, Heads) {
   EXPECT_EQ(
       ErrorsOf(kGood, {"model.num_heads=5"}),
@@ -268,6 +282,24 @@ TEST(ValidateTest, KeysThatNothingReads) {
         {"model.rope_low_freq_factor=2", "1"},
         {"model.rope_high_freq_factor=8", "4"},
         {"model.rope_original_length=4096", "8192"}}},
+      {"only rope_scaling llama3 has it",
+       "model.rope_scaling",
+       {"model.position=rope", "model.rope_scaling=yarn"},
+       "model.rope_scaling=llama3",
+       {{"model.rope_low_freq_factor=2", "1"}, {"model.rope_high_freq_factor=8", "4"}}},
+      {"only rope_scaling llama3 and yarn have it",
+       "model.rope_scaling",
+       {"model.position=rope", "model.rope_scaling=linear"},
+       "model.rope_scaling=yarn",
+       {{"model.rope_original_length=4096", "8192"}}},
+      {"only rope_scaling yarn has it",
+       "model.rope_scaling",
+       {"model.position=rope"},
+       "model.rope_scaling=yarn",
+       {{"model.rope_beta_fast=16", "32"},
+        {"model.rope_beta_slow=2", "1"},
+        {"model.rope_truncate=false", "true"},
+        {"model.rope_attention_factor=0.5", "0"}}},
       {"gradients are added in a tree, which has no such blocks",
        "batch.gradient_sum",
        {},

@@ -201,9 +201,23 @@ TEST(HuggingFaceTest, RefusesNamingTheField) {
                            "original_max_position_embeddings": 8, "attention_factor": 2})",
        R"(rope_scaling: "attention_factor" = 2)", kUnimplemented},
       {R"("rope_scaling": {"rope_type": "longrope"})", R"(rope_scaling: rope_type = "longrope")", kUnimplemented},
-      {R"("rope_scaling": {"type": "linear", "factor": 2.0})", R"(rope_scaling: type = "linear")", kUnimplemented},
+      {R"("rope_scaling": {"type": "dynamic", "factor": 2.0})", R"(rope_scaling: type = "dynamic")", kUnimplemented},
+      {R"("rope_scaling": {"rope_type": "dynamic", "factor": 2.0})", "for those the model is the same without",
+       kUnimplemented},
+      {R"("rope_scaling": {"rope_type": "linear", "type": "longrope", "factor": 2})",
+       R"(rope_scaling: type = "longrope")", kUnimplemented},
+      {R"("rope_scaling": {"type": "linear"})", "rope_scaling: factor is missing", kInvalid},
+      {R"("rope_scaling": {"type": "linear", "factor": 0.5})", "rope_factor", kInvalid},
+      {R"("rope_scaling": {"type": "linear", "factor": 2, "beta_fast": 32})", R"(rope_scaling: "beta_fast" = 32)",
+       kUnimplemented},
+      {R"("rope_scaling": {"type": "yarn", "factor": null})", "rope_scaling: factor is missing", kInvalid},
+      {R"("rope_scaling": {"type": "yarn", "factor": 2, "beta_slow": 40})", "rope_beta_slow", kInvalid},
+      {R"("rope_scaling": {"type": "yarn", "factor": 2, "attention_factor": 0})", "attention_factor is 0", kInvalid},
+      {R"("rope_scaling": {"type": "yarn", "factor": 2, "truncate": 1})", "truncate is 1", kInvalid},
+      {R"("rope_scaling": {"type": "yarn", "factor": 2, "mrope_section": [8]})", "mrope_section", kUnimplemented},
+      {R"("rope_theta": 1, "rope_scaling": {"type": "yarn", "factor": 2})", "rope_theta", kInvalid},
       {R"("rope_scaling": {"factor": 2.0})", R"(rope_scaling: "factor" = 2.0)", kUnimplemented},
-      {R"("rope_parameters": {"rope_type": "yarn"})", "rope_parameters", kUnimplemented},
+      {R"("rope_parameters": {"rope_type": "longrope"})", "rope_parameters", kUnimplemented},
       {R"("rope_parameters": {"full_attention": {"rope_theta": 1e6}})", "full_attention", kUnimplemented},
       {R"("rope_parameters": {"partial_rotary_factor": 0.5})", "partial_rotary_factor", kUnimplemented},
       {R"("rope_parameters": 3)", "rope_parameters", kInvalid},
@@ -343,6 +357,58 @@ TEST(HuggingFaceTest, TheLengthBesideTheRotaryAnglesMustBeThatOfTheirScaling) {
   EXPECT_TRUE(Llama(R"("original_max_position_embeddings": 8000)").ok()) << "without scaling it decides nothing";
 }
 
+/// What a Llama with this object has, wherever transformers has it.
+ModelConfig WithRope(const std::string& object, const std::string& more = "") {
+  const auto read = Llama(absl::StrCat("\"rope_scaling\": {", object, "}", more));
+  EXPECT_TRUE(read.ok()) << read.status();
+  const auto newer = Llama(absl::StrCat("\"rope_parameters\": {", object, "}", more));
+  EXPECT_TRUE(newer.ok()) << newer.status();
+  if (!read.ok() || !newer.ok()) return {};
+  EXPECT_EQ(read->model, newer->model) << object;
+  return read->model;
+}
+
+TEST(HuggingFaceTest, ReadsLinearScaling) {
+  for (const char* type :
+       {R"("type": "linear")", R"("rope_type": "linear")", R"("rope_type": "linear", "type": "linear")",
+        R"("rope_type": "linear", "type": "default")"}) {
+    const ModelConfig model = WithRope(absl::StrCat(type, R"(, "factor": 4.0)"));
+    EXPECT_EQ(model.rope_scaling, RopeScaling::kLinear) << type;
+    EXPECT_EQ(model.rope_factor, 4) << type;
+  }
+  EXPECT_EQ(WithRope(R"("type": "linear", "rope_type": "default")").rope_scaling, RopeScaling::kNone);
+  const std::string length = R"(, "original_max_position_embeddings": 4000)";
+  EXPECT_EQ(WithRope(R"("type": "linear", "factor": 4.0)", length).rope_factor, 4) << "it has no such length";
+}
+
+TEST(HuggingFaceTest, ReadsYarn) {
+  const ModelConfig qwen = WithRope(R"("type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32768)",
+                                    R"(, "max_position_embeddings": 131072)");
+  EXPECT_EQ(qwen.rope_scaling, RopeScaling::kYarn);
+  EXPECT_EQ(qwen.rope_factor, 4);
+  EXPECT_EQ(qwen.rope_original_length, 32768);
+  EXPECT_EQ(qwen.rope_beta_fast, 32);
+  EXPECT_EQ(qwen.rope_beta_slow, 1);
+  EXPECT_TRUE(qwen.rope_truncate);
+  EXPECT_EQ(qwen.rope_attention_factor, 0);
+  const ModelConfig all = WithRope(R"("rope_type": "yarn", "factor": 8, "original_max_position_embeddings": 4096,
+      "beta_fast": 16, "beta_slow": 2.5, "truncate": false, "attention_factor": 0.75, "mscale": 1, "mscale_all_dim": 2,
+      "finetuned": true)");
+  EXPECT_EQ(all.rope_beta_fast, 16);
+  EXPECT_EQ(all.rope_beta_slow, 2.5);
+  EXPECT_FALSE(all.rope_truncate);
+  EXPECT_EQ(all.rope_attention_factor, 0.75);
+  const std::string yarn = R"("rope_type": "yarn", "factor": 40)";
+  EXPECT_NEAR(WithRope(yarn + R"(, "mscale": 1.0, "mscale_all_dim": 0.707)").rope_attention_factor, 1.0857263992561355,
+              1e-12);
+  EXPECT_EQ(WithRope(yarn + R"(, "mscale": 1.0, "mscale_all_dim": 1.0)").rope_attention_factor, 1);
+  EXPECT_EQ(WithRope(yarn + R"(, "mscale": 2.0)").rope_attention_factor, 0) << "transformers wants both";
+  EXPECT_EQ(WithRope(yarn + R"(, "mscale": 2.0, "mscale_all_dim": 0)").rope_attention_factor, 0);
+  EXPECT_EQ(WithRope(yarn, R"(, "max_position_embeddings": 512)").rope_original_length, 512);
+  EXPECT_FALSE(Llama(absl::StrCat("\"rope_scaling\": {", yarn, R"(}, "original_max_position_embeddings": 256)")).ok())
+      << "version 4 would take max_position_embeddings";
+}
+
 absl::StatusOr<HuggingFaceConfig> OfType(const std::string& type, const std::string& more) {
   return ParseHuggingFaceConfig(absl::StrCat(R"({"model_type": ")", type, R"(", "vocab_size": 100, "hidden_size": 256,
       "num_hidden_layers": 2, "num_attention_heads": 32, "intermediate_size": 128)",
@@ -401,7 +467,7 @@ TEST(HuggingFaceTest, EveryFamilyRefusesWhatItDoesNotKnow) {
     for (const char* more :
          {R"("num_experts": 8)", R"("num_local_experts": 8)", R"("query_pre_attn_scalar": 256)", R"("mup": 1)",
           R"("hidden_act": "gelu")", R"("architectures": ["SomethingElse"])", R"("quantization_config": {"bits": 4})",
-          R"("rope_scaling": {"rope_type": "yarn", "factor": 4.0})"}) {
+          R"("rope_scaling": {"rope_type": "longrope", "factor": 4.0})"}) {
       const auto read = OfType(type, more);
       EXPECT_EQ(read.status().code(), absl::StatusCode::kUnimplemented) << type << " " << more;
       const std::string key = std::string(more).substr(1, std::string(more).find('"', 1) - 1);

@@ -36,7 +36,7 @@ Attention::Attention(ParameterBuilder& builder, const std::string& name, const M
            {.in = config.hidden_size,
             .out = qkv_width(),
             .fused = {query_width(), key_width(), key_width()},
-            .bias = config.bias || config.qkv_bias,
+            .bias = config.HasQkvBias(),
             .init_std = static_cast<float>(config.init_std),
             .adapted = AdaptedQkv(builder.lora(), query_width(), key_width())}),
       q_norm_(HeadNorm::If(config.qk_norm, builder, name + ".q_norm", num_heads_, config, ParameterRole::kQueryNorm)),
@@ -44,7 +44,7 @@ Attention::Attention(ParameterBuilder& builder, const std::string& name, const M
       out_(builder, name + ".out",
            {.in = query_width(),
             .out = config.hidden_size,
-            .bias = config.bias,
+            .bias = config.HasAttentionOutBias(),
             .init_std = ResidualInitStd(config),
             .role = ParameterRole::kBranchOutput,
             .adapted = AdaptedIf(builder.lora().output, builder.lora(), config.hidden_size)}) {}

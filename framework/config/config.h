@@ -36,12 +36,14 @@ struct ModelConfig {
   PositionKind position = PositionKind::kLearned;
   NormType norm = NormType::kLayerNorm;
   ActivationKind activation = ActivationKind::kGelu;
-  bool bias = true;            // on linear layers (norm biases follow `norm`)
-  bool qkv_bias = false;       // on the projections to query, key and value, also without `bias`
-  bool qk_norm = false;        // RMS norm of each head of query and key, before they are rotated
-  bool qk_norm_joint = false;  // of qk_norm: over all heads of query, and of key, at once
-  double clip_qkv = 0.0;       // values of query, key (after their norms) and value stay within +-this; 0 = no limit
-  int64_t sliding_window = 0;  // keys that a query sees, its own the last; 0 = all up to its own
+  bool bias = true;             // on linear layers (norm biases follow `norm`)
+  bool attention_bias = false;  // on all four projections of attention, also without `bias`
+  bool qkv_bias = false;        // on the projections to query, key and value, also without both
+  bool mlp_bias = false;        // on the projections of a dense MLP, also without `bias`
+  bool qk_norm = false;         // RMS norm of each head of query and key, before they are rotated
+  bool qk_norm_joint = false;   // of qk_norm: over all heads of query, and of key, at once
+  double clip_qkv = 0.0;        // values of query, key (after their norms) and value stay within +-this; 0 = no limit
+  int64_t sliding_window = 0;   // keys that a query sees, its own the last; 0 = all up to its own
   bool tie_embeddings = true;
   double norm_eps = 1e-5;
   int64_t rope_dim = 0;  // values of each head of query and key that are turned by rotary angles, its first; 0 = all
@@ -106,6 +108,9 @@ struct ModelConfig {
   int64_t base_head_dim = 0;     // 0 = head_dim
 
   int64_t TurnedDim() const { return rope_dim > 0 ? rope_dim : head_dim; }
+  bool HasQkvBias() const { return bias || attention_bias || qkv_bias; }
+  bool HasAttentionOutBias() const { return bias || attention_bias; }
+  bool HasMlpBias() const { return bias || mlp_bias; }
   /// `layer` counts from 1.
   bool HasExperts(int64_t layer) const {
     return num_experts > 0 && layer >= first_expert_layer && (layer - first_expert_layer) % expert_layer_step == 0;

@@ -36,6 +36,7 @@ std::vector<Rule> RulesOf(const Config& c) {
         "model.router_jitter", "model.router_balance", "model.router_balance_loss", "model.router_z_loss",
         "model.router_bias"}},
       {!c.model.router_bias, "routers have no bias", "model.router_bias", {"model.router_bias_rate"}},
+      {c.model.bias, "all linear layers have biases", "model.bias", {"model.attention_bias", "model.mlp_bias"}},
       {no_rope, "positions are not rotary", "model.position", {"model.rope_dim", "model.rope_theta"}},
       {unscaled,
        "rotary angles are not scaled",

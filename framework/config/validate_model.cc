@@ -65,10 +65,10 @@ void CheckSharedExpert(const ModelConfig& model, Violations* violations) {
 void CheckExperts(const ModelConfig& model, Violations* violations) {
   CheckSharedExpert(model, violations);
   if (model.num_experts == 0) return;
-  if (model.activation != ActivationKind::kSwiglu || model.bias) {
-    violations->push_back({{"model.num_experts", "model.activation", "model.bias"},
-                           "experts are SwiGLU layers without bias; set model.activation to swiglu and model.bias to "
-                           "false, or leave num_experts out"});
+  if (model.activation != ActivationKind::kSwiglu || model.HasMlpBias()) {
+    violations->push_back({{"model.num_experts", "model.activation", "model.bias", "model.mlp_bias"},
+                           "experts are SwiGLU layers without bias; set model.activation to swiglu, model.bias and "
+                           "model.mlp_bias to false, or leave num_experts out"});
   }
   if (model.num_layers * model.num_experts > kMaxExpertsInAll) {
     violations->push_back({{"model.num_layers", "model.num_experts"},
@@ -199,6 +199,15 @@ std::vector<Field> ModelFields(Config* config) {
   return {};
 }
 
+/// The same biases, said in one way.
+void SimplifyBiases(ModelConfig* model) {
+  const bool qkv = model->HasQkvBias(), out = model->HasAttentionOutBias(), mlp = model->HasMlpBias();
+  model->bias = out && mlp;
+  model->attention_bias = out && !mlp;
+  model->qkv_bias = qkv && !out;
+  model->mlp_bias = mlp && !out;
+}
+
 /// "" or the range that the value of `field` is outside of.
 std::string RangeOf(const Field& field) {
   if (const auto* number = std::get_if<IntValue>(&field.value)) {
@@ -255,6 +264,8 @@ std::vector<ModelDifference> ArithmeticDifferences(const ModelConfig& ours, cons
   Config a, b;
   a.model = ours;
   b.model = theirs;
+  SimplifyBiases(&a.model);
+  SimplifyBiases(&b.model);
   const std::vector<Field> our_fields = ModelFields(&a), their_fields = ModelFields(&b);
   std::vector<ModelDifference> differences;
   for (size_t i = 0; i < our_fields.size(); ++i) {

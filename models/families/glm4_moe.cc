@@ -42,6 +42,7 @@ class Glm4Moe final : public MixtureLike {
                      {"router_score", c.router_score != RouterScoreKind::kSigmoid},
                      {"router_bias", !c.router_bias},
                      {"bias", c.bias},
+                     {"attention_bias", c.attention_bias},
                      {"qk_norm_joint", c.qk_norm_joint},
                      {"sliding_window", c.sliding_window > 0},
                      {"clip_qkv", c.clip_qkv > 0},

@@ -30,10 +30,10 @@ class Llama final : public LlamaLike {
   ModelConfig ReadConfig(ConfigFields& in) const override {
     ModelConfig c = ReadShared(in, "LlamaForCausalLM", "LlamaModel", {});
     in.Ignore({"pretraining_tp"});  // cuts products into parts with the same sum
-    c.bias = in.Bool("attention_bias", false);
-    if (in.Bool("mlp_bias", false) != c.bias) {
-      in.Invalid("mlp_bias", "differs from attention_bias; biases on all projections or on none are supported");
-    }
+    const bool attention = in.Bool("attention_bias", false), mlp = in.Bool("mlp_bias", false);
+    c.bias = attention && mlp;
+    c.attention_bias = attention && !mlp;
+    c.mlp_bias = mlp && !attention;
     // Of descendants that say they are Llamas: here every query sees all keys before it.
     in.Ignore({"max_window_layers"});
     in.Only("use_sliding_window", {false});
@@ -45,8 +45,8 @@ class Llama final : public LlamaLike {
 
   nlohmann::ordered_json WriteConfig(const ModelConfig& c) const override {
     nlohmann::ordered_json object = WriteShared(c, "LlamaForCausalLM");
-    object["attention_bias"] = c.bias;
-    object["mlp_bias"] = c.bias;
+    object["attention_bias"] = c.HasAttentionOutBias();
+    object["mlp_bias"] = c.HasMlpBias();
     return object;
   }
 };

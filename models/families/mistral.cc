@@ -16,6 +16,8 @@ class Mistral final : public LlamaLike {
     return FirstKey({{LlamaLike::Inexpressible(c)},
                      {"num_experts", c.num_experts > 0},
                      {"bias", c.bias},
+                     {"attention_bias", c.attention_bias},
+                     {"mlp_bias", c.mlp_bias},
                      {"qkv_bias", c.qkv_bias},
                      {"qk_norm", c.qk_norm},
                      {"clip_qkv", c.clip_qkv > 0}});

@@ -20,6 +20,7 @@ class Mixtral final : public MixtureLike {
   std::string Inexpressible(const ModelConfig& c) const override {
     return FirstKey({{MixtureLike::Inexpressible(c)},
                      {"bias", c.bias},
+                     {"attention_bias", c.attention_bias},
                      {"qkv_bias", c.qkv_bias},
                      {"qk_norm", c.qk_norm},
                      {FirstDenseLayerKey(c)},

@@ -37,7 +37,7 @@ class Olmoe final : public MixtureLike {
     if (c.num_heads * c.head_dim != c.hidden_size) in.Invalid("hidden_size", "is not num_attention_heads * head_dim");
     ReadExperts(in, {.num_experts = 64, .num_experts_per_tok = 8}, &c);
     c.router_normalize = in.Bool("norm_topk_prob", false);
-    in.Only("attention_bias", {false});
+    c.attention_bias = in.Bool("attention_bias", false);
     c.clip_qkv = in.Positive("clip_qkv", 0);  // null: none
     return c;
   }
@@ -47,7 +47,7 @@ class Olmoe final : public MixtureLike {
     object["intermediate_size"] = c.expert_intermediate_size;
     WriteExperts(c, &object);
     object["norm_topk_prob"] = c.router_normalize;
-    object["attention_bias"] = false;
+    object["attention_bias"] = c.attention_bias;
     object["clip_qkv"] = c.clip_qkv > 0 ? nlohmann::ordered_json(c.clip_qkv) : nullptr;
     return object;
   }

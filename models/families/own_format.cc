@@ -76,7 +76,9 @@ ModelConfig ReadOwnConfig(ConfigFields& in) {
   c.norm = ReadRequiredEnum<NormType>(in, "norm");
   c.activation = ReadRequiredEnum<ActivationKind>(in, "activation");
   c.bias = in.Bool("bias", false);
+  c.attention_bias = in.Bool("attention_bias", false);
   c.qkv_bias = in.Bool("qkv_bias", false);
+  c.mlp_bias = in.Bool("mlp_bias", false);
   c.qk_norm = in.Bool("qk_norm", false);
   c.qk_norm_joint = in.Bool("qk_norm_joint", false);
   c.clip_qkv = in.NotNegative("clip_qkv", 0.0);
@@ -114,7 +116,9 @@ nlohmann::ordered_json WriteOwnConfig(const ModelConfig& c) {
                                    {"norm", Name(c.norm)},
                                    {"activation", Name(c.activation)},
                                    {"bias", c.bias},
+                                   {"attention_bias", c.attention_bias},
                                    {"qkv_bias", c.qkv_bias},
+                                   {"mlp_bias", c.mlp_bias},
                                    {"qk_norm", c.qk_norm},
                                    {"qk_norm_joint", c.qk_norm_joint},
                                    {"clip_qkv", c.clip_qkv},

@@ -23,6 +23,7 @@ class Qwen2Moe final : public MixtureLike {
   std::string Inexpressible(const ModelConfig& c) const override {
     return FirstKey({{MixtureLike::Inexpressible(c)},
                      {"bias", c.bias},
+                     {"attention_bias", c.attention_bias},
                      {"qk_norm", c.qk_norm},
                      {"sliding_window", c.sliding_window > 0},
                      {"shared_expert_intermediate_size", c.shared_expert_intermediate_size == 0},

@@ -22,6 +22,7 @@ class Qwen3 final : public LlamaLike {
     return FirstKey({{LlamaLike::Inexpressible(c)},
                      {"num_experts", c.num_experts > 0},
                      {"bias", c.bias},
+                     {"mlp_bias", c.mlp_bias},
                      {"qkv_bias", c.qkv_bias},
                      {"qk_norm", !c.qk_norm},
                      {"qk_norm_joint", c.qk_norm_joint},
@@ -31,14 +32,14 @@ class Qwen3 final : public LlamaLike {
   ModelConfig ReadConfig(ConfigFields& in) const override {
     ModelConfig c = ReadShared(in, "Qwen3ForCausalLM", "Qwen3Model",
                                {.max_position_embeddings = 32768, .num_key_value_heads = 32, .head_dim = 128});
-    in.Only("attention_bias", {false});  // on the output projection, too, unlike any of ours
+    c.attention_bias = in.Bool("attention_bias", false);
     c.sliding_window = ReadQwenWindow(in, c.num_layers);
     return c;
   }
 
   nlohmann::ordered_json WriteConfig(const ModelConfig& c) const override {
     nlohmann::ordered_json object = WriteShared(c, "Qwen3ForCausalLM");
-    object["attention_bias"] = false;
+    object["attention_bias"] = c.attention_bias;
     WriteQwenWindow(c, &object);
     return object;
   }

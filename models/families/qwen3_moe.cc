@@ -34,8 +34,8 @@ class Qwen3Moe final : public MixtureLike {
     ReadExperts(in, {.num_experts = 128, .num_experts_per_tok = 8, .moe_intermediate_size = 768}, &c);
     ReadExpertLayers(in, &c);
     c.router_normalize = in.Bool("norm_topk_prob", false);
-    in.Only("attention_bias", {false});  // on the output projection, too, unlike any of ours
-    in.Ignore({"max_window_layers"});    // all layers have the window
+    c.attention_bias = in.Bool("attention_bias", false);
+    in.Ignore({"max_window_layers"});  // all layers have the window
     const int64_t window = in.Whole("sliding_window", in.IsNull("sliding_window") ? 0 : 4096);
     c.sliding_window = in.Bool("use_sliding_window", false) ? window : 0;
     return c;
@@ -47,7 +47,7 @@ class Qwen3Moe final : public MixtureLike {
     WriteExpertLayers(c, &object);
     object["moe_intermediate_size"] = c.expert_intermediate_size;
     object["norm_topk_prob"] = c.router_normalize;
-    object["attention_bias"] = false;
+    object["attention_bias"] = c.attention_bias;
     object["use_sliding_window"] = c.sliding_window > 0;
     object["sliding_window"] = c.sliding_window > 0 ? nlohmann::ordered_json(c.sliding_window) : nullptr;
     return object;

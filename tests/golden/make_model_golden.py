@@ -15,9 +15,9 @@ Each directory gets the model as `transformers` saves it (config.json, model.saf
   steps.adamw (2)                     only if they are others than below: learning rate and eps
 and that of tiny_qwen3_moe, which has one layer with experts:
   aux_loss (1), aux.grad.<name>       transformers' auxiliary loss, gradients of loss + 0.25 * aux_loss
-T is 13 of the 24 positions for the first two, all of them for the others; the windows are shorter than that. Attention
-is transformers' "eager" one. AdamW: lr 1e-2, betas (0.9, 0.95), eps 1e-8, weight decay 0.1 on matrices only,
-gradient norm clipped to 1.
+T is 13 of the 24 positions for the first two, 64 of 96 for tiny_qwen3_yarn, all of them for the others; the windows are
+shorter than that. Attention is transformers' "eager" one. AdamW: lr 1e-2, betas (0.9, 0.95), eps 1e-8, weight decay 0.1
+on matrices only, gradient norm clipped to 1.
 
 transformers 5 keeps the experts of a layer in two tensors, as their gradients and final values are here, and saves each
 by itself; tiny_mixtral/stacked has the model as it stands in memory.
@@ -62,6 +62,19 @@ def llama31():
                                         rope_theta=10000.0, rope_scaling=rope))
 
 
+def llama_linear():
+    """Attention has biases, MLPs have none."""
+    return LlamaForCausalLM(LlamaConfig(**SIZES, max_position_embeddings=48, tie_word_embeddings=False, rope_theta=100.0,
+                                        rope_scaling={"rope_type": "linear", "factor": 2.5}, attention_bias=True))
+
+
+def llama_yarn():
+    """MLPs have biases, attention has none. Of the eight frequencies of a head one stays, two are mixed."""
+    rope = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 24}
+    return LlamaForCausalLM(LlamaConfig(**SIZES, head_dim=16, max_position_embeddings=96, tie_word_embeddings=True,
+                                        rope_theta=100.0, rope_scaling=rope, mlp_bias=True))
+
+
 def mistral():
     return MistralForCausalLM(MistralConfig(**SIZES, max_position_embeddings=80, rope_theta=1000.0, sliding_window=9,
                                             tie_word_embeddings=False))
@@ -74,6 +87,14 @@ def qwen2():
 def qwen3():
     return Qwen3ForCausalLM(Qwen3Config(**SIZES, head_dim=24, max_position_embeddings=48, rope_theta=1000.0,
                                         tie_word_embeddings=False))
+
+
+def qwen3_yarn():
+    """Attention has biases; all that can be said of this scaling is."""
+    rope = {"rope_type": "yarn", "factor": 3.0, "original_max_position_embeddings": 48, "beta_fast": 4.0,
+            "beta_slow": 0.5, "truncate": False, "mscale": 1.0, "mscale_all_dim": 0.5}
+    return Qwen3ForCausalLM(Qwen3Config(**SIZES, head_dim=24, max_position_embeddings=96, rope_theta=1000.0,
+                                        rope_scaling=rope, attention_bias=True, tie_word_embeddings=False))
 
 
 def qwen3_window():
@@ -130,8 +151,10 @@ def glm4_moe():
 
 
 # name, model, length of its sequences
-MODELS = (("tiny_gpt2", gpt2, 13), ("tiny_llama", llama, 13), ("tiny_llama31", llama31, 96), ("tiny_mistral", mistral, 80),
+MODELS = (("tiny_gpt2", gpt2, 13), ("tiny_llama", llama, 13), ("tiny_llama31", llama31, 96),
+          ("tiny_llama_linear", llama_linear, 48), ("tiny_llama_yarn", llama_yarn, 96), ("tiny_mistral", mistral, 80),
           ("tiny_qwen2", qwen2, 48), ("tiny_qwen3", qwen3, 48), ("tiny_qwen3_window", qwen3_window, 48),
+          ("tiny_qwen3_yarn", qwen3_yarn, 64),
           ("tiny_mixtral", mixtral, 48), ("tiny_qwen2_moe", qwen2_moe, 48), ("tiny_qwen3_moe", qwen3_moe, 48),
           ("tiny_olmoe", olmoe, 48), ("tiny_olmoe_clip", olmoe_clip, 48),
           ("tiny_glm4_moe", glm4_moe, 48))

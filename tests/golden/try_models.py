@@ -88,6 +88,9 @@ PUBLISHED = {
     "llama_3_2_1b": dict(model_type="llama", hidden_size=256, num_attention_heads=32, num_key_value_heads=8, head_dim=8,
                          intermediate_size=1024, rms_norm_eps=1e-5, rope_theta=5e5, rope_scaling=LLAMA32_ROPE,
                          tie_word_embeddings=True, attention_bias=False, mlp_bias=False),
+    "deepseek_coder_1_3b": dict(model_type="llama", hidden_size=128, num_attention_heads=16, num_key_value_heads=16,
+                                intermediate_size=344, rms_norm_eps=1e-6, rope_theta=1e5,
+                                rope_scaling={"type": "linear", "factor": 4.0}),
     "smollm2_135m": dict(model_type="llama", hidden_size=72, num_attention_heads=9, num_key_value_heads=3,
                          intermediate_size=192, rms_norm_eps=1e-5, rope_theta=1e5, tie_word_embeddings=True),
     "mistral_7b_0_1": dict(model_type="mistral", hidden_size=256, num_attention_heads=32, num_key_value_heads=8,
@@ -97,6 +100,9 @@ PUBLISHED = {
     "qwen2_5_0_5b": dict(model_type="qwen2", hidden_size=112, num_attention_heads=14, num_key_value_heads=2,
                          intermediate_size=608, rms_norm_eps=1e-6, rope_theta=1e6, use_sliding_window=False,
                          sliding_window=32768, max_window_layers=24, tie_word_embeddings=True),
+    "qwen2_5_7b_yarn": dict(model_type="qwen2", hidden_size=224, num_attention_heads=28, num_key_value_heads=4,
+                            intermediate_size=1184, rms_norm_eps=1e-6, rope_theta=1e6, use_sliding_window=False,
+                            rope_scaling={"type": "yarn", "factor": 4.0, "original_max_position_embeddings": 6}),
     "qwen3_0_6b": dict(model_type="qwen3", hidden_size=64, num_attention_heads=16, num_key_value_heads=8, head_dim=8,
                        intermediate_size=192, rms_norm_eps=1e-6, rope_theta=1e6, attention_bias=False,
                        use_sliding_window=False, sliding_window=None, max_window_layers=28, tie_word_embeddings=True),
@@ -109,11 +115,11 @@ REFUSED = {
     **{name: (dict(SMALL, model_type=name), f'model_type = "{name}" is not supported') for name in (
         "deepseek_v2", "deepseek_v3", "phimoe", "granitemoe", "jamba", "gpt_oss", "dbrx", "llama4_text",
         "ernie4_5_moe", "qwen3_next", "phi3", "gemma2", "olmo2")},
-    "yarn": (dict(SMALL, model_type="qwen2_moe", shared_expert_intermediate_size=16, moe_intermediate_size=16,
-                  rope_scaling={"type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32768}),
-             'rope_scaling: type = "yarn" is not supported'),
-    "linear_rope": (dict(SMALL, model_type="llama", rope_scaling={"type": "linear", "factor": 2.0}),
-                    'rope_scaling: type = "linear" is not supported'),
+    "longrope": (dict(SMALL, model_type="qwen2_moe", shared_expert_intermediate_size=16, moe_intermediate_size=16,
+                      rope_scaling={"type": "longrope", "factor": 4.0, "original_max_position_embeddings": 32768}),
+                 'rope_scaling: type = "longrope" is not supported'),
+    "dynamic_rope": (dict(SMALL, model_type="llama", rope_scaling={"type": "dynamic", "factor": 2.0}),
+                     'rope_scaling: type = "dynamic" is not supported'),
     "gelu_experts": (dict(SMALL, model_type="mixtral", hidden_act="gelu"), 'hidden_act = "gelu" is not supported'),
     "quantized": (dict(SMALL, model_type="mixtral", quantization_config={"quant_method": "awq"}),
                   'quantization_config = {"quant_method":"awq"} is not supported'),
@@ -124,7 +130,6 @@ REFUSED = {
                    "mlp_only_layers = [1,2] is not supported"),
     "window_of_experts": (dict(SMALL, model_type="qwen2_moe", use_sliding_window=True, sliding_window=8),
                           "use_sliding_window = true is not supported"),
-    "biased_output": (dict(SMALL, model_type="olmoe", attention_bias=True), "attention_bias = true is not supported"),
     "unknown_key": (dict(SMALL, model_type="mixtral", logit_softcap=30.0), '"logit_softcap" = 30.0 is not known'),
     "more_choices_than_experts": (dict(SMALL, model_type="mixtral", num_local_experts=3, num_experts_per_tok=4),
                                   "experts_per_token"),
@@ -152,8 +157,17 @@ def drawn(seed):
         config.setdefault("head_dim", config["hidden_size"] // heads)  # 128 where nothing is said
     if rng.random() < 0.3:
         config["rope_scaling"] = dict(LLAMA32_ROPE, factor=rng.choice((2.0, 8.0)))
-    if family == "llama" and rng.random() < 0.3:
-        config.update(attention_bias=True, mlp_bias=True)
+    elif rng.random() < 0.4:
+        config["rope_scaling"] = rng.choice((
+            {"rope_type": "linear", "factor": rng.choice((1.5, 4.0))},
+            {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": rng.choice((4, LENGTH))},
+            {"rope_type": "yarn", "factor": 2.5, "original_max_position_embeddings": 16, "beta_fast": 4.0,
+             "beta_slow": 0.5, "truncate": False, "mscale": 1.0, "mscale_all_dim": 0.7},
+            {"rope_type": "yarn", "factor": 8.0, "original_max_position_embeddings": 64, "attention_factor": 0.9}))
+    if family == "llama":
+        config.update(attention_bias=rng.random() < 0.3, mlp_bias=rng.random() < 0.3)
+    if family in ("qwen3", "qwen3_moe", "olmoe"):
+        config["attention_bias"] = rng.random() < 0.3
     if family in ("mistral", "mixtral"):
         config["sliding_window"] = rng.choice((None, 3, 8))
     if family == "qwen3_moe" and rng.random() < 0.5:

@@ -55,6 +55,25 @@ inline ModelConfig TinyLlama31() {
   return c;
 }
 
+/// Biases in attention alone.
+inline ModelConfig TinyLlamaLinear() {
+  ModelConfig c = TinyLlama();
+  c.attention_bias = true;
+  c.rope_scaling = RopeScaling::kLinear;
+  c.rope_factor = 2.5;
+  return c;
+}
+
+/// Biases in the MLPs alone; of its four frequencies one stays, one is mixed, two are divided.
+inline ModelConfig TinyLlamaYarn() {
+  ModelConfig c = TinyLlama();
+  c.mlp_bias = true;
+  c.rope_scaling = RopeScaling::kYarn;
+  c.rope_factor = 2;
+  c.rope_original_length = 20;
+  return c;
+}
+
 inline ModelConfig TinyMistral() {
   ModelConfig c = TinyLlama();
   c.family = "mistral";
@@ -74,6 +93,20 @@ inline ModelConfig TinyQwen3() {
   ModelConfig c = TinyLlama();
   c.family = "qwen3";
   c.qk_norm = true;
+  return c;
+}
+
+/// Of its four frequencies one stays, two are mixed, one is divided.
+inline ModelConfig TinyQwen3Yarn() {
+  ModelConfig c = TinyQwen3();
+  c.attention_bias = true;
+  c.rope_scaling = RopeScaling::kYarn;
+  c.rope_factor = 3;
+  c.rope_original_length = 20;
+  c.rope_beta_fast = 2;
+  c.rope_beta_slow = 0.3;
+  c.rope_truncate = false;
+  c.rope_attention_factor = 0.9;
   return c;
 }
 
@@ -174,7 +207,8 @@ inline std::vector<NamedConfig> TinyModels() {
   sigmoid.router_balance_loss = 0.4;
   sigmoid.router_z_loss = 0.05;
   sigmoid.router_bias = true;
-  ModelConfig clip = TinyOlmoe(), gpt2_clip = TinyGpt2();
+  ModelConfig clip = TinyOlmoe(), gpt2_clip = TinyGpt2(), biased_mixture = TinyQwen3Moe();
+  biased_mixture.attention_bias = true;
   clip.clip_qkv = 1;
   gpt2_clip.clip_qkv = 1;
   ModelConfig losses = TinyMixture();
@@ -199,9 +233,12 @@ inline std::vector<NamedConfig> TinyModels() {
           {"LlamaDropout", llama_dropout},
           {"Mixed", mixed},
           {"Llama31", TinyLlama31()},
+          {"LlamaLinear", TinyLlamaLinear()},
+          {"LlamaYarn", TinyLlamaYarn()},
           {"Mistral", TinyMistral()},
           {"Qwen2", TinyQwen2()},
           {"Qwen3", TinyQwen3()},
+          {"Qwen3Yarn", TinyQwen3Yarn()},
           {"Qwen3Window", qwen_window},
           {"Gpt2NormsAndWindow", gpt2_window},
           {"Mixture", TinyMixture()},
@@ -216,6 +253,7 @@ inline std::vector<NamedConfig> TinyModels() {
           {"Mixtral", TinyMixtral()},
           {"Qwen2Moe", TinyQwen2Moe()},
           {"Qwen3Moe", TinyQwen3Moe()},
+          {"Qwen3MoeBiased", biased_mixture},
           {"Olmoe", TinyOlmoe()},
           {"OlmoeClip", clip},
           {"Glm4Moe", TinyGlm4Moe()},

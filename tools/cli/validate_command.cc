@@ -114,6 +114,7 @@ void PrintSavedForm(const ModelConfig& model, bool adapters) {
 /// What the parametrization makes of each kind of parameter that the model has.
 void PrintParametrization(const ModelConfig& model, OptimizerKind optimizer) {
   const bool experts = model.NumExpertLayers() > 0;
+  const bool ends_with_bias = model.HasAttentionOutBias() || model.HasMlpBias();
   const struct {
     ParameterRole role;
     const char* name;
@@ -124,7 +125,7 @@ void PrintParametrization(const ModelConfig& model, OptimizerKind optimizer) {
                {ParameterRole::kRouter, "routers, shared gates", experts},
                {ParameterRole::kVector, "norms, biases in blocks", true},
                {ParameterRole::kQueryNorm, "norms of query", model.qk_norm},
-               {ParameterRole::kBranchBias, "biases that end a branch", model.bias},
+               {ParameterRole::kBranchBias, "biases that end a branch", ends_with_bias},
                {ParameterRole::kFinalNorm, "final norm", true},
                {ParameterRole::kHead, "head", !model.tie_embeddings}};
   std::printf("parametrization %s: times what a standard model has\n", Name(model.parametrization));

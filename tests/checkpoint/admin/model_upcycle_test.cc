@@ -189,6 +189,8 @@ TEST_F(ModelUpcycleTest, NamesWhatDoesNotFit) {
   biased.bias = true;
   window.sliding_window = 4;
   EXPECT_THAT(ErrorOf(biased), HasSubstr("experts are SwiGLU layers without bias"));
+  EXPECT_THAT(ErrorOf(TinyLlamaLinear()), HasSubstr("model.attention_bias has a value that a mixtral cannot have"));
+  EXPECT_THAT(ErrorOf(TinyLlamaYarn()), HasSubstr("experts are SwiGLU layers without bias"));
   EXPECT_THAT(ErrorOf(window), HasSubstr("model.sliding_window has a value that a qwen2_moe cannot have"));
   options_.experts_per_token = 6;
   EXPECT_THAT(ErrorOf(TinyLlama()), HasSubstr("experts_per_token 6 is more than num_experts 5"));

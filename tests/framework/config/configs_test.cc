@@ -40,9 +40,10 @@ int64_t NumParameters(const ModelConfig& m) {
   const int64_t mlp = matrices * m.hidden_size * m.intermediate_size;
   const int64_t experts = m.num_experts * m.hidden_size * (1 + 3 * m.expert_intermediate_size);  // in every layer
   int64_t layer = m.hidden_size * (2 * heads + 2 * kv) + (m.num_experts > 0 ? experts : mlp) + 2 * norm;
-  if (m.qkv_bias) layer += heads + 2 * kv;
+  if (m.HasQkvBias()) layer += heads + 2 * kv;
+  if (m.HasAttentionOutBias()) layer += m.hidden_size;
   if (m.qk_norm) layer += m.qk_norm_joint ? heads + kv : 2 * m.head_dim;
-  if (m.bias) layer += heads + 2 * kv + m.hidden_size + (matrices - 1) * m.intermediate_size + m.hidden_size;
+  if (m.HasMlpBias()) layer += (matrices - 1) * m.intermediate_size + m.hidden_size;
   const int64_t positions = m.position == PositionKind::kLearned ? m.max_sequence_length * m.hidden_size : 0;
   const int64_t embeddings = (m.tie_embeddings ? 1 : 2) * m.vocab_size * m.hidden_size;
   return embeddings + positions + m.num_layers * layer + norm;

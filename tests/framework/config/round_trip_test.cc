@@ -91,7 +91,7 @@ TEST(RoundTripTest, RandomConfigsComeBackExactly) {
     config.model.base_head_dim = standard || random() % 2 == 0 ? 0 : config.model.head_dim;
     config.model.qk_norm = config.model.qk_norm || config.model.qk_norm_joint;
     config.model.activation = ActivationKind::kSwiglu;  // of experts
-    config.model.bias = false;
+    config.model.bias = config.model.mlp_bias = false;
     config.model.num_experts =
         std::clamp<int64_t>(config.model.num_experts, 1, (int64_t{1} << 20) / config.model.num_layers);
     config.model.expert_intermediate_size = std::max<int64_t>(config.model.expert_intermediate_size, 1);

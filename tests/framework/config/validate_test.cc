@@ -105,6 +105,26 @@ TEST(ValidateTest, Yarn) {
             "rope");
 }
 
+TEST(ValidateTest, ExpertsHaveNoBiasesAndAttentionMay) {
+  EXPECT_EQ(ErrorsOf(kGood, {"model.family=mixtral", "model.attention_bias=true"}), "");
+  EXPECT_EQ(ErrorsOf(kGood, {"model.family=mixtral", "model.mlp_bias=true"}),
+            "--set model.mlp_bias=true: experts are SwiGLU layers without bias; set model.activation to swiglu, "
+            "model.bias and model.mlp_bias to false, or leave num_experts out");
+}
+
+TEST(ValidateTest, TheSameBiasesInOtherKeysAreNoDifference) {
+  ModelConfig all, apart;
+  apart.bias = false;
+  apart.attention_bias = apart.mlp_bias = true;
+  EXPECT_TRUE(ArithmeticDifferences(all, apart).empty());
+  apart.qkv_bias = true;
+  EXPECT_TRUE(ArithmeticDifferences(apart, all).empty());
+  apart.mlp_bias = false;
+  std::vector<std::string> keys;
+  for (const ModelDifference& difference : ArithmeticDifferences(all, apart)) keys.push_back(difference.key);
+  EXPECT_THAT(keys, testing::ElementsAre("bias", "attention_bias"));
+}
+
 TEST(ValidateTest, Heads) {
   EXPECT_EQ(
       ErrorsOf(kGood, {"model.num_heads=5"}),
@@ -269,6 +289,11 @@ TEST(ValidateTest, KeysThatNothingReads) {
        {"model.family=mixtral"},
        "model.router_bias=true",
        {{"model.router_bias_rate=0.01", "0.001"}}},
+      {"all linear layers have biases",
+       "model.bias",
+       {},
+       "model.bias=false",
+       {{"model.attention_bias=true", "false"}, {"model.mlp_bias=true", "false"}}},
       {"positions are not rotary",
        "model.position",
        {},

@@ -229,7 +229,7 @@ TEST(HuggingFaceTest, RefusesNamingTheField) {
       {R"("use_sliding_window": true)", "use_sliding_window", kUnimplemented},
       {R"("layer_types": ["full_attention", "sliding_attention"])", "layer_types", kUnimplemented},
       {R"("layer_types": ["full_attention"])", "layer_types has length 1, num_hidden_layers is 2", kInvalid},
-      {R"("attention_bias": true)", "mlp_bias", kInvalid},
+      {R"("attention_bias": 1)", "attention_bias", kInvalid},
       {R"("quantization_config": {})", "quantization_config", kUnimplemented},
       {R"("architectures": ["LlamaForSequenceClassification"])", "architectures", kUnimplemented},
       {R"("is_encoder_decoder": true)", "is_encoder_decoder", kUnimplemented},
@@ -434,6 +434,35 @@ TEST(HuggingFaceTest, FamiliesHaveTheirOwnDefaults) {
   EXPECT_EQ(qwen3->model.head_dim, 128);
 }
 
+TEST(HuggingFaceTest, BiasesOfAttentionAndMlpAreApart) {
+  const auto of_llama = [](const std::string& attention, const std::string& mlp) {
+    const auto read = Llama(absl::StrCat("\"attention_bias\": ", attention, ", \"mlp_bias\": ", mlp));
+    EXPECT_TRUE(read.ok()) << read.status();
+    const Json written = Json::parse(HuggingFaceConfigJson(read->model, {}));
+    EXPECT_EQ(written["attention_bias"], attention == "true");
+    EXPECT_EQ(written["mlp_bias"], mlp == "true");
+    return read->model;
+  };
+  EXPECT_TRUE(of_llama("true", "true").bias);
+  const ModelConfig attention = of_llama("true", "false"), mlp = of_llama("false", "true");
+  EXPECT_TRUE(attention.attention_bias && !attention.mlp_bias && !attention.bias);
+  EXPECT_TRUE(mlp.mlp_bias && !mlp.attention_bias && !mlp.bias);
+  EXPECT_FALSE(of_llama("false", "false").HasQkvBias());
+  const TensorMap of_attention = HuggingFaceTensorMap(attention, TransformerLayout(attention));
+  EXPECT_EQ(Named(of_attention, "model.layers.1.self_attn.o_proj.bias").shape, Shape{64});
+  EXPECT_EQ(Named(of_attention, "model.layers.1.self_attn.v_proj.bias").first_row, 128);
+  const TensorMap of_mlp = HuggingFaceTensorMap(mlp, TransformerLayout(mlp));
+  EXPECT_EQ(Named(of_mlp, "model.layers.0.mlp.up_proj.bias").first_row, 128);
+  EXPECT_EQ(Named(of_mlp, "model.layers.0.mlp.down_proj.bias").shape, Shape{64});
+  EXPECT_EQ(of_mlp.size(), of_attention.size() - 2) << "three biases a layer, not four";
+  for (const char* type : {"qwen3", "qwen3_moe", "olmoe"}) {
+    const auto read = OfType(type, R"("attention_bias": true)");
+    ASSERT_TRUE(read.ok()) << read.status();
+    EXPECT_TRUE(read->model.attention_bias) << type;
+    EXPECT_EQ(Json::parse(HuggingFaceConfigJson(read->model, {}))["attention_bias"], true) << type;
+  }
+}
+
 TEST(HuggingFaceTest, AQwenWindowIsOfAllLayersOrRefused) {
   for (const char* type : {"qwen2", "qwen3"}) {
     const auto window = [&](const std::string& more) {
@@ -488,7 +517,7 @@ TEST(HuggingFaceTest, EveryFamilyRefusesWhatItDoesNotKnow) {
               ::testing::HasSubstr("use_sliding_window"));
   EXPECT_THAT(std::string(OfType("qwen2_moe", R"("layer_types": [])").status().message()),
               ::testing::HasSubstr("layer_types has length 0, num_hidden_layers is 2"));
-  EXPECT_EQ(OfType("qwen3", R"("attention_bias": true)").status().code(), absl::StatusCode::kUnimplemented);
+  EXPECT_EQ(OfType("mistral", R"("attention_bias": true)").status().code(), absl::StatusCode::kUnimplemented);
   EXPECT_EQ(OfType("mistral", R"("layer_types": ["full_attention", "full_attention"])").status().code(),
             absl::StatusCode::kUnimplemented);
 }
@@ -659,6 +688,11 @@ TEST(FamiliesTest, WhatAFamilyCannotSayIsNamed) {
   EXPECT_EQ(inexpressible(TinyMistral(), "llama"), "sliding_window");
   EXPECT_EQ(inexpressible(TinyQwen2(), "llama"), "qkv_bias");
   EXPECT_EQ(inexpressible(TinyQwen3(), "llama"), "qk_norm");
+  EXPECT_EQ(inexpressible(TinyLlamaLinear(), "llama"), "");
+  EXPECT_EQ(inexpressible(TinyLlamaYarn(), "llama"), "");
+  EXPECT_EQ(inexpressible(TinyQwen3Yarn(), "qwen3"), "");
+  EXPECT_EQ(inexpressible(TinyLlamaLinear(), "mistral"), "attention_bias");
+  EXPECT_EQ(inexpressible(TinyLlamaYarn(), "mistral"), "mlp_bias");
   EXPECT_EQ(inexpressible(TinyLlama(), "qwen2"), "qkv_bias");
   EXPECT_EQ(inexpressible(TinyLlama(), "qwen3"), "qk_norm");
   EXPECT_EQ(inexpressible(TinyQwen3(), "mistral"), "qk_norm");
@@ -691,6 +725,10 @@ TEST(FamiliesTest, WhatAFamilyCannotSayIsNamed) {
   EXPECT_EQ(written["model_type"], "holdfast");
   EXPECT_EQ(written["family"], "gpt2");
   EXPECT_EQ(ParseHuggingFaceConfig(written.dump(), "x")->model, wide);
+  for (ModelConfig own : {TinyQwen3Yarn(), TinyLlamaYarn()}) {
+    own.family = "mistral";
+    EXPECT_EQ(ParseHuggingFaceConfig(HuggingFaceConfigJson(own, {}), "x")->model, own);
+  }
 }
 
 TEST(FamiliesTest, PresetsAreWhatTheirFilesMean) {

@@ -201,8 +201,9 @@ struct LoraConfig {
   double alpha = 16;     // what adapters give is multiplied by alpha / rank
   bool rslora = false;   // alpha / sqrt(rank) instead (Kalajdzievski 2023, arXiv 2312.03732)
   double dropout = 0.0;  // of what adapters read
-  /// Layers: attention (all four), mlp (all of a dense one), or q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj,
-  /// down_proj; of layers with experts: experts (all matrices of all), router, shared_expert, shared_expert_gate.
+  /// Layers: all-linear (all of the model but its head), attention (all four), mlp (all of a dense one), or q_proj,
+  /// k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj; of layers with experts: experts (all matrices of all),
+  /// router, shared_expert, shared_expert_gate.
   std::vector<std::string> targets = {"attention"};
 
   bool operator==(const LoraConfig&) const = default;

@@ -151,9 +151,9 @@ Section TrainTable(TrainConfig* train) {
 }
 
 Section LoraTable(LoraConfig* lora) {
-  const std::vector<std::string> targets = {"attention",          "mlp",     "experts",  "router", "shared_expert",
-                                            "shared_expert_gate", "q_proj",  "k_proj",   "v_proj", "o_proj",
-                                            "gate_proj",          "up_proj", "down_proj"};
+  const std::vector<std::string> targets = {"all-linear",    "attention",          "mlp",     "experts",  "router",
+                                            "shared_expert", "shared_expert_gate", "q_proj",  "k_proj",   "v_proj",
+                                            "o_proj",        "gate_proj",          "up_proj", "down_proj"};
   return All(Decides::kBits, {"lora",
                               {Int("rank", &lora->rank, 0, 4096),
                                Double("alpha", &lora->alpha, 1e-6, 1e6),

@@ -122,8 +122,11 @@ void CheckTrainedPart(const Config& config, Violations* violations) {
   if (config.lora.rank > 0 && config.lora.targets.empty()) {
     violations->push_back({{"lora.targets"}, "no layer is named that could have an adapter"});
   }
-  const bool without_dropout = std::any_of(config.lora.targets.begin(), config.lora.targets.end(),
-                                           [](const auto& t) { return t == "experts" || t == "router"; });
+  const bool has_experts = config.model.num_experts > 0;
+  const bool without_dropout =
+      std::any_of(config.lora.targets.begin(), config.lora.targets.end(), [&](const std::string& target) {
+        return target == "experts" || target == "router" || (target == "all-linear" && has_experts);
+      });
   if (config.lora.rank > 0 && config.lora.dropout > 0 && without_dropout) {
     violations->push_back(
         {{"lora.dropout"}, "adapters of experts and routers have no dropout, nor have PEFT's; set it to 0"});

@@ -107,8 +107,11 @@ LoraOptions AdaptersOf(const Config& config) {
   if (lora.rank == 0) return {};
   const auto wants = [&](const char* layer) { return Wants(lora, layer); };
   const auto rank = static_cast<double>(lora.rank);
-  const bool attention = wants("attention"), mlp = wants("mlp"),
-             gated = config.model.activation == ActivationKind::kSwiglu;
+  const ModelConfig& model = config.model;
+  const bool experts = model.NumExpertLayers() > 0, shared = experts && model.shared_expert_intermediate_size > 0;
+  const bool all = wants("all-linear"), attention = all || wants("attention"),
+             mlp = wants("mlp") || (all && model.NumExpertLayers() < model.num_layers),
+             gated = model.activation == ActivationKind::kSwiglu;
   return {.rank = lora.rank,
           .scale = static_cast<float>(lora.alpha / (lora.rslora ? std::sqrt(rank) : rank)),
           .dropout = static_cast<float>(lora.dropout),
@@ -119,11 +122,11 @@ LoraOptions AdaptersOf(const Config& config) {
           .gate = gated && (mlp || wants("gate_proj")),
           .up = mlp || wants("up_proj"),
           .down = mlp || wants("down_proj"),
-          .experts = wants("experts"),
-          .router = wants("router"),
-          .shared_expert = wants("shared_expert"),
-          .shared_expert_gate = wants("shared_expert_gate"),
-          .one_qkv = HasOneQkv(config.model)};
+          .experts = wants("experts") || (all && experts),
+          .router = wants("router") || (all && experts),
+          .shared_expert = wants("shared_expert") || (all && shared),
+          .shared_expert_gate = wants("shared_expert_gate") || (all && shared && model.shared_expert_gate),
+          .one_qkv = HasOneQkv(model)};
 }
 
 /// Layers that the model has not, or not by themselves.

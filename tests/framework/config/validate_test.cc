@@ -125,6 +125,16 @@ TEST(ValidateTest, TheSameBiasesInOtherKeysAreNoDifference) {
   EXPECT_THAT(keys, testing::ElementsAre("bias", "attention_bias"));
 }
 
+TEST(ValidateTest, AllLinearLayersOfAMixtureHaveNoDropout) {
+  const std::vector<std::string> adapters = {"train.init_from=somewhere", "lora.rank=2", "lora.targets=all-linear",
+                                             "lora.dropout=0.1"};
+  EXPECT_EQ(ErrorsOf(kGood, adapters), "");
+  std::vector<std::string> mixture = adapters;
+  mixture.insert(mixture.begin(), "model.family=mixtral");
+  EXPECT_EQ(ErrorsOf(kGood, mixture),
+            "--set lora.dropout=0.1: adapters of experts and routers have no dropout, nor have PEFT's; set it to 0");
+}
+
 TEST(ValidateTest, Heads) {
   EXPECT_EQ(
       ErrorsOf(kGood, {"model.num_heads=5"}),

@@ -280,6 +280,9 @@ TEST_P(BadAdapterTest, IsRefusedByName) {
          "the adapters are for another model");
   std::ofstream(directory_ / "adapter_config.json") << std::string(100, '[');
   expect(Error(), "adapter_config.json: JSON nested deeper than 16");
+  for (const json& modules : {json("all-linear"), json(".*proj"), json(nullptr), json::array({"elsewhere"})}) {
+    EXPECT_EQ(with("target_modules", modules), "loaded") << "which have adapters is in the tensors' names";
+  }
   Write(good);
   EXPECT_EQ(Error(), "loaded");
   fs::resize_file(directory_ / "adapter_model.safetensors", 3000);

@@ -193,6 +193,28 @@ TEST_F(TrainedParametersTest, ALayerThatTheModelHasNotHasNoAdapter) {
             "lora.targets: every MLP of this model is a mixture of experts; name experts, router or shared_expert");
 }
 
+// All but the token table, positions and the head, whatever the model has.
+TEST_F(TrainedParametersTest, AllLinearIsEveryLinearLayerButTheHead) {
+  const std::vector<std::vector<std::string>> models = {
+      {},
+      {"model.family=gpt2", "model.num_kv_heads=2"},
+      {"model.family=qwen2_moe", "model.num_layers=2", "model.first_expert_layer=2", "model.num_experts=4",
+       "model.experts_per_token=2", "model.expert_intermediate_size=8", "model.shared_expert_intermediate_size=8"}};
+  for (const std::vector<std::string>& settings : models) {
+    Config config = ConfigOf(settings);
+    config.lora = {.rank = 2, .targets = {"all-linear"}};
+    const auto specs = ParametersOf(config);
+    for (const auto& [name, spec] : specs) {
+      if (!name.starts_with("blocks.") || !spec.is_matrix() || spec.adapter) continue;
+      const std::string layer = name.substr(0, name.rfind('.'));
+      EXPECT_TRUE(specs.contains(layer + ".lora_a")) << name << " of " << config.model.family;
+    }
+    EXPECT_TRUE(specs.contains("blocks.0.mlp.down.lora_b")) << config.model.family;
+    EXPECT_FALSE(specs.contains("head.lora_a")) << config.model.family;
+    EXPECT_FALSE(specs.contains("embedding.tokens.lora_a")) << config.model.family;
+  }
+}
+
 // Model FLOPs utilisation counted three products of every matrix, also of those that have no gradient.
 TEST_F(TrainedParametersTest, APartTakesFewerFlopsThanTheWhole) {
   Config config = ConfigOf({"model.num_layers=2"});

@@ -19,6 +19,7 @@ constexpr int64_t kMaxSize = int64_t{1} << 24;  // of any dimension: keeps produ
 constexpr std::array kGenericKeys = {
     // origin and storage
     "transformers_version", "torch_dtype", "dtype", "use_bfloat16", "use_cache", "attn_implementation",
+    "transformers.js_config", "unsloth_version", "unsloth_fixed",
     // what a call returns
     "return_dict", "output_attentions", "output_hidden_states", "output_scores", "return_dict_in_generate",
     "torchscript", "tf_legacy_loss", "chunk_size_feed_forward",

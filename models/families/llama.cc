@@ -30,6 +30,10 @@ class Llama final : public LlamaLike {
   ModelConfig ReadConfig(ConfigFields& in) const override {
     ModelConfig c = ReadShared(in, "LlamaForCausalLM", "LlamaModel", {});
     in.Ignore({"pretraining_tp"});  // cuts products into parts with the same sum
+    // Of files that were not made of a LlamaConfig; max_position_embeddings is what transformers reads. Rotary angles
+    // turn pairs of halves, not of neighbours.
+    in.Ignore({"max_sequence_length", "is_llama_config"});
+    in.Only("rope_interleaved", {false});
     const bool attention = in.Bool("attention_bias", false), mlp = in.Bool("mlp_bias", false);
     c.bias = attention && mlp;
     c.attention_bias = attention && !mlp;

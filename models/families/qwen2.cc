@@ -32,7 +32,8 @@ class Qwen2 final : public LlamaLike {
   ModelConfig ReadConfig(ConfigFields& in) const override {
     ModelConfig c =
         ReadShared(in, "Qwen2ForCausalLM", "Qwen2Model", {.max_position_embeddings = 32768, .num_key_value_heads = 32});
-    in.Only("use_mrope", {false});  // positions in three dimensions, of models that see pictures
+    in.Only("use_mrope", {false});               // positions in three dimensions, of models that see pictures
+    in.Ignore({"dual_chunk_attention_config"});  // of attention over a million tokens, which transformers has not
     c.sliding_window = ReadQwenWindow(in, c.num_layers);
     return c;
   }

@@ -36,6 +36,10 @@ class Qwen3Moe final : public MixtureLike {
     c.router_normalize = in.Bool("norm_topk_prob", false);
     c.attention_bias = in.Bool("attention_bias", false);
     in.Ignore({"max_window_layers"});  // all layers have the window
+    // Of Qwen3-Coder; transformers reads none of them.
+    in.Only("qkv_bias", {false});
+    in.Only("use_qk_norm", {true});
+    in.Only("shared_expert_intermediate_size", {0});
     const int64_t window = in.Whole("sliding_window", in.IsNull("sliding_window") ? 0 : 4096);
     c.sliding_window = in.Bool("use_sliding_window", false) ? window : 0;
     return c;

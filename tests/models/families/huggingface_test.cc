@@ -230,6 +230,7 @@ TEST(HuggingFaceTest, RefusesNamingTheField) {
       {R"("layer_types": ["full_attention", "sliding_attention"])", "layer_types", kUnimplemented},
       {R"("layer_types": ["full_attention"])", "layer_types has length 1, num_hidden_layers is 2", kInvalid},
       {R"("attention_bias": 1)", "attention_bias", kInvalid},
+      {R"("rope_interleaved": true)", "rope_interleaved", kUnimplemented},
       {R"("quantization_config": {})", "quantization_config", kUnimplemented},
       {R"("architectures": ["LlamaForSequenceClassification"])", "architectures", kUnimplemented},
       {R"("is_encoder_decoder": true)", "is_encoder_decoder", kUnimplemented},
@@ -262,6 +263,8 @@ TEST(HuggingFaceTest, HarmlessKeysPass) {
         R"("sliding_window": 0)", R"("sliding_window": null)", R"("use_sliding_window": false, "sliding_window": 4096)",
         R"("layer_types": ["full_attention", "full_attention"])", R"("something_new": null)",
         R"("architectures": ["LlamaForCausalLM"], "temperature": 0.6, "id2label": {"0": "a"})",
+        R"("max_sequence_length": 4096, "is_llama_config": true, "rope_interleaved": false)",
+        R"("unsloth_fixed": true, "unsloth_version": "2025.1.5", "transformers.js_config": {"dtype": "q4"})",
         R"("rope_theta": 2e5, "rope_parameters": {"rope_theta": 2e5, "rope_type": "default"})"}) {
     EXPECT_TRUE(Llama(more).ok()) << more << ": " << Llama(more).status();
   }
@@ -517,6 +520,10 @@ TEST(HuggingFaceTest, EveryFamilyRefusesWhatItDoesNotKnow) {
               ::testing::HasSubstr("use_sliding_window"));
   EXPECT_THAT(std::string(OfType("qwen2_moe", R"("layer_types": [])").status().message()),
               ::testing::HasSubstr("layer_types has length 0, num_hidden_layers is 2"));
+  EXPECT_TRUE(OfType("qwen2", R"("dual_chunk_attention_config": {"chunk_size": 262144})").ok());
+  EXPECT_EQ(OfType("qwen3_moe", R"("use_qk_norm": false)").status().code(), absl::StatusCode::kUnimplemented);
+  EXPECT_EQ(OfType("qwen3_moe", R"("shared_expert_intermediate_size": 8)").status().code(),
+            absl::StatusCode::kUnimplemented);
   EXPECT_EQ(OfType("mistral", R"("attention_bias": true)").status().code(), absl::StatusCode::kUnimplemented);
   EXPECT_EQ(OfType("mistral", R"("layer_types": ["full_attention", "full_attention"])").status().code(),
             absl::StatusCode::kUnimplemented);
@@ -539,6 +546,13 @@ TEST(HuggingFaceTest, PublishedFilesAreRead) {
       "low_freq_factor": 1.0, "original_max_position_embeddings": 8192, "rope_type": "llama3"}, "rope_theta": 500000.0,
       "tie_word_embeddings": true, "vocab_size": 128256)");
   EXPECT_EQ(llama.rope_factor, 32);
+  const ModelConfig smollm = read(R"("architectures": ["LlamaForCausalLM"], "attention_bias": false, "hidden_size": 576,
+      "intermediate_size": 1536, "is_llama_config": true, "max_position_embeddings": 8192, "mlp_bias": false,
+      "model_type": "llama", "num_attention_heads": 9, "num_hidden_layers": 30, "num_key_value_heads": 3,
+      "pad_token_id": 2, "pretraining_tp": 1, "rms_norm_eps": 1e-05, "rope_interleaved": false, "rope_scaling": null,
+      "rope_theta": 100000, "tie_word_embeddings": true, "transformers.js_config": {"kv_cache_dtype": {"fp16": "float16"}},
+      "vocab_size": 49152)");
+  EXPECT_EQ(smollm.rope_theta, 1e5);
   const ModelConfig mistral = read(R"("architectures": ["MistralForCausalLM"], "hidden_size": 4096,
       "intermediate_size": 14336, "max_position_embeddings": 32768, "model_type": "mistral", "num_attention_heads": 32,
       "num_hidden_layers": 32, "num_key_value_heads": 8, "rms_norm_eps": 1e-05, "rope_theta": 10000.0,
@@ -576,6 +590,15 @@ TEST(HuggingFaceTest, PublishedFilesAreRead) {
       "sliding_window": null, "tie_word_embeddings": false, "use_sliding_window": false, "vocab_size": 151936)");
   EXPECT_EQ(qwen3_moe.expert_intermediate_size, 768);
   EXPECT_TRUE(qwen3_moe.router_normalize);
+  const ModelConfig coder = read(R"("architectures": ["Qwen3MoeForCausalLM"], "decoder_sparse_step": 1, "head_dim": 128,
+      "hidden_size": 2048, "intermediate_size": 5472, "max_position_embeddings": 262144, "max_window_layers": 28,
+      "mlp_only_layers": [], "model_type": "qwen3_moe", "moe_intermediate_size": 768, "norm_topk_prob": true,
+      "num_attention_heads": 32, "num_experts": 128, "num_experts_per_tok": 8, "num_hidden_layers": 48,
+      "num_key_value_heads": 4, "output_router_logits": false, "qkv_bias": false, "rms_norm_eps": 1e-06,
+      "rope_scaling": null, "rope_theta": 10000000, "router_aux_loss_coef": 0.0, "shared_expert_intermediate_size": 0,
+      "sliding_window": null, "tie_word_embeddings": false, "use_qk_norm": true, "use_sliding_window": false,
+      "vocab_size": 151936)");
+  EXPECT_EQ(coder.rope_theta, 1e7);
   const ModelConfig qwen2_moe = read(R"("architectures": ["Qwen2MoeForCausalLM"], "decoder_sparse_step": 1,
       "hidden_size": 2048, "intermediate_size": 5632, "max_position_embeddings": 8192, "max_window_layers": 21,
       "model_type": "qwen2_moe", "moe_intermediate_size": 1408, "norm_topk_prob": false, "num_attention_heads": 16,

@@ -93,7 +93,9 @@ void Agent::StartWorker(Worker& worker) {
   worker.incarnation = RandomId();
   ChildCommand command = worker.command;
   command.environment.emplace_back(kIncarnationVariable, absl::StrCat(worker.incarnation));
-  command.environment.emplace_back(kRunVariable, absl::StrCat(options_.run == nullptr ? 0 : options_.run()));
+  if (const uint64_t run = options_.run == nullptr ? 0 : options_.run(); run != 0) {
+    command.environment.emplace_back(kRunVariable, absl::StrCat(run));
+  }
   absl::StatusOr<ChildProcess> process = ChildProcess::Start(command);
   if (process.ok()) {
     worker.process.emplace(std::move(*process));

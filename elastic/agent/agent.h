@@ -25,8 +25,7 @@ namespace holdfast {
 
 /// The environment variable that gives each worker process a number of its own, from which it may count up.
 inline constexpr const char* kIncarnationVariable = "HOLDFAST_INCARNATION";
-
-/// The one that says of which run its agent is, as WelcomeMessage::run; 0 = not known.
+/// The one that tells it the number of the run that it belongs to, if the agent knows it.
 inline constexpr const char* kRunVariable = "HOLDFAST_RUN_ID";
 
 /// How a worker ends that was told that the run has failed. (0: done; 128 + signal: stopped.)
@@ -51,7 +50,7 @@ class Agent {
     std::chrono::milliseconds first_backoff{100};
     std::chrono::milliseconds max_backoff{30'000};
     std::chrono::milliseconds short_life{5'000};  // who dies sooner is started again with backoff
-    std::function<uint64_t()> run = nullptr;      // for kRunVariable, at each start; called as `on_exit` is
+    std::function<uint64_t()> run = nullptr;      // its number, 0 = not known; asked at each start as on_exit is called
   };
 
   /// Starts all `workers`. `on_exit` is called by the agent's thread, soon after each exit; it must not call the agent.

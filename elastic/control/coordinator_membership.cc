@@ -104,18 +104,18 @@ void Coordinator::Handle(Connection from, const JoinMessage& join) {
                              .host = join.member.host,
                              .pid = join.member.pid});
   roster_.Add(std::move(worker));
+  if (options_.run != 0) Send(from, WelcomeMessage{options_.run});
   Advance();
 }
 
-// A secret and an address may be those of several runs, one after the other. Whoever is left over of another one waits
-// with what it holds: its own coordinator may come back, elsewhere. Who has been in none yet is taken for one of this
-// run.
+// A secret and an address may be those of several runs, one after the other. Whoever is left over of another one keeps
+// its state: its own coordinator may come back, elsewhere. Who does not know whose it is is taken for one of this run.
 bool Coordinator::RefuseOtherRun(Connection from, uint64_t run, const std::string& who) {
   if (run == 0 || options_.run == 0 || run == options_.run) return false;
-  Send(from, RefusedMessage{
-                 .reason = absl::StrCat("the coordinator leads run ", options_.run_name, " (", absl::Hex(options_.run),
-                                        "), and ", who, " is of another run (", absl::Hex(run), ")"),
-                 .other_run = true});
+  const std::string reason =
+      absl::StrCat("the coordinator leads run ", options_.run_name, " (", absl::Hex(options_.run), "), and ", who,
+                   " is of another run (", absl::Hex(run), ")");
+  Send(from, RefusedMessage{.reason = reason, .other_run = true});
   Close(from);
   return true;
 }

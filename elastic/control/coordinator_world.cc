@@ -297,7 +297,7 @@ void Coordinator::Publish(const WorldDecision& decision) {
   }
   open_ = std::move(open);
   SendToMembers(WorldMessage{open_->world, state_.source(), committed_, open_->purpose, open_->microbatches,
-                             state_.checkpoint(), save_at_end, options_.run});
+                             state_.checkpoint(), save_at_end});
   state_.ForgetEntered();  // who is told of another source gives it up
   if (save_at_end) checkpoints_.Begin(now_, committed_, open_->world, /*at_end=*/true, LossNow());
   if (!formation_.last_world().has_value()) {

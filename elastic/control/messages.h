@@ -69,7 +69,7 @@ struct JoinMessage {
   StateClaim claim;
   RunDigests digests = {};
   uint64_t generation = 0;  // the highest it has been in: it ignores worlds up to that
-  uint64_t run = 0;         // CoordinatorOptions::run of its worlds or its agent; 0 = not known
+  uint64_t run = 0;         // CoordinatorOptions::run of its agent, or of whoever has taken it in; 0 = not known
 };
 
 struct HeartbeatMessage {
@@ -228,7 +228,6 @@ struct WorldMessage {
   std::vector<int64_t> microbatches;  // by rank, summing to the config's number
   std::string checkpoint = {};        // name of the one to load; empty = none
   bool save = false;                  // the world that ends the run is to leave a checkpoint
-  uint64_t run = 0;                   // CoordinatorOptions::run
 };
 
 struct PeersMessage {
@@ -246,7 +245,7 @@ struct CommitMessage {
 /// The worker has no place here. `rejoin`: a new process, or this one without its state, may join. `keep`: its settings
 /// are not those of the run, as they are now: if it holds state it keeps that and asks again, for it may be the
 /// coordinator that was started with the wrong ones. `other_run`: the worker, or agent, is of another run, whose
-/// coordinator may come back: it asks again, whatever it holds.
+/// coordinator may come back: it keeps what it has and asks again.
 struct RefusedMessage {
   std::string reason;
   bool rejoin = false;
@@ -254,7 +253,7 @@ struct RefusedMessage {
   bool other_run = false;
 };
 
-/// To an agent: it is taken in.
+/// To an agent or a worker: it is taken in.
 struct WelcomeMessage {
   uint64_t run = 0;  // CoordinatorOptions::run
 };

@@ -45,7 +45,6 @@ void WorkerSession::On(const SessionMessage& event) {
 void WorkerSession::Handle(const WorldMessage& message) {
   if (message.world.generation <= generation_ || message.world.RankOf(member_.id) < 0) return;
   Abort(absl::StrCat("generation ", message.world.generation, " begins"));
-  run_ = message.run;
   const bool source_is_entered = entered_ != 0 && entered_ == message.source.generation &&
                                  claim_.world.generation != entered_ && committed_ == message.committed_step;
   entered_ = 0;

@@ -97,7 +97,7 @@ using SessionAction =
 class WorkerSession {
  public:
   /// `member.id.incarnation` must be new in the life of the run (random 64 bits, say); later ones count up from it.
-  /// `run`: of which it is, as WorldMessage has it; 0 = of any.
+  /// `run`: the number of the run that the worker was started for; 0 = not known.
   WorkerSession(Member member, const RunDigests& digests, int64_t total_steps, uint64_t run = 0);
 
   std::vector<SessionAction> OnEvent(const SessionEvent& event);
@@ -117,9 +117,9 @@ class WorkerSession {
   void On(const TaskFailed& event);
 
   void Handle(const WorldMessage& message);
-  void Handle(const PeersMessage&) {}    // the shell's own affair
-  void Handle(const ProbeMessage&) {}    // as well
-  void Handle(const WelcomeMessage&) {}  // to agents
+  void Handle(const PeersMessage&) {}  // the shell's own affair
+  void Handle(const ProbeMessage&) {}  // as well
+  void Handle(const WelcomeMessage& message) { run_ = message.run; }
   void Handle(const AskWorldMessage& message);
   void Handle(const CommitMessage& message);
   void Handle(const RefusedMessage& message);
@@ -139,7 +139,7 @@ class WorkerSession {
   Member member_;
   RunDigests digests_;
   int64_t total_steps_;
-  uint64_t run_;             // of which we are: as we were told, or by the worlds we have been in
+  uint64_t run_;             // whose we are; 0 = not known
   uint64_t generation_ = 0;  // of the world we are in; messages of older ones are ignored
   uint64_t entered_ = 0;     // the same once we have our part of its state
   uint64_t mirrored_ = 0;    // the same once we have all that it is to mirror here

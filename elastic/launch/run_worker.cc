@@ -30,9 +30,8 @@ uint64_t NewIncarnation() {
   return RandomId();
 }
 
-/// Of its agent, if that knew it. Else a worker that is started while another run's coordinator answers takes that run
-/// for its own.
-uint64_t RunOfAgent() {
+/// Its agent tells the number of the run, once it knows it.
+uint64_t RunFromEnvironment() {
   const char* given = std::getenv(kRunVariable);
   return given == nullptr ? 0 : std::strtoull(given, nullptr, 10);
 }
@@ -88,7 +87,7 @@ SessionShell::Options ShellOptions(const Config& config, const WorkerIdentity& i
                      .probe_address = probe == nullptr ? "" : probe->address()},
           .digests = digests,
           .total_steps = config.train.steps,
-          .run = RunOfAgent(),
+          .run = RunFromEnvironment(),
           .heartbeat_interval = std::chrono::milliseconds(config.elastic.heartbeat_interval_ms),
           .kill_timeout = std::chrono::milliseconds(config.elastic.kill_timeout_ms)};
 }

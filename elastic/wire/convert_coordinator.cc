@@ -57,7 +57,6 @@ void Fill(const WorldMessage& message, v1::FromCoordinator* wire) {
   world->mutable_microbatches()->Add(message.microbatches.begin(), message.microbatches.end());
   world->set_checkpoint(message.checkpoint);
   world->set_save(message.save);
-  world->set_run(message.run);
 }
 
 absl::StatusOr<CoordinatorMessage> Read(const v1::NewWorld& wire) {
@@ -70,7 +69,6 @@ absl::StatusOr<CoordinatorMessage> Read(const v1::NewWorld& wire) {
   message.microbatches = check.Counts(wire.microbatches(), kMaxWorkers, "microbatches");
   message.checkpoint = check.Text(wire.checkpoint(), kMaxNameBytes, "checkpoint");
   message.save = wire.save();
-  message.run = wire.run();
   return check.Done<CoordinatorMessage>(std::move(message));
 }
 

@@ -229,6 +229,21 @@ TEST_F(LeftOverAgentTest, SaysWhoseItIsAndWaitsForItsOwnCoordinator) {
   EXPECT_EQ(agent.Wait().reason, "done");
 }
 
+// A worker that was in no world has nothing but this to say whose it is.
+TEST_F(LeftOverAgentTest, TellsAWorkerThatIsStartedAgainWhoseItIs) {
+  WriteWorker(absl::StrCat("if [ -e ", folder_ / "started", " ]; then\n  echo $HOLDFAST_RUN_ID > ", folder_ / "run.new",
+                           "\n  mv ", folder_ / "run.new", " ", folder_ / "run", "\n  exec sleep 1000\nfi\ntouch ",
+                           folder_ / "started", "\nwhile [ ! -e ", folder_ / "end",
+                           " ]; do sleep 0.05; done\nkill -9 $$\n"));
+  AgentShell agent = Start();
+  Orphan(agent);
+  EndWorker();
+  Await([&] { return Exists("run"); });
+  std::string run;
+  std::ifstream(folder_ / "run") >> run;
+  EXPECT_EQ(run, "7");
+}
+
 TEST_F(LeftOverAgentTest, EndsAfterTheTimeWithoutItsCoordinatorThatItHas) {
   config_.elastic.coordinator_timeout_ms = 300;
   AgentShell agent = StartWithWorkerThatTells();

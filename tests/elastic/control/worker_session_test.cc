@@ -65,12 +65,21 @@ class WorkerSessionTest : public testing::Test {
   std::vector<SessionAction> actions_;
 };
 
-TEST_F(WorkerSessionTest, ItSaysWhoseWorldsItHasBeenIn) {
+TEST_F(WorkerSessionTest, ItSaysWhoHasTakenItIn) {
   Do(SessionConnected{});
   EXPECT_EQ(SentJoin().run, 0u);
-  WorldMessage world = Begin(1, {}, 0);
-  world.run = 7;
-  Receive(world);
+  Receive(WelcomeMessage{7});
+  Do(SessionDisconnected{});
+  Do(SessionConnected{});
+  EXPECT_EQ(SentJoin().run, 7u);
+}
+
+TEST_F(WorkerSessionTest, StartedForARunItWaitsForThatOneWithEmptyHands) {
+  session_ = WorkerSession(MemberOf("a", 1), {.config = 42}, 3, /*run=*/7);
+  Do(SessionConnected{});
+  EXPECT_EQ(SentJoin().run, 7u);
+  Receive(RefusedMessage{.reason = "the coordinator leads run b", .other_run = true});
+  EXPECT_EQ(Actions(), "");
   Do(SessionDisconnected{});
   Do(SessionConnected{});
   EXPECT_EQ(SentJoin().run, 7u);

@@ -179,8 +179,7 @@ class RandomMessages {
   }
   WorldMessage AWorldMessage() {
     const World world = AWorld();
-    return {world,    ASource(world), Count(), Flip() ? Purpose::kTrain : Purpose::kStop,
-            Counts(), Bytes(256),     Flip(),  Word()};
+    return {world, ASource(world), Count(), Flip() ? Purpose::kTrain : Purpose::kStop, Counts(), Bytes(256), Flip()};
   }
   VoteMessage AVote() {
     VoteMessage vote{Word(),
@@ -253,7 +252,7 @@ inline auto Fields(const AskWorldMessage& m) { return std::tie(m.generation); }
 inline auto Fields(const WelcomeMessage& m) { return std::tie(m.run); }
 inline auto Fields(const ProbeMessage& m) { return std::tie(m.round, m.addresses); }
 inline auto Fields(const WorldMessage& m) {
-  return std::tie(m.world, m.source, m.committed_step, m.purpose, m.microbatches, m.checkpoint, m.save, m.run);
+  return std::tie(m.world, m.source, m.committed_step, m.purpose, m.microbatches, m.checkpoint, m.save);
 }
 inline auto Fields(const PeersMessage& m) { return std::tie(m.generation, m.blobs); }
 inline auto Fields(const CommitMessage& m) { return std::tie(m.generation, m.step, m.microbatches, m.save); }

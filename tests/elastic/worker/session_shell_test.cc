@@ -182,6 +182,13 @@ TEST_F(SessionShellInWorlds, ARefusalThatItHasWaitedThroughIsNotWhyItEnds) {
   EXPECT_FALSE(std::get<ExitTask>(exit).refused);
 }
 
+TEST_F(SessionShellInWorlds, ARefusalIsOverWhenItIsTakenIn) {
+  link_.Tell(RefusedMessage{.reason = "the coordinator leads run b", .other_run = true});
+  EXPECT_TRUE(shell_.refused());
+  link_.Tell(WelcomeMessage{7});
+  EXPECT_FALSE(shell_.refused());
+}
+
 TEST(SessionShellDeathTest, ATaskThatDoesNotEndEndsTheProcess) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   EXPECT_EXIT(

@@ -24,6 +24,7 @@ namespace {
 
 using ::testing::Contains;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using ::testing::Pair;
 using namespace std::chrono_literals;
 
@@ -284,6 +285,21 @@ TEST_F(AgentShellTest, ThatLeavesDoesNotTellItsWorkersToStop) {
   EXPECT_EQ(agent.Wait().reason, "node n0 has left the run");
   coordinator.join();
   EXPECT_FALSE(Exists("told"));
+}
+
+// They load, say, hear nothing of the end, and were waited for until they were killed for it.
+TEST_F(AgentShellTest, WorkersThatHaveNotJoinedAreNotWaitedFor) {
+  AgentShell agent = StartWithWorkerThatTells([] { return RunOf(RunState::kTraining, {"n1"}); });
+  AwaitWorker();
+  agent.Stop(SIGTERM);
+  std::thread coordinator([&] {
+    link_.Await<LeaveMessage>();
+    link_.Tell(EndMessage{143, "node n0 has left the run"});
+  });
+  testing::internal::CaptureStderr();
+  EXPECT_EQ(agent.Wait().reason, "node n0 has left the run");
+  EXPECT_THAT(testing::internal::GetCapturedStderr(), Not(HasSubstr("killed by signal")));
+  coordinator.join();
 }
 
 // A scheduler tells by the signal whether the run is to be started again, and finds it in the exit code.

@@ -12,6 +12,7 @@ namespace holdfast {
 namespace {
 
 using Clock = std::chrono::steady_clock;
+constexpr std::chrono::minutes kRefusalInterval{10};  // of lines that say the same; it asks again each second
 
 template <class... Visitors>
 struct Overloaded : Visitors... {
@@ -34,6 +35,7 @@ SessionShell::SessionShell(const Options& options, ControlLink& link, const Step
       link_(link),
       progress_(progress),
       session_(options.member, options.digests, options.total_steps, options.run),
+      refusals_(kRefusalInterval),
       probe_(std::move(probe)) {
   link_.Start(*this);
   heartbeats_ = std::jthread([this](const std::stop_token& stop) { Beat(stop); });
@@ -70,7 +72,13 @@ void SessionShell::OnMessage(const CoordinatorMessage& message) {
     return;
   }
   if (const auto* refusal = std::get_if<RefusedMessage>(&message); refusal != nullptr && !refusal->rejoin) {
-    LogError("refused by the coordinator: ", refusal->reason);
+    const std::lock_guard lock(mutex_);
+    if (std::exchange(refusal_, refusal->reason) != refusal->reason) refusals_.Reset();
+    const auto line = refusals_.Line(Clock::now().time_since_epoch(), refusal->reason);
+    if (line.has_value()) LogError("refused by the coordinator: ", *line);
+  } else if (std::holds_alternative<WorldMessage>(message) || std::holds_alternative<WelcomeMessage>(message)) {
+    const std::lock_guard lock(mutex_);
+    refusal_.clear();
   }
   Feed(SessionMessage{message});
 }

@@ -20,6 +20,7 @@
 #include "elastic/control/control_link.h"
 #include "elastic/control/worker_session.h"
 #include "elastic/worker/peer_probe.h"
+#include "framework/base/rare_log.h"
 #include "framework/comm/rendezvous.h"
 #include "framework/parallel/step_progress.h"
 
@@ -90,6 +91,8 @@ class SessionShell final : public ControlLinkHandler, public Rendezvous {
   Phase phase_ = Phase::kStarting;
   int64_t step_ = 0;
   uint64_t phase_changes_ = 0;
+  std::string refusal_;  // the last one
+  RareLog refusals_;
   std::optional<std::chrono::steady_clock::time_point> working_since_;  // while a task is at work
   std::optional<std::chrono::steady_clock::time_point> abort_since_;    // while a task is to end
 

@@ -189,6 +189,24 @@ TEST_F(SessionShellInWorlds, ARefusalIsOverWhenItIsTakenIn) {
   EXPECT_FALSE(shell_.refused());
 }
 
+int CountIn(const std::string& text, const std::string& what) {
+  int count = 0;
+  for (size_t at = text.find(what); at != std::string::npos; at = text.find(what, at + 1)) ++count;
+  return count;
+}
+
+// It asks again each second, for an hour.
+TEST_F(SessionShellInWorlds, ARefusalIsLoggedOnceAndWhenItIsAnotherOne) {
+  testing::internal::CaptureStderr();
+  for (int i = 0; i < 3; ++i) link_.Tell(RefusedMessage{.reason = "it leads run b", .other_run = true});
+  link_.Tell(RefusedMessage{.reason = "it leads run c", .other_run = true});
+  link_.Tell(WelcomeMessage{7});
+  link_.Tell(RefusedMessage{.reason = "it leads run c", .other_run = true});
+  const std::string log = testing::internal::GetCapturedStderr();
+  EXPECT_EQ(CountIn(log, "refused by the coordinator: it leads run b"), 1) << log;
+  EXPECT_EQ(CountIn(log, "refused by the coordinator: it leads run c"), 2) << log;
+}
+
 TEST(SessionShellDeathTest, ATaskThatDoesNotEndEndsTheProcess) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   EXPECT_EXIT(

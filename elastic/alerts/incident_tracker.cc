@@ -222,8 +222,10 @@ void IncidentTracker::On(const event::WorkerRefused& e) {
 void IncidentTracker::On(const event::Straggler& e) {
   const std::string before =
       e.reason == kSlowerThanBefore ? absl::StrCat(Short(e.own_factor), " times as long as it used to take, ") : "";
+  const std::string times = Short(e.factor);
   Begin(StragglerIncident(e.worker), Alert::Severity::kWarning, e.host,
-        absl::StrCat(NameOf(e), " is slow: ", before, Short(e.factor), " times the median in phase ",
+        absl::StrCat(NameOf(e), " is slow: ", before,
+                     times == "1" ? "as long as the median" : absl::StrCat(times, " times the median"), " in phase ",
                      PhaseName(e.phase)));
 }
 void IncidentTracker::On(const event::StragglerResolved& e) {

@@ -16,6 +16,12 @@ std::string Bytes(int64_t bytes) { return FormatBytes(static_cast<double>(bytes)
 
 std::string Short(double number) { return absl::StrFormat("%.3g", number); }
 
+/// "1.26 times as long as".
+std::string TimesAsLongAs(double factor) {
+  const std::string times = Short(factor);
+  return times == "1" ? "as long as" : absl::StrCat(times, " times as long as");
+}
+
 template <class Event>
 std::string Place(const Event& e) {
   return absl::StrCat(e.worker, " (rank ", e.rank, " on ", e.host, ")");
@@ -82,13 +88,13 @@ std::string Words(const event::WorkerHung& e) {
 }
 std::string Words(const event::Straggler& e) {
   const std::string before =
-      e.reason == kSlowerThanBefore ? absl::StrCat(Short(e.own_factor), " times as long as it used to and ") : "";
-  return absl::StrCat("slow: ", Place(e), " takes ", before, Short(e.factor), " times as long as the others (",
+      e.reason == kSlowerThanBefore ? absl::StrCat(TimesAsLongAs(e.own_factor), " it used to and ") : "";
+  return absl::StrCat("slow: ", Place(e), " takes ", before, TimesAsLongAs(e.factor), " the others (",
                       PhaseName(e.phase), ")");
 }
 std::string Words(const event::StragglerResolved& e) {
   if (e.factor == 0) return absl::StrCat("no longer slow: ", e.worker, ": ", e.reason);  // it may have left
-  return absl::StrCat("no longer slow: ", Place(e), " takes ", Short(e.factor), " times as long as the others");
+  return absl::StrCat("no longer slow: ", Place(e), " takes ", TimesAsLongAs(e.factor), " the others");
 }
 std::string Words(const event::StepFailed& e) {
   return absl::StrCat(Place(e), " failed at step ", e.step, ": ", e.cause);

@@ -116,8 +116,10 @@ class Runner {
   }
 
   absl::Status NothingMeasured() const {
-    const std::string end =
-        plan_.hopeless() ? plan_.end() : absl::StrCat("all ", plan_.trials().size(), " trials have failed");
+    const size_t trials = plan_.trials().size();
+    const std::string end = plan_.hopeless() ? plan_.end()
+                            : trials == 1    ? "the only trial has failed"
+                                             : absl::StrCat("all ", trials, " trials have failed");
     const auto first = std::find_if(plan_.trials().begin(), plan_.trials().end(),
                                     [](const PlannedTrial& trial) { return trial.result.has_value(); });
     return absl::FailedPreconditionError(absl::StrCat(end, "; trial ", first->number, " {",

@@ -319,6 +319,8 @@ TEST_F(Sweep, SaysWhatIsWrong) {
               AllOf(HasSubstr(" trials have failed"), HasSubstr("num_heads")));
   EXPECT_THAT(fails("", "budget: {trials: 2}\nspace:\n  model.num_heads: {choices: [3, 5]}\n"),
               AllOf(HasSubstr("all 2 trials have failed; trial 0 {"), HasSubstr("is not a multiple of num_heads")));
+  EXPECT_THAT(fails("", "budget: {trials: 1}\nspace:\n  model.num_heads: {choices: [3, 5]}\n"),
+              HasSubstr("the only trial has failed; trial 0 {"));
   EXPECT_THAT(
       fails(", set: [\"data.validation=[]\", train.validate_every_steps=0]", "budget: {trials: 3}\n" + rates, 2),
       AllOf(HasSubstr("bad.yaml: no trial can be trained ("),

@@ -301,8 +301,8 @@ absl::StatusOr<int> DataShowCommand::Run() const {
   std::printf("ids         %u to %u, %lld distinct\n", stats.smallest, stats.largest,
               static_cast<long long>(stats.distinct));
   if (stats.uncounted > 0) {
-    std::printf("warning     %lld tokens have ids beyond 16777215: not the tokens of any tokenizer\n",
-                static_cast<long long>(stats.uncounted));
+    std::printf("warning     %s with an id beyond 16777215: not of any tokenizer\n",
+                Counted(stats.uncounted, "token").c_str());
   }
   std::printf("entropy     %.3f bits per token (each token by itself)\nmost frequent\n", stats.entropy_bits);
   PrintMostFrequent(stats, opened.get());

@@ -10,6 +10,7 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "framework/base/byte_order_mark.h"
+#include "framework/base/counted.h"
 #include "framework/base/log.h"
 #include "framework/base/status.h"
 #include "framework/chat/chat_template.h"
@@ -209,10 +210,10 @@ absl::StatusOr<int> SampleCommand::Run() const {
   ASSIGN_OR_RETURN(const std::vector<SampleEnd> ends, GenerateTokens(*decoder, requests, options, accept));
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start_time;
   texts.Finish();
-  LogDebug("sampled ", texts.sampled(), " tokens in ", seconds.count(), " s, prompts included");
+  LogDebug("sampled ", Counted(texts.sampled(), "token"), " in ", seconds.count(), " s, prompts included");
   for (size_t request = 0; request < ends.size(); ++request) {
     if (ends[request] != SampleEnd::kContextFull) continue;
-    LogWarning(name(request), " ended early: the model takes ", context, " tokens");
+    LogWarning(name(request), " ended early: the model takes ", Counted(context, "token"));
   }
   return kExitDone;
 }

@@ -304,6 +304,15 @@ TEST_F(IncidentTrackerTest, AStragglerUntilItIsFastOrGone) {
   EXPECT_THAT(last_.summary,
               ::testing::EndsWith("is slow: 1.58 times as long as it used to take, 1.26 times the median in phase "
                                   "forward_backward"));
+  On(event::Straggler{{.worker = "c",
+                       .rank = 2,
+                       .host = "h",
+                       .factor = 1.004,
+                       .own_factor = 2,
+                       .reason = "slower than it used to be"}});
+  EXPECT_THAT(last_.summary,
+              ::testing::EndsWith("is slow: 2 times as long as it used to take, as long as the median in "
+                                  "phase forward_backward"));
 }
 
 TEST_F(IncidentTrackerTest, NoProgressMissingStateAndDifferingBitsUntilTheRunGoesOn) {

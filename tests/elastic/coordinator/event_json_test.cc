@@ -169,6 +169,8 @@ TEST(EventText, InWordsOrListed) {
   slow.factor = 0.964;
   EXPECT_EQ(EventText(event::StragglerResolved{slow}),
             "no longer slow: a (rank 1 on h) takes 0.964 times as long as the others");
+  slow.factor = 1.004;
+  EXPECT_EQ(EventText(event::StragglerResolved{slow}), "no longer slow: a (rank 1 on h) takes as long as the others");
   EXPECT_EQ(EventText(event::StragglerResolved{{.worker = "a", .host = "", .reason = "left the world"}}),
             "no longer slow: a: left the world");
   EXPECT_EQ(EventText(event::StateMissing{{7, "a on n"}}),

@@ -373,7 +373,7 @@ class Coordinator {
   void LookForSlowLink();
   void MeasurePace();
   void ReportTooFew(const std::string& detail);
-  void RemoveCut();
+  void RemoveCut(bool is_told);
   void RemoveSilent();
   void RemoveStuck();
   void ReportNoProgress();

@@ -381,7 +381,7 @@ void Coordinator::Handle(Connection from, const AgentHelloMessage& hello) {
     RefuseAgent(from, hello, *other);
     return;
   }
-  roster_.agents()[from] = hello;
+  roster_.AddAgent(from, hello);
   if (options_.run != 0) Send(from, WelcomeMessage{options_.run});
   if (const auto it = leaving_.find(hello.node); it != leaving_.end() && it->second.agent != hello.instance) {
     leaving_.erase(it);  // another agent: the one that asked is gone, and its workers with it

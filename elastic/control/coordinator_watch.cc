@@ -1,16 +1,15 @@
 // What nobody reports: silence, standing still, and failures whose cause has to be guessed.
 
 #include <algorithm>
+#include <map>
 #include <string>
 #include <tuple>
 #include <utility>
 #include <vector>
 
-#include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "absl/strings/string_view.h"
 #include "elastic/control/coordinator.h"
 
 namespace holdfast {
@@ -36,22 +35,17 @@ bool Coordinator::WaitsForOthers(Phase phase) {
          phase == Phase::kIdle;
 }
 
-// That a stream has ended does not say why. Its agent does: that the process was killed, or its last words.
-void Coordinator::RemoveCut() {
+// That a stream has ended does not say why. Its agent does: that the process was killed, or its last words. Those of
+// thousands may end at once: they are looked at only if their time is up or, with `is_told`, an agent has gone.
+void Coordinator::RemoveCut(bool is_told) {
   constexpr milliseconds kPatience{500};  // with an agent that says nothing
-  std::vector<const JoinedWorker*> all;
-  for (const auto& [name, worker] : roster_.workers()) {
-    if (worker.cut_since.has_value()) all.push_back(&worker);
-  }
-  if (all.empty()) return;
-  absl::flat_hash_set<absl::string_view> nodes;  // with an agent; looked up for each of thousands that are lost at once
-  for (const auto& [connection, agent] : roster_.agents()) nodes.insert(agent.node);
-  std::vector<std::pair<std::string, std::string>> cut;
-  for (const JoinedWorker* worker : all) {
-    const bool is_expected = !end_.over() && nodes.contains(worker->member.node);
-    if (!is_expected || now_ - *worker->cut_since >= kPatience) {
-      cut.emplace_back(worker->member.id.name, worker->cut_cause);
-    }
+  const auto& all = roster_.cut();
+  if (all.empty() || (!is_told && now_ - all.begin()->first < kPatience)) return;
+  std::map<std::string, std::string> cut;  // by name: the cause
+  for (const auto& [since, name] : all) {
+    const JoinedWorker& worker = *roster_.Find(name);
+    const bool is_expected = !end_.over() && roster_.AgentOf(worker.member.node) != nullptr;
+    if (!is_expected || now_ - since >= kPatience) cut[name] = worker.cut_cause;
   }
   for (const auto& [name, cause] : cut) Remove(name, cause, Leave::kGone);
 }

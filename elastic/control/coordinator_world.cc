@@ -87,8 +87,7 @@ bool Coordinator::MayDecide() const {
   const bool is_rested = !(formation_.had_to_wait() || state_.claimed()) || decided == Instant{0} ||
                          now_ - decided >= kRestPerWorker * workers;
   // Whoever's stream has ended is about to be removed.
-  return is_rested && std::none_of(roster_.workers().begin(), roster_.workers().end(),
-                                   [](const auto& worker) { return worker.second.cut_since.has_value(); });
+  return is_rested && roster_.cut().empty();
 }
 
 std::optional<Validations::EarlyStop> Coordinator::EarlyEnd() const {

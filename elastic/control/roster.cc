@@ -1,6 +1,5 @@
 #include "elastic/control/roster.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "framework/base/limits.h"
@@ -18,6 +17,7 @@ void Roster::Remove(const std::string& name) {
   const auto it = workers_.find(name);
   if (it == workers_.end()) return;
   by_connection_.erase(it->second.connection);
+  if (it->second.cut_since.has_value()) cut_.erase({*it->second.cut_since, name});
   workers_.erase(it);
 }
 
@@ -31,10 +31,31 @@ JoinedWorker* Roster::FindByConnection(uint64_t connection) {
   return it == by_connection_.end() ? nullptr : it->second;
 }
 
+void Roster::Cut(JoinedWorker* worker, Instant now, const std::string& cause) {
+  if (worker->cut_since.has_value()) cut_.erase({*worker->cut_since, worker->member.id.name});
+  worker->cut_since = now;
+  worker->cut_cause = cause;
+  cut_.emplace(now, worker->member.id.name);
+}
+
+void Roster::AddAgent(uint64_t connection, const AgentHelloMessage& agent) {
+  RemoveAgent(connection);
+  agents_[connection] = agent;
+  agents_of_[agent.node].insert(connection);
+}
+
+void Roster::RemoveAgent(uint64_t connection) {
+  const auto agent = agents_.find(connection);
+  if (agent == agents_.end()) return;
+  const auto of_node = agents_of_.find(agent->second.node);
+  of_node->second.erase(connection);
+  if (of_node->second.empty()) agents_of_.erase(of_node);
+  agents_.erase(agent);
+}
+
 const AgentHelloMessage* Roster::AgentOf(const std::string& node) const {
-  const auto found =
-      std::find_if(agents_.begin(), agents_.end(), [&](const auto& agent) { return agent.second.node == node; });
-  return found == agents_.end() ? nullptr : &found->second;
+  const auto found = agents_of_.find(node);
+  return found == agents_of_.end() ? nullptr : &agents_.at(*found->second.begin());
 }
 
 bool Roster::full() const { return workers_.size() >= kMaxWorkers; }

@@ -7,7 +7,9 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
+#include <utility>
 
 #include "elastic/control/messages.h"
 
@@ -43,6 +45,8 @@ struct JoinedWorker {
 
 class Roster {
  public:
+  using Instant = JoinedWorker::Instant;
+
   JoinedWorker& Add(JoinedWorker worker);
   void Remove(const std::string& name);
   JoinedWorker* Find(const std::string& name);
@@ -50,8 +54,14 @@ class Roster {
 
   std::map<std::string, JoinedWorker>& workers() { return workers_; }
   const std::map<std::string, JoinedWorker>& workers() const { return workers_; }
-  std::map<uint64_t, AgentHelloMessage>& agents() { return agents_; }  // by connection
-  const std::map<uint64_t, AgentHelloMessage>& agents() const { return agents_; }
+  /// Its stream has ended.
+  void Cut(JoinedWorker* worker, Instant now, const std::string& cause);
+  /// Names of those whose stream has, and since when: the first to be cut first.
+  const std::set<std::pair<Instant, std::string>>& cut() const { return cut_; }
+
+  void AddAgent(uint64_t connection, const AgentHelloMessage& agent);
+  void RemoveAgent(uint64_t connection);
+  const std::map<uint64_t, AgentHelloMessage>& agents() const { return agents_; }  // by connection
   /// Of a node; nullptr if none is connected.
   const AgentHelloMessage* AgentOf(const std::string& node) const;
   bool full() const;
@@ -60,7 +70,9 @@ class Roster {
  private:
   std::map<std::string, JoinedWorker> workers_;
   std::map<uint64_t, JoinedWorker*> by_connection_;
+  std::set<std::pair<Instant, std::string>> cut_;
   std::map<uint64_t, AgentHelloMessage> agents_;
+  std::map<std::string, std::set<uint64_t>> agents_of_;  // connections by node
 };
 
 }  // namespace holdfast

@@ -2,10 +2,14 @@
 
 #include <gtest/gtest.h>
 
+#include <string>
+#include <utility>
+
 #include "absl/strings/str_cat.h"
 #include "elastic/control/checkpoint_control.h"
 #include "elastic/control/damaged_data.h"
 #include "elastic/control/link_watch.h"
+#include "elastic/control/roster.h"
 #include "elastic/control/run_end.h"
 #include "elastic/control/state_location.h"
 #include "elastic/control/step_pace.h"
@@ -194,6 +198,40 @@ TEST(WorldFormation, APublishedWorldEndsTheWait) {
   EXPECT_EQ(formation.last_world()->size, 2);
   formation.OnPublished(seconds(4), 1, /*newcomers=*/true);
   EXPECT_EQ(formation.first_newcomer(), seconds(4));
+}
+
+TEST(Roster, KnowsTheAgentsOfANode) {
+  Roster roster;
+  EXPECT_EQ(roster.AgentOf("n"), nullptr);
+  roster.AddAgent(8, {.node = "n", .host = "later", .instance = 2});
+  roster.AddAgent(7, {.node = "n", .host = "h", .instance = 1});
+  roster.AddAgent(9, {.node = "m", .host = "other"});
+  EXPECT_EQ(roster.AgentOf("n")->host, "h") << "of the first connection";
+  roster.RemoveAgent(7);
+  roster.RemoveAgent(7);
+  EXPECT_EQ(roster.AgentOf("n")->host, "later");
+  roster.RemoveAgent(8);
+  EXPECT_EQ(roster.AgentOf("n"), nullptr);
+  EXPECT_EQ(roster.agents().size(), 1u);
+}
+
+TEST(Roster, KnowsWhoseStreamHasEnded) {
+  Roster roster;
+  for (const char* name : {"a", "b"}) {
+    JoinedWorker worker;
+    worker.connection = static_cast<uint64_t>(name[0]);
+    worker.member.id = {name, 1};
+    roster.Add(worker);
+  }
+  roster.Cut(roster.Find("b"), seconds(1), "reset");
+  roster.Cut(roster.Find("a"), seconds(2), "");
+  EXPECT_EQ(*roster.cut().begin(), std::pair(Roster::Instant(seconds(1)), std::string("b")));
+  roster.Cut(roster.Find("b"), seconds(3), "reset again");
+  EXPECT_EQ(roster.cut().size(), 2u);
+  EXPECT_EQ(roster.Find("b")->cut_cause, "reset again");
+  roster.Remove("b");
+  roster.Remove("a");
+  EXPECT_TRUE(roster.cut().empty());
 }
 
 TEST(LinkWatch, ALinkIsCutUntilItsEndsReachEachOther) {

@@ -502,38 +502,41 @@ void Coordinator::StopIfNobodyStays() {
 }
 
 // Nothing depends on those that leave any more: a step was done in a world without them, or there is no world and the
-// others hold everything.
+// others hold everything. Thousands may leave at once, so nobody is searched for each of them.
 void Coordinator::SayGoodbye() {
   if (std::all_of(leaving_.begin(), leaving_.end(), [](const auto& leaves) { return leaves.second.gone; })) return;
-  std::set<std::string> in_world;  // nodes; looked up for each of thousands that leave at once
+  std::set<std::string> in_world;  // nodes
   if (open_.has_value()) {
     for (const Member& member : open_->world.members) in_world.insert(member.node);
   }
+  const auto may_go = [&](const auto& leaves) { return !leaves.second.gone && !in_world.contains(leaves.first); };
+  if (std::none_of(leaving_.begin(), leaving_.end(), may_go)) return;
   std::optional<Placement> placement;
-  for (auto it = leaving_.begin(); it != leaving_.end();) {
-    const std::string& node = it->first;
-    if (it->second.gone || in_world.contains(node) ||
-        !CanSpare([&](const Member& member) { return member.node == node; }, &placement)) {
-      ++it;
-      continue;
-    }
-    const EndMessage end = Goodbye(node, it->second.signal);
-    std::vector<WorkerId> gone;
-    for (const auto& [name, worker] : roster_.workers()) {
-      if (worker.member.node != node) continue;
-      Send(worker.connection, end);
-      gone.push_back(worker.member.id);
-    }
-    for (const WorkerId& id : gone) {
+  // Who holds nothing can go if those that are here hold everything; who can go with a part of it changes nothing
+  // there.
+  if (!CanSpare([](const Member&) { return false; }, &placement)) return;
+  std::set<std::string> holding;  // nodes
+  for (const Member& member : state_.source().members) {
+    const JoinedWorker* worker = roster_.Find(member.id.name);
+    if (worker != nullptr && worker->holds_state) holding.insert(member.node);
+  }
+  std::map<std::string, std::vector<WorkerId>> workers;  // by node
+  for (const auto& [name, worker] : roster_.workers()) workers[worker.member.node].push_back(worker.member.id);
+  std::map<std::string, std::vector<Connection>> agents;
+  for (const auto& [connection, agent] : roster_.agents()) agents[agent.node].push_back(connection);
+  for (auto& leaves : leaving_) {
+    const std::string& node = leaves.first;
+    const auto is_of_node = [&](const Member& member) { return member.node == node; };
+    if (!may_go(leaves) || (holding.contains(node) && !CanSpare(is_of_node, &placement))) continue;
+    const EndMessage end = Goodbye(node, leaves.second.signal);
+    for (const WorkerId& id : workers[node]) Send(roster_.Find(id.name)->connection, end);
+    for (const WorkerId& id : workers[node]) {
       roster_.Remove(id.name);
       AbandonSavesOf(id);
     }
-    for (const auto& [connection, agent] : roster_.agents()) {
-      if (agent.node == node) Send(connection, end);
-    }
+    for (const Connection connection : agents[node]) Send(connection, end);
     Report(event::NodeLeft{node, committed_});
-    it->second.gone = true;
-    ++it;
+    leaves.second.gone = true;
   }
 }
 

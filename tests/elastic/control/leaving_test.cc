@@ -254,5 +254,23 @@ TEST_F(LeavingTest, ANodeIsLetGoAlsoWhileTheOthersAreTooFewForAWorld) {
   EXPECT_EQ(Count<event::NodeLeft>(), 1);
 }
 
+// On a ring of four the neighbours of n3 are n0 and n1: what it shared with n0 only n0 has now. What n2
+// has, n0 and n1 have, too.
+TEST_F(LeavingTest, WhileTheOthersAreTooFewANodeThatAloneHoldsStateIsKeptAndAnotherIsLetGo) {
+  CoordinatorOptions options = DefaultOptions();
+  options.elastic.workers = options.elastic.min_workers = 4;
+  StartWith({0, 2, 4, 6}, options);
+  AgentComes(8, "n0");
+  AgentComes(9, "n2");
+  Commit({0, 2, 4, 6});
+  Event(DisconnectEvent{Connection(6), "killed"});
+  EXPECT_EQ(WorldSize(), 0);
+  Event(MessageEvent{8, LeaveMessage{15}});
+  Event(MessageEvent{9, LeaveMessage{15}});
+  EXPECT_NE(LastSent<EndMessage>(4), nullptr);
+  EXPECT_EQ(LastSent<EndMessage>(0), nullptr);
+  EXPECT_EQ(Count<event::NodeLeft>(), 1);
+}
+
 }  // namespace
 }  // namespace holdfast

@@ -120,6 +120,7 @@ void Coordinator::CommitStep() {
   blame_.Clear();
   damaged_data_.Clear();
   open_->failed_since.reset();
+  open_->unheard.clear();
   open_->links_are_known = false;
   open_->link_rounds = 0;
   MeasurePace();

@@ -145,10 +145,14 @@ void Coordinator::RetryFailed() {
           : std::min<Instant>(milliseconds(options_.elastic.heartbeat_interval_ms) * (int64_t{1} << doublings), limit);
   const Instant since = *open_->failed_since;
   if (now_ - since < wait) return;
-  const bool all_live = std::all_of(roster_.workers().begin(), roster_.workers().end(), [&](const auto& entry) {
-    const JoinedWorker& worker = entry.second;
-    return worker.rank < 0 || open_->rank(worker.rank).failed || worker.last_message > since;
-  });
+  // Who has shown it has for good: with each of thousands of reports the search resumes where it ended.
+  const auto unheard =
+      std::find_if(roster_.workers().lower_bound(open_->unheard), roster_.workers().end(), [&](const auto& entry) {
+        const JoinedWorker& worker = entry.second;
+        return worker.rank >= 0 && !open_->rank(worker.rank).failed && worker.last_message <= since;
+      });
+  const bool all_live = unheard == roster_.workers().end();
+  open_->unheard = all_live ? roster_.workers().rbegin()->first : unheard->first;
   if (!all_live && now_ - since < limit) return;
   // What a worker lacks looks like cut links to those that try to reach it.
   if (!open_->links_are_known && !blame_.IsAtHome() && TriesLinks()) return;

@@ -32,6 +32,7 @@ struct OpenWorld {
   Instant all_recovered{0};
   Instant last_commit{0};
   std::optional<Instant> failed_since;   // the first report of a failure
+  std::string unheard;                   // members with lesser names have shown since then that they live
   std::optional<Instant> unsaved_since;  // all are done, but there is no room for the last checkpoint
   bool reported_recovered = false, reported_no_progress = false;
   bool links_are_known = false;  // they were tried since the last commit

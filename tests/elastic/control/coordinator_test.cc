@@ -489,6 +489,24 @@ TEST_F(CoordinatorTest, FailuresWithNobodyToBlameAreNotTriedForEver) {
   EXPECT_EQ(ended_->reason, "100 consecutive worlds failed: n0/0: no memory");
 }
 
+// A member that fails after its vote does not keep the step from being committed, and so fails the next one.
+TEST_F(CoordinatorTest, AllHaveToShowThatTheyLiveAfterEachFailure) {
+  CoordinatorOptions options = DefaultOptions();
+  options.elastic.workers = 4;
+  StartTraining({0, 1, 2, 3}, options);
+  const uint64_t generation = Generation();
+  for (const int w : {0, 1, 3}) Say(w, Vote(generation, 2));
+  Say(3, FailureMessage{generation, 3, Phase::kReduce, "connection reset", {}, false});
+  Pass(milliseconds(300), {0, 1, 3});
+  Say(2, Vote(generation, 2));
+  EXPECT_EQ(Committed(), 2);
+  Say(2, FailureMessage{generation, 3, Phase::kReduce, "connection reset", {}, false});
+  Pass(milliseconds(300), {1, 2, 3});
+  EXPECT_EQ(Generation(), generation) << "0 may have been lost";
+  Pass(milliseconds(100), {0, 1, 2, 3});
+  EXPECT_EQ(Generation(), generation + 1);
+}
+
 FailureMessage OutOfMemory(uint64_t generation, int64_t step) {
   return {.generation = generation,
           .step = step,

@@ -76,11 +76,11 @@ void Placement::BalanceServing(int group, int most, const Source& source, std::v
   struct Step {
     int from = kNobody, cell = 0;  // whose cell is to be taken
   };
-  std::vector<bool> hopeless(served->size());  // nobody with room can be reached
+  std::vector<Step> steps(served->size());     // of one search; empty but for who was reached in it
+  std::vector<bool> hopeless(served->size());  // nobody with room can be reached: searches pass it by
   for (int first = 0; first < num_staying(); ++first) {
     while (static_cast<int>((*served)[static_cast<size_t>(first)].size()) > most &&
            !hopeless[static_cast<size_t>(first)]) {
-      std::vector<Step> steps(served->size());
       std::vector<int> reached{first};
       int last = kNobody;
       for (size_t i = 0; i < reached.size() && last < 0; ++i) {
@@ -106,6 +106,7 @@ void Placement::BalanceServing(int group, int most, const Source& source, std::v
         std::erase((*served)[static_cast<size_t>(step.from)], step.cell);
         (*served)[static_cast<size_t>(to)].push_back(step.cell);
       }
+      for (const int rank : reached) steps[static_cast<size_t>(rank)] = {};
     }
   }
 }

@@ -86,8 +86,8 @@ bool SaysWhy(int wait_status) {
 }  // namespace
 
 absl::StatusOr<ChildProcess> ChildProcess::Start(const ChildCommand& command) {
-  // Who replaces a run (--overwrite) removes its logs below the agents that stay. Nothing above is made: a run
-  // directory that is missing may come back. If this fails, so does the log.
+  // Somebody may have removed the logs. Nothing above is made: a run directory that is missing may come back. If this
+  // fails, so does the log.
   mkdir(std::filesystem::path(command.log_path).parent_path().c_str(), 0777);
   const int log = open(command.log_path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
   if (log < 0) return ErrnoToStatus(errno, absl::StrCat("cannot write the log ", command.log_path));
@@ -176,7 +176,8 @@ std::string ChildProcess::LastLogLine() const {
   std::ifstream file(log_path_, std::ios::binary);
   file.seekg(0, std::ios::end);
   const int64_t size = file.tellg();
-  const int64_t first = std::max(log_start_, size - 4 * kMaxLineBytes);
+  const int64_t begin = size < log_start_ ? 0 : log_start_;  // who replaces a run (--overwrite) empties its logs
+  const int64_t first = std::max(begin, size - 4 * kMaxLineBytes);
   if (!file || first >= size) return "";
   std::string tail(static_cast<size_t>(size - first), '\0');
   file.seekg(first);

@@ -34,6 +34,12 @@ bool Exists(const std::string& path) {
   return fs::symlink_status(path, error).type() != fs::file_type::not_found && !error;
 }
 
+/// A link is none of what it points to.
+bool IsOfType(const std::string& path, fs::file_type type) {
+  std::error_code error;
+  return fs::symlink_status(path, error).type() == type;
+}
+
 /// Those of an old run that a new one does not go on with: what tells the old run's workers apart from the new one's
 /// stays, as does the config, which marks the directory as a run's until the new one replaces it.
 std::vector<std::string> RemovedFiles(const RunDirectory& run) {
@@ -54,10 +60,26 @@ absl::Status ProbeWritable(const std::string& directory) {
   return absl::OkStatus();
 }
 
+/// Without their content, files stay: workers that outlive the run go on writing into their logs, and in one that was
+/// removed nobody would find it.
+void EmptyFiles(const std::string& directory, std::error_code& error) {
+  for (fs::directory_iterator entry(directory, error); !error && entry != fs::directory_iterator();
+       entry.increment(error)) {
+    std::error_code cannot = std::make_error_code(std::errc::invalid_argument);
+    if (IsOfType(entry->path(), fs::file_type::regular)) fs::resize_file(entry->path(), 0, cannot);
+    if (cannot) fs::remove_all(entry->path(), error);  // no file, or another user's
+    if (error) return;
+  }
+}
+
 absl::Status RemoveOldRun(const RunDirectory& run) {
   for (const std::string& path : RemovedFiles(run)) {
     std::error_code error;
-    fs::remove_all(path, error);
+    if (path == run.logs() && IsOfType(path, fs::file_type::directory)) {
+      EmptyFiles(path, error);
+    } else {
+      fs::remove_all(path, error);
+    }
     if (error) return ErrnoToStatus(error.value(), absl::StrCat("cannot remove ", path, " of the old run"));
   }
   return absl::OkStatus();

@@ -70,8 +70,8 @@ class RunDirectory {
   std::string load_plot() const { return root_ + "/expert_load.svg"; }  // of a model with experts
 
   /// Creates the directory. AlreadyExists with what to do if it holds a run and not `overwrite`; with it, the old run's
-  /// files (those named here, nothing else) are removed, but for config, coordinator_state, run_id and token. An
-  /// unwritable place is PermissionDenied before anything is done.
+  /// files (those named here, nothing else) are removed, but for config, coordinator_state, run_id and token; those in
+  /// logs are emptied. An unwritable place is PermissionDenied before anything is done.
   absl::Status Create(bool overwrite) const;
 
   /// `path` is one of the files that Create removes of an old run, or lies in one of them.

@@ -366,6 +366,19 @@ TEST_F(RunDirectoryTest, OldRunStaysUnlessOverwritten) {
   EXPECT_EQ(ReadText(root_ + "/notes.txt"), "mine");
 }
 
+TEST_F(RunDirectoryTest, WorkersThatOutliveARunGoOnWithTheirEmptiedLogs) {
+  const RunDirectory run(root_);
+  ASSERT_TRUE(run.WriteConfig("run:\n").ok());
+  fs::create_directories(run.logs() + "/below");
+  std::ofstream log(run.logs() + "/n0-0.log", std::ios::app);
+  log << "of the old run" << std::endl;
+  EXPECT_TRUE(run.Create(/*overwrite=*/true).ok());
+  EXPECT_EQ(ReadText(run.logs() + "/n0-0.log"), "");
+  EXPECT_FALSE(fs::exists(run.logs() + "/below"));
+  log << "of the new run" << std::endl;
+  EXPECT_EQ(ReadText(run.logs() + "/n0-0.log"), "of the new run\n");
+}
+
 TEST_F(RunDirectoryTest, WhatIsNotARunsIsNeverRemoved) {
   const RunDirectory run(root_);
   fs::create_directories(run.model());

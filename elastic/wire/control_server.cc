@@ -274,7 +274,7 @@ void ControlServer::Impl::Shutdown(std::chrono::milliseconds grace) {
 
 absl::StatusOr<std::unique_ptr<ControlServer>> ControlServer::Start(const ControlServerOptions& options,
                                                                     ControlHandler* handler) {
-  RETURN_IF_ERROR(CheckThreadsStart(kThreadsOfGrpc));
+  RETURN_IF_ERROR(CheckThreadsStart(ThreadsOfGrpc()));
   auto impl = std::make_unique<Impl>(options, handler);
   RETURN_IF_ERROR(impl->Listen());
   return std::unique_ptr<ControlServer>(new ControlServer(std::move(impl)));

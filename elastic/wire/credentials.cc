@@ -3,7 +3,9 @@
 #include <openssl/err.h>
 #include <openssl/pem.h>
 #include <openssl/x509.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <memory>
 #include <string>
 
@@ -73,6 +75,17 @@ absl::StatusOr<Pem> ReadAll(const TlsFiles& files) {
 }
 
 }  // namespace
+
+// Counted in gRPC 1.51.1 with 1 to 256 processors.
+int ThreadsOfGrpc(int64_t processors) {
+  constexpr int64_t kOthers = 4;    // two for timers, two for what may block
+  constexpr int64_t kWhenBusy = 8;  // one more was seen
+  const auto for_events = std::clamp<int64_t>(processors, 2, 32);
+  const auto for_callbacks = std::clamp<int64_t>(processors / 2, 2, 16);
+  return static_cast<int>(for_events + for_callbacks + kOthers + kWhenBusy);
+}
+
+int ThreadsOfGrpc() { return ThreadsOfGrpc(sysconf(_SC_NPROCESSORS_CONF)); }
 
 absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> ServerCredentialsFrom(const TlsFiles& files) {
   if (!files.enabled()) return grpc::InsecureServerCredentials();

@@ -1,6 +1,7 @@
 #pragma once
 // What gRPC is given on both sides: mutual TLS from PEM files, and threads. For this room only: it speaks of gRPC.
 
+#include <cstdint>
 #include <memory>
 
 #include "absl/status/statusor.h"
@@ -10,9 +11,11 @@
 
 namespace holdfast {
 
-/// About as many as it starts at once. It does not say when it could not, and then waits for ever: to be looked at
-/// before it is used (CheckThreadsStart).
-inline constexpr int kThreadsOfGrpc = 16;
+/// How many threads it starts on a machine with so many processors, and some that it starts when it has more to do. It
+/// does not say when it could not, and then waits for ever: to be looked at before it is used (CheckThreadsStart).
+int ThreadsOfGrpc(int64_t processors);
+/// The same on this machine. It counts all processors, also those that this process may not use.
+int ThreadsOfGrpc();
 
 /// Plain TCP if no files are named, else TLS where both sides must show a certificate of the authority.
 absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> ServerCredentialsFrom(const TlsFiles& files);

@@ -4,10 +4,15 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <filesystem>
+#include <fstream>
+#include <set>
+#include <string>
 #include <thread>
 
 #include "elastic/wire/control_client.h"
 #include "elastic/wire/control_server.h"
+#include "elastic/wire/credentials.h"
 #include "elastic/wire/grpc_link.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -62,6 +67,33 @@ TEST(ControlTest, EveryKindOfMessageCrossesTheWire) {
   for (const CoordinatorMessage& message : down) server->Send(handler.messages[0].first, message);
   ASSERT_TRUE(peer.Until([&] { return peer.messages.size() == down.size(); }));
   for (size_t i = 0; i < down.size(); ++i) EXPECT_TRUE(testing::Equal(peer.messages[i], down[i])) << i;
+}
+
+// Where one of them cannot be started gRPC waits for it for ever, so whether all can is looked at before.
+TEST(ControlTest, GrpcStartsNoMoreThreadsThanAreLookedFor) {
+  RecordingServer handler;
+  auto server = StartServer(&handler);
+  RecordingClient peer;
+  auto client = StartClient(server->address(), &peer);
+  ASSERT_TRUE(peer.Until([&] { return peer.connected == 1; }));
+  const std::set<std::string> all = {"event_engine",    "nexting_thread",  "default-executo",
+                                     "resolver-execut", "grpc_global_tim", "timer_manager"};
+  std::set<std::string> seen;
+  int count = 0;
+  for (const auto end = std::chrono::steady_clock::now() + kTestTimeout; seen != all;) {  // a thread names itself
+    ASSERT_LT(std::chrono::steady_clock::now(), end) << "another gRPC, which starts others: count them anew";
+    count = 0;
+    for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
+      std::string name;
+      std::getline(std::ifstream(task.path() / "comm"), name);
+      if (!all.contains(name)) continue;
+      seen.insert(name);
+      ++count;
+    }
+  }
+  EXPECT_LE(count, ThreadsOfGrpc());
+  EXPECT_EQ(ThreadsOfGrpc(2), 16);
+  EXPECT_EQ(ThreadsOfGrpc(256), 60) << "it started 52 at once";
 }
 
 TEST(ControlTest, ManyThreadsMaySend) {

@@ -181,24 +181,6 @@ TEST_F(AgentShellTest, ThatIsRefusedKillsItsWorkersAndIsToBeStartedAgain) {
   EXPECT_FALSE(Exists("told"));
 }
 
-// One that is started again while another run's coordinator answers would take that run for its own.
-TEST_F(AgentShellTest, TellsWorkersOfWhichRunItIs) {
-  WriteWorker(absl::StrCat("echo $HOLDFAST_RUN_ID >> ", folder_ / "runs", "\nwhile [ ! -e ", folder_ / "end",
-                           " ]; do sleep 0.05; done\nrm ", folder_ / "end", "\nexit 1\n"));
-  AgentShell agent = Start();
-  const auto have_been_told = [this](const std::string& runs) {
-    std::ifstream file(folder_ / "runs");
-    return std::string{std::istreambuf_iterator<char>(file), {}} == runs;
-  };
-  link_.Connect();
-  Await([&] { return have_been_told("0\n"); });
-  link_.Tell(WelcomeMessage{7});
-  EndWorker();
-  Await([&] { return have_been_told("0\n7\n"); });
-  link_.Tell(EndMessage{0, "done"});
-  EXPECT_EQ(agent.Wait().reason, "done");
-}
-
 /// A coordinator of run 7 has taken it in and is gone. In its place is one of another run.
 class LeftOverAgentTest : public AgentShellTest {
  protected:

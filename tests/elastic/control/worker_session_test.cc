@@ -85,12 +85,6 @@ TEST_F(WorkerSessionTest, StartedForARunItWaitsForThatOneWithEmptyHands) {
   EXPECT_EQ(SentJoin().run, 7u);
 }
 
-TEST_F(WorkerSessionTest, ItSaysWhoseItWasStartedAs) {
-  WorkerSession session(MemberOf("a", 1), {.config = 42}, 3, /*run=*/7);
-  actions_ = session.OnEvent(SessionConnected{});
-  EXPECT_EQ(SentJoin().run, 7u);
-}
-
 TEST_F(WorkerSessionTest, AStep) {
   Do(SessionConnected{});
   EXPECT_EQ(Actions(), "send0 ");
@@ -280,18 +274,15 @@ TEST_F(WorkerSessionTest, RefusedForItsSettingsItEndsIfItHoldsNothing) {
 // It would end for good, and its own coordinator might come back: its agent waits for that one, too.
 TEST_F(WorkerSessionTest, RefusedByAnotherRunItAsksAgainThoughItHoldsNothing) {
   Do(SessionConnected{});
-  WorldMessage world = Begin(1, {}, 0);
-  world.run = 7;
-  Receive(world);
+  Receive(WelcomeMessage{7});
+  Receive(Begin(1, {}, 0));
   Receive(RefusedMessage{.reason = "another run", .other_run = true});
   EXPECT_EQ(Actions(), "abort ");
   Do(SessionDisconnected{});
   Do(SessionConnected{});
   EXPECT_EQ(Actions(), "send0 ");
   EXPECT_EQ(SentJoin().run, 7u);
-  world = Begin(2, {}, 0);
-  world.run = 7;
-  Receive(world);
+  Receive(Begin(2, {}, 0));
   EXPECT_EQ(Actions(), "recover ");
 }
 

@@ -182,13 +182,6 @@ TEST_F(SessionShellInWorlds, ARefusalThatItHasWaitedThroughIsNotWhyItEnds) {
   EXPECT_FALSE(std::get<ExitTask>(exit).refused);
 }
 
-TEST_F(SessionShellInWorlds, ARefusalIsOverWhenItIsTakenIn) {
-  link_.Tell(RefusedMessage{.reason = "the coordinator leads run b", .other_run = true});
-  EXPECT_TRUE(shell_.refused());
-  link_.Tell(WelcomeMessage{7});
-  EXPECT_FALSE(shell_.refused());
-}
-
 int CountIn(const std::string& text, const std::string& what) {
   int count = 0;
   for (size_t at = text.find(what); at != std::string::npos; at = text.find(what, at + 1)) ++count;

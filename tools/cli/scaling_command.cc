@@ -37,9 +37,31 @@ namespace fs = std::filesystem;
 constexpr char kFitArgument[] = "directory of `holdfast scaling fit --out`, or the fit.json in it";
 constexpr char kFitFile[] = "fit.json";
 
+/// Runs, each once. A copy of a run directory, a run made again, and a trial that is named as a run of its own, too,
+/// have every number in common with what is there, the loss to its last bit, and say nothing new.
+class DistinctRuns {
+ public:
+  /// Of the digits of a file nobody knows whether they are all that there were: its rows count as they are.
+  void AddRows(const std::vector<Observation>& rows) { runs_.insert(runs_.end(), rows.begin(), rows.end()); }
+  /// `name`: what the run is called in a warning.
+  void Add(const Observation& run, const std::string& name) {
+    const auto [before, is_new] = names_.try_emplace(DigestOf(absl::MakeConstSpan(&run, 1)), name);
+    if (is_new) {
+      runs_.push_back(run);
+    } else {
+      LogWarning(name, " is the same run as ", before->second, ", to the last bit of its loss: it counts once");
+    }
+  }
+  std::vector<Observation> Take() { return std::move(runs_); }
+
+ private:
+  std::vector<Observation> runs_;
+  std::map<uint64_t, std::string> names_;  // by digest
+};
+
 /// The runs of all files, directories and sweeps, in their order.
 absl::StatusOr<std::vector<Observation>> ReadRuns(const std::vector<std::string>& places) {
-  std::vector<Observation> runs;
+  DistinctRuns runs;
   std::set<fs::path> seen;
   std::map<std::string, std::string> validated_on;  // and the first run that was
   for (const std::string& place : places) {
@@ -51,7 +73,11 @@ absl::StatusOr<std::vector<Observation>> ReadRuns(const std::vector<std::string>
     const bool is_sweep = fs::exists(of_sweep, error);
     if (is_sweep || !fs::is_directory(place, error)) {
       ASSIGN_OR_RETURN(const std::vector<Observation> more, ReadObservations(is_sweep ? of_sweep : place));
-      runs.insert(runs.end(), more.begin(), more.end());
+      if (is_sweep) {
+        for (const Observation& trial : more) runs.Add(trial, absl::StrCat(trial.name, " of ", place));
+      } else {
+        runs.AddRows(more);
+      }
       continue;
     }
     if (fs::exists(SweepPlace{.directory = place}.config(), error)) {
@@ -63,7 +89,7 @@ absl::StatusOr<std::vector<Observation>> ReadRuns(const std::vector<std::string>
     ASSIGN_OR_RETURN(const FinishedRun run, ReadFinishedRun(place));
     std::printf("%s: loss %.4f, %s\n", place.c_str(), run.observation.loss, run.loss_from.c_str());
     if (!run.validated_on.empty()) validated_on.emplace(run.validated_on, place);
-    runs.push_back(run.observation);
+    runs.Add(run.observation, place);
   }
   if (validated_on.size() > 1) {
     const auto& [here, run] = *validated_on.begin();
@@ -71,7 +97,7 @@ absl::StatusOr<std::vector<Observation>> ReadRuns(const std::vector<std::string>
     LogWarning("the loss of ", run, " is of ", here, ", that of ", other, " of ", there,
                ": a law takes them for losses of the same text");
   }
-  return runs;
+  return runs.Take();
 }
 
 /// `place`: as kFitArgument says.

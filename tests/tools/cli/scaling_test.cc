@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <filesystem>
 
 #include "absl/strings/str_cat.h"
@@ -306,6 +307,29 @@ TEST_F(Scaling, RunsThatWereValidatedOnOtherTextAreToldApart) {
   EXPECT_THAT(said({"small", "alike"}), testing::Not(HasSubstr("of the same text")));
   EXPECT_THAT(said({"small", "large"}),
               HasSubstr("small is of the first 16 sequences of 32 tokens of data.validation, that of"));
+}
+
+// A copy, and a trial that is named as a run of its own, too. Rows of a file may be rounded, and so equal by chance.
+TEST_F(Scaling, ARunCountsOnceWhateverItIsCalled) {
+  const std::vector<RunEvent> events = {Validated(40, 2.5), event::RunFinished{}};
+  WriteRun("run", 40, events);
+  WriteRun("copy", 40, events, {"run.name=copy"});
+  WriteRun("other_seed", 40, {Validated(40, std::nextafter(2.5, 3)), event::RunFinished{}}, {"run.seed=2"});
+  std::filesystem::create_directory(Path("sweep"));
+  Write("sweep/scaling.csv", ToCsv({ReadFinishedRun(Path("run"))->observation}));
+  Write("rows.csv", "parameters,tokens,loss\n1e6,1e9,3\n1e6,1e9,3\n");
+  ScalingFitCommand command = FitCommand("fit");
+  command.budgets.clear();
+  for (const char* place : {"run", "other_seed", "sweep", "copy", "rows.csv"}) command.runs.push_back(Path(place));
+  testing::internal::CaptureStderr();
+  const absl::StatusOr<int> ran = command.Run();
+  const std::string said = testing::internal::GetCapturedStderr();
+  ASSERT_TRUE(ran.ok()) << ran.status();
+  EXPECT_EQ(ReadFit(Path("fit/fit.json"))->runs.size(), 20u + 2 + 2)
+      << "of the two seeds, which differ in their loss alone, both";
+  EXPECT_THAT(said, HasSubstr(absl::StrCat("copy is the same run as ", Path("run"), ", to the last bit of its loss")));
+  EXPECT_THAT(said, HasSubstr(absl::StrCat("sweep is the same run as ", Path("run"))));
+  EXPECT_THAT(said, testing::Not(HasSubstr("other_seed is the same")));
 }
 
 TEST_F(Scaling, ARunThatHasNotEndedIsRefused) {

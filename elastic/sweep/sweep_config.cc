@@ -120,6 +120,14 @@ std::string ProblemOfEnd(const Field& field, double end) {
   return ProblemOf(field, number ? NumberText(end) : absl::StrCat(static_cast<int64_t>(end)));
 }
 
+/// What is wrong if a choice before, in `before` by what it sets, sets what `choice` does: "" if none does. It would be
+/// tried twice, and count as two where a choice is drawn.
+std::string ProblemOfTwin(std::map<std::string, std::string>& before, const std::string& sets,
+                          const std::string& choice) {
+  const auto [first, is_new] = before.try_emplace(sets, choice);
+  return is_new ? "" : absl::StrCat("'", choice, "' sets the same as '", first->second, "'; leave one of both out");
+}
+
 std::string DidYouMean(const std::string& word) {
   return word.empty() ? "" : absl::StrCat(" (did you mean '", word, "'?)");
 }
@@ -286,23 +294,37 @@ class Reader {
       check("low", ProblemOfEnd(field, dimension.low));
       check("high", ProblemOfEnd(field, dimension.high));
     }
-    for (const std::string& choice : dimension.choices) check("choices", ProblemOf(field, choice));
+    std::map<std::string, std::string> before;
+    for (const std::string& choice : dimension.choices) {
+      const std::string problem = ProblemOf(field, choice);
+      check("choices", problem.empty() ? ProblemOfTwin(before, PrintField(field, ""), choice) : problem);
+    }
   }
 
   static bool CheckBundles(const search::Dimension& dimension, const std::function<void(const std::string&)>& wrong) {
+    std::map<std::string, std::string> before;
     for (const std::string& choice : dimension.choices) {
+      std::map<std::string, std::string> sets;  // by key
       for (const absl::string_view each : absl::StrSplit(choice, ' ', absl::SkipEmpty())) {
         const std::string key(each.substr(0, each.find('=')));
         const std::optional<Field> field = ConfigField(key);
         if (absl::StrContains(each, '=') && field.has_value()) {
           const std::string problem =
               IsSetBySweep(key) ? kIsSetBySweep : ProblemOf(*field, std::string(each.substr(key.size() + 1)));
-          if (problem.empty()) continue;
+          if (problem.empty()) {
+            sets[key] = PrintField(*field, "");
+            continue;
+          }
           wrong(absl::StrCat("'", each, "': ", problem));
           return false;
         }
         wrong(absl::StrCat("'", each, "' is not KEY=VALUE with a key of the config",
                            DidYouMean(Nearest(key, ConfigKeys()))));
+        return false;
+      }
+      const std::string twin = ProblemOfTwin(before, absl::StrJoin(sets, "", absl::PairFormatter("=")), choice);
+      if (!twin.empty()) {
+        wrong(twin);
         return false;
       }
     }

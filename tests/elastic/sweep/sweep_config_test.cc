@@ -45,6 +45,25 @@ TEST(SweepConfig, IsRead) {
   EXPECT_EQ(config->space[4].choices.size(), 2U);
 }
 
+// They would be tried twice, and be drawn twice as often.
+TEST(SweepConfig, ChoicesThatSetTheSameAreRefused) {
+  const std::string top =
+      "sweep: {config: b.yaml, strategy: grid}\n"
+      "space:\n";
+  EXPECT_EQ(
+      Error(top +
+            "  optimizer.lr: {choices: [1e-3, 1e-2, 0.001]}\n"
+            "  batch.microbatches: {choices: [2, 4, +2]}\n"
+            "  data.train: {choices: [a.bin, \"[a.bin]\"]}\n"
+            "  size: {choices: [model.hidden_size=64 model.num_heads=2, model.num_heads=2 model.hidden_size=64]}\n"),
+      "s.yaml:3: space.optimizer.lr.choices: '0.001' sets the same as '1e-3'; leave one of both out\n"
+      "s.yaml:4: space.batch.microbatches.choices: '+2' sets the same as '2'; leave one of both out\n"
+      "s.yaml:5: space.data.train.choices: '[a.bin]' sets the same as 'a.bin'; leave one of both out\n"
+      "s.yaml:6: space.size: 'model.num_heads=2 model.hidden_size=64' sets the same as 'model.hidden_size=64 "
+      "model.num_heads=2'; leave one of both out");
+  EXPECT_EQ(Error(top + "  size: {choices: [model.hidden_size=64 model.num_heads=2, model.hidden_size=64]}\n"), "");
+}
+
 TEST(SweepConfig, HostsAreRead) {
   const std::string rest = "budget: {trials: 3}\nspace: {optimizer.lr: {low: 1e-3, high: 1e-1}}\n";
   const auto alone = ParseSweepConfig("sweep: {config: b.yaml, workers: 3}\n" + rest, "s.yaml");

@@ -120,8 +120,9 @@ class Runner {
     const std::string end = plan_.hopeless() ? plan_.end()
                             : trials == 1    ? "the only trial has failed"
                                              : absl::StrCat("all ", trials, " trials have failed");
-    const auto first = std::find_if(plan_.trials().begin(), plan_.trials().end(),
-                                    [](const PlannedTrial& trial) { return trial.result.has_value(); });
+    const auto began = [](const PlannedTrial& trial) { return trial.result.has_value() && trial.setup.has_value(); };
+    auto first = std::find_if(plan_.trials().begin(), plan_.trials().end(), began);
+    if (first == plan_.trials().end()) first = plan_.trials().begin();  // all refused
     return absl::FailedPreconditionError(absl::StrCat(end, "; trial ", first->number, " {",
                                                       search::PointText(first->suggestion.point),
                                                       "}: ", first->result->reason));

@@ -10,13 +10,21 @@
 namespace holdfast {
 namespace {
 
-constexpr int64_t kEnoughFailures = 5;  // in a row from the first trial on
+// In a row from the first trial on.
+constexpr int64_t kEnoughFailures = 5;     // of trials that began
+constexpr int64_t kEnoughRefused = 1'000;  // by their configs: a space without end may have no others
 
 /// Steps of the trial that are its own: done, or, while nobody knows, planned.
 double StepsOf(const PlannedTrial& trial) {
   if (!trial.setup.has_value()) return 0;
   const int64_t end = trial.result.has_value() ? trial.result->steps : trial.setup->steps();
   return static_cast<double>(std::max<int64_t>(0, end - trial.first_step));
+}
+
+std::string HowAllFailed(int64_t failed, int64_t refused) {
+  if (failed == 0) return absl::StrCat("all ", refused, " trials have been refused by their config");
+  return absl::StrCat("all ", failed, " trials ", refused == 0 ? "" : "that began ", "have failed",
+                      refused == 0 ? "" : absl::StrCat(", and ", refused, " more have been refused by their config"));
 }
 
 /// The same config is refused whenever it is looked at.
@@ -134,15 +142,22 @@ bool SweepPlan::IsPaidFor(const PlannedTrial& trial) {
   return end_.empty();
 }
 
+// A trial that its config refuses costs nothing, and says nothing of the others: in a grid all with the first choice
+// may be refused, and all others good.
 void SweepPlan::CheckHope() {
-  int64_t failed = 0;
+  int64_t failed = 0, refused = 0;
   for (const PlannedTrial& trial : trials_) {
-    if (trial.ended && trial.result->measured) return;
-    failed += trial.ended ? 1 : 0;
+    if (trial.ended && trial.result->measured) {
+      if (hopeless_) end_.clear();  // it was under way when the others had failed
+      hopeless_ = false;
+      return;
+    }
+    (trial.setup.has_value() ? failed : refused) += trial.ended ? 1 : 0;
   }
-  if (failed < kEnoughFailures) return;
+  const bool none_fits = points_ == 0 && refused >= kEnoughRefused;
+  if (failed < kEnoughFailures && !none_fits) return;
   hopeless_ = true;
-  end_ = absl::StrCat("all ", failed, " trials have failed");
+  end_ = HowAllFailed(failed, refused);
 }
 
 std::vector<search::Observation> SweepPlan::History() const {
@@ -157,7 +172,9 @@ std::vector<search::Observation> SweepPlan::History() const {
                              .value = 0,
                              .cost = CostOf(trial)};
     if (trial.ended) {
-      seen.outcome = trial.result->measured ? search::TrialOutcome::kMeasured : search::TrialOutcome::kFailed;
+      seen.outcome = trial.result->measured    ? search::TrialOutcome::kMeasured
+                     : trial.setup.has_value() ? search::TrialOutcome::kFailed
+                                               : search::TrialOutcome::kRefused;
       seen.value = config_.maximize ? -trial.result->value : trial.result->value;
     }
     history.push_back(std::move(seen));

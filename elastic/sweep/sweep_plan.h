@@ -68,7 +68,7 @@ class SweepPlan {
   const absl::Status& status() const { return status_; }
   /// Why no more trials come, a sentence; empty while they may.
   const std::string& end() const { return end_; }
-  /// Every trial has failed, of enough to know.
+  /// Of enough trials to know every one has failed, or, of a space without end, been refused by its config.
   bool hopeless() const { return hopeless_; }
 
   /// What has been spent: of trials that have ended, and what those that have not are expected to.

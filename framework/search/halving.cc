@@ -31,10 +31,11 @@ class Halving : public SearchStrategy {
   std::optional<Suggestion> Promotion(absl::Span<const Observation> history, int64_t rung) const {
     std::set<int64_t> continued;
     std::vector<const Observation*> measured;
-    int64_t ended = 0;  // with those that failed: they are the worst
+    int64_t ended = 0;  // with those that failed: they are the worst. One that was refused has taken nobody's place
     for (const Observation& one : history) {
       if (one.continues.has_value()) continued.insert(*one.continues);
-      if (one.rung != rung || IsRunning(one) || !space_.ToUnit(one.point).ok()) continue;
+      if (one.rung != rung || IsRunning(one) || one.outcome == TrialOutcome::kRefused) continue;
+      if (!space_.ToUnit(one.point).ok()) continue;
       ++ended;
       if (IsMeasured(one)) measured.push_back(&one);
     }

@@ -9,7 +9,8 @@
 
 namespace holdfast::search {
 
-enum class TrialOutcome { kRunning, kMeasured, kFailed };  // failed: crashed or diverged
+/// Failed: crashed or diverged. Refused: a point of which there is nothing to begin, and which has cost nothing.
+enum class TrialOutcome { kRunning, kMeasured, kFailed, kRefused };
 
 struct Observation {
   int64_t trial = 0;  // number from 0 in the order of suggestions

@@ -269,14 +269,73 @@ TEST(SweepPlan, AModelThatDoesNotFitInMemoryIsAFailedTrial) {
   EXPECT_TRUE(plan.trials()[1].ended);
 }
 
+void FailNext(SweepPlan& plan) {
+  const auto waiting = std::find_if(plan.trials().begin(), plan.trials().end(),
+                                    [](const PlannedTrial& trial) { return !trial.result.has_value(); });
+  ASSERT_NE(waiting, plan.trials().end());
+  plan.Tell(waiting->number, {.reason = "no such GPU"});
+}
+
 TEST(SweepPlan, EndsWhenNothingSucceeds) {
   const SweepConfig config = SweepOf(100);
+  const Watching strategy;
+  SweepPlan plan(config, strategy, MakeSetup);
+  for (int i = 0; i < 100 && !plan.done(); ++i) FailNext(plan);
+  EXPECT_TRUE(plan.hopeless());
+  EXPECT_LT(plan.trials().size(), 10U);
+  EXPECT_THAT(plan.end(), HasSubstr("trials have failed"));
+}
+
+// The first choice fits nothing, the others do: what is refused says nothing of them.
+TEST(SweepPlan, TrialsThatAreRefusedDoNotEndAGrid) {
+  SweepConfig config = SweepOf(0);
+  config.space = {{.name = "x", .low = 1, .high = 30, .integer = true}};
+  config.strategy.name = "grid";
+  const auto space = search::SearchSpace::Create(config.space);
+  const auto strategy = search::MakeStrategy(*space, config.strategy);
+  ASSERT_TRUE(strategy.ok()) << strategy.status();
+  SweepPlan plan(config, **strategy, [](const search::Point& point, int64_t rung) -> absl::StatusOr<TrialSetup> {
+    if (std::get<int64_t>(point.at("x")) <= 20) return absl::InvalidArgumentError("no such model");
+    return MakeSetup(point, rung);
+  });
+  for (int i = 0; i < 4; ++i) FailNext(plan);
+  EXPECT_FALSE(plan.hopeless()) << "four have failed that began";
+  Finish(plan, [](size_t) { return size_t{0}; });
+  EXPECT_EQ(plan.trials().size(), 30U);
+  EXPECT_NE(plan.best(), nullptr);
+  EXPECT_EQ(plan.end(), "there is nothing more to try");
+}
+
+TEST(SweepPlan, ASpaceWithoutEndThatFitsNothingEnds) {
+  SweepConfig config = SweepOf(0);
+  config.parallel = 1;
+  config.budget.flops = 1e9;  // of which nothing is ever spent
   const Watching strategy;
   SweepPlan plan(config, strategy,
                  [](const search::Point&, int64_t) { return absl::InvalidArgumentError("no such model"); });
   EXPECT_TRUE(plan.done());
   EXPECT_TRUE(plan.hopeless());
-  EXPECT_LT(plan.trials().size(), 10U);
+  EXPECT_EQ(plan.end(), "all 1000 trials have been refused by their config");
+}
+
+// It was under way when all others had failed.
+TEST(SweepPlan, ATrialThatIsMeasuredAfterAllGivesHope) {
+  SweepConfig config = SweepOf(20);
+  config.parallel = 2;
+  const Watching strategy;
+  SweepPlan plan(config, strategy, [](const search::Point& point, int64_t rung) {
+    absl::StatusOr<TrialSetup> setup = MakeSetup(point, rung);
+    if (setup->digest == 0) setup->config.train.steps = 1000;  // the first trial
+    return setup;
+  });
+  for (int i = 0; i < 5; ++i) plan.Tell(plan.trials().back().number, {.reason = "no such GPU"});
+  EXPECT_TRUE(plan.hopeless());
+  EXPECT_FALSE(plan.done());
+  plan.Tell(0, ResultOf(plan.trials()[0]));
+  EXPECT_FALSE(plan.hopeless());
+  Finish(plan, [](size_t) { return size_t{0}; });
+  EXPECT_THAT(plan.end(), HasSubstr("budget.trials"));
+  EXPECT_EQ(plan.trials().size(), 20U);
 }
 
 TEST(SweepPlan, ADivergedTrialCostsTheStepsThatItDid) {

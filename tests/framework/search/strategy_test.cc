@@ -227,6 +227,17 @@ TEST(Halving, CountsFailuresAsTheWorst) {
   EXPECT_EQ(strategy->Next(history)->continues, 2);
 }
 
+// Else, where most of a space is refused, all that can be trained would be trained in full.
+TEST(Halving, WhatIsRefusedIsOfNoRung) {
+  const auto strategy = Must(Square(), Named("asha"));
+  std::vector<Observation> history =
+      Search(*strategy, 3, [](const Observation& one) { return one.trial == 2 ? std::optional(5.0) : std::nullopt; });
+  for (size_t i : {0, 1}) history[i].outcome = TrialOutcome::kRefused;
+  EXPECT_EQ(strategy->Next(history)->rung, 0) << "one of one is not a third";
+  history[0].outcome = history[1].outcome = TrialOutcome::kFailed;
+  EXPECT_EQ(strategy->Next(history)->rung, 1);
+}
+
 double Lowest(const std::vector<Observation>& history) {
   double lowest = 1e300;
   for (const Observation& one : history) {

@@ -96,15 +96,21 @@ absl::StatusOr<FinishedRun> ReadFinishedRun(const std::string& run_dir) {
   }
   const RunEnding ending = ReadEnding(directory);
   ASSIGN_OR_RETURN(const std::vector<StepMetrics> steps, directory.ReadMetrics());
-  if (!ending.finished() || steps.empty()) {
-    return absl::FailedPreconditionError(absl::StrCat("run ", run_dir,
-                                                      " has not ended: ", steps.empty() ? 0 : steps.back().step, " of ",
+  const int64_t recorded = steps.empty() ? 0 : steps.back().step;
+  if (!ending.finished()) {
+    return absl::FailedPreconditionError(absl::StrCat("run ", run_dir, " has not ended: ", recorded, " of ",
                                                       Counted(run.config.train.steps, "step"), " done"));
   }
-  if (steps.back().step < run.config.train.steps) {
+  if (const int64_t end = std::get<event::RunFinished>(*ending.event).step; recorded < end) {
+    return absl::FailedPreconditionError(absl::StrCat("run ", run_dir, " ended at step ", end, ", and ",
+                                                      directory.metrics(), " has been cut off after step ", recorded));
+  }
+  if (recorded < run.config.train.steps) {
+    const bool early = run.config.train.early_stop_patience > 0;
     return absl::FailedPreconditionError(
-        absl::StrCat("run ", run_dir, " ended early, at step ", steps.back().step, " of ", run.config.train.steps,
-                     " (train.early_stop_patience): ", "its learning rate had not come down"));
+        absl::StrCat("run ", run_dir, early ? " ended early, at step " : " ended at step ", recorded, " of ",
+                     run.config.train.steps, early ? " (train.early_stop_patience)" : " that its config.yaml asks for",
+                     ": its learning rate had not come down"));
   }
   if (!HasWholeSchedule(run.config)) {
     const int64_t done = run.config.train.steps;

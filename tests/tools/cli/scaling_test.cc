@@ -25,6 +25,7 @@ using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
 std::string MessageOf(const absl::StatusOr<int>& result) { return std::string(result.status().message()); }
+std::string MessageOf(const absl::Status& status) { return std::string(status.message()); }
 
 class Scaling : public ::testing::Test {
  protected:
@@ -338,9 +339,23 @@ TEST_F(Scaling, ARunThatHasNotEndedIsRefused) {
               HasSubstr("half has not ended: 20 of 40 steps done"));
   WriteRun("resumed", 20, {event::RunFinished{}, event::RunStarted{}});
   EXPECT_FALSE(ReadFinishedRun(Path("resumed")).ok());
-  WriteRun("early", 20, {Validated(20, 3.0), event::RunFinished{}});
-  EXPECT_THAT(std::string(ReadFinishedRun(Path("early")).status().message()),
-              HasSubstr("early ended early, at step 20 of 40"));
+  const auto finished = [](int64_t step) {
+    event::RunFinished end;
+    end.step = step;
+    return RunEvent(end);
+  };
+  const auto why = [this](const std::string& run) { return MessageOf(ReadFinishedRun(Path(run)).status()); };
+  WriteRun("early", 20, {Validated(20, 3.0), finished(20)},
+           {"train.early_stop_patience=1", "train.validate_every_steps=10", "data.validation=train.bin",
+            "checkpoint.keep_best=1"});
+  EXPECT_THAT(why("early"), HasSubstr("early ended early, at step 20 of 40 (train.early_stop_patience)"));
+  WriteRun("short", 20, {finished(20)});
+  EXPECT_THAT(why("short"), HasSubstr("short ended at step 20 of 40 that its config.yaml asks for"));
+  WriteRun("cut", 20, {finished(40)});
+  EXPECT_THAT(why("cut"), HasSubstr("cut ended at step 40, and "));
+  EXPECT_THAT(why("cut"), HasSubstr("/metrics.jsonl has been cut off after step 20"));
+  WriteRun("empty", 0, {finished(40)});
+  EXPECT_THAT(why("empty"), HasSubstr("/metrics.jsonl has been cut off after step 0"));
 }
 
 // Its weights have learned from other tokens before.

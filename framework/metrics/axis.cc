@@ -20,8 +20,9 @@ double RoundStep(double size) {
   return 10 * power;
 }
 
-std::vector<double> LinearTicks(double low, double high, int max_ticks) {
-  const double step = RoundStep((high - low) / std::max(1, max_ticks));
+/// `step_min`: 1 where all values are whole, as numbers of layers: there is nothing half way between two of them.
+std::vector<double> LinearTicks(double low, double high, int max_ticks, double step_min) {
+  const double step = std::max(step_min, RoundStep((high - low) / std::max(1, max_ticks)));
   std::vector<double> ticks;
   for (double index = std::ceil(low / step - 1e-9); index * step <= high + 1e-9 * step; ++index) {
     ticks.push_back(index * step);
@@ -30,9 +31,9 @@ std::vector<double> LinearTicks(double low, double high, int max_ticks) {
 }
 
 /// Powers of ten, with 2 and 5 between them where there is room, thinned out where there is not.
-std::vector<double> LogTicks(double low, double high, int max_ticks) {
+std::vector<double> LogTicks(double low, double high, int max_ticks, double step_min) {
   const double decades = std::log10(high / low);
-  if (decades < 1) return LinearTicks(low, high, max_ticks);
+  if (decades < 1) return LinearTicks(low, high, max_ticks, step_min);
   const int stride = std::max(1, static_cast<int>(std::ceil(decades / std::max(1, max_ticks))));
   std::vector<double> factors = {1};
   if (3 * decades <= max_ticks) factors = {1, 2, 5};
@@ -104,12 +105,21 @@ double Axis::Position(double value) const {
 std::string Axis::Label(double tick) const {
   const double largest = std::max(std::abs(low), std::abs(high));
   if (std::abs(tick) < 1e-12 * largest) return "0";
+  const int digits = DigitsOf(tick);
   // 20000 -> "20k": the unit goes on the number, with only the digits it needs.
   if (std::abs(tick) >= 1e4 && std::abs(tick) < 1e15) {
     const int thousands = static_cast<int>(std::log10(std::abs(tick)) / 3);
-    return absl::StrFormat("%.4g%c", tick / std::pow(1000.0, thousands), "kMBT"[thousands - 1]);
+    return absl::StrFormat("%.*g%c", std::max(4, digits), tick / std::pow(1000.0, thousands), "kMBT"[thousands - 1]);
   }
-  return absl::StrFormat("%.5g", tick);
+  return absl::StrFormat("%.*g", std::max(5, digits), tick);
+}
+
+// As many as tell it from its neighbours.
+int Axis::DigitsOf(double tick) const {
+  double apart = std::abs(tick);
+  for (size_t i = 1; i < ticks.size(); ++i) apart = std::min(apart, ticks[i] - ticks[i - 1]);
+  constexpr double kMost = 15;
+  return static_cast<int>(std::min(kMost, 1 + std::ceil(std::log10(std::abs(tick) / apart))));
 }
 
 Axis MakeAxis(const std::vector<Curve>& curves, bool vertical, bool log, int max_ticks) {
@@ -117,9 +127,11 @@ Axis MakeAxis(const std::vector<Curve>& curves, bool vertical, bool log, int max
             .high = -std::numeric_limits<double>::infinity(),
             .log = log,
             .ticks = {}};
-  const auto include = [&axis](const std::vector<double>& values) {
+  bool whole = true;
+  const auto include = [&axis, &whole](const std::vector<double>& values) {
     for (const double value : values) {
       if (!axis.Shows(value)) continue;
+      whole = whole && value == std::floor(value);
       axis.low = std::min(axis.low, value);
       axis.high = std::max(axis.high, value);
     }
@@ -131,11 +143,12 @@ Axis MakeAxis(const std::vector<Curve>& curves, bool vertical, bool log, int max
     include(curve.high);
   }
   if (axis.low > axis.high) {
+    whole = false;
     axis.low = log ? 1 : 0;
     axis.high = log ? 10 : 1;
   }
   Widen(axis, vertical);
-  axis.ticks = log ? LogTicks(axis.low, axis.high, max_ticks) : LinearTicks(axis.low, axis.high, max_ticks);
+  axis.ticks = (log ? LogTicks : LinearTicks)(axis.low, axis.high, max_ticks, whole ? 1 : 0);
   return axis;
 }
 

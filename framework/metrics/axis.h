@@ -1,5 +1,6 @@
 #pragma once
-// One axis of a plot: the range that holds all values, round tick values, and the map from a value to its place.
+// One axis of a plot: the range that holds all values, round tick values (whole ones where all values are whole), and
+// the map from a value to its place.
 
 #include <string>
 #include <vector>
@@ -13,9 +14,12 @@ struct Axis {
   bool log = false;
   std::vector<double> ticks;  // rising, within [low, high]
 
-  bool Shows(double value) const;       // false for a gap: not finite, absurdly large, or not positive on a log axis
-  double Position(double value) const;  // [low, high] -> [0, 1]
-  std::string Label(double tick) const;
+  bool Shows(double value) const;        // false for a gap: not finite, absurdly large, or not positive on a log axis
+  double Position(double value) const;   // [low, high] -> [0, 1]
+  std::string Label(double tick) const;  // no two ticks have the same
+
+ private:
+  int DigitsOf(double tick) const;
 };
 
 /// The axis over the values of `curves` that can be shown: of Curve::x or, if `vertical`, of Curve::y and of bands.

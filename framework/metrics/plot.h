@@ -12,7 +12,7 @@ struct Curve {
   bool points = false;                      // draw markers
   bool line = true;                         // and a line
   std::vector<double> low = {}, high = {};  // as long as y, or empty: a band around the line, in SVG alone
-  int color = -1;                           // curves of one number have one colour; -1: one for each place in the list
+  int color = -1;                           // curves of one number look alike; -1: one for each place in the list
 };
 
 struct PlotOptions {
@@ -23,7 +23,8 @@ struct PlotOptions {
 
 std::string PlotSvg(const std::vector<Curve>& curves, const PlotOptions& options);
 
-/// `columns` x `rows` characters, axes included; plain ASCII if not `unicode`.
+/// `columns` x `rows` characters, axes included, more rows only where the legend needs them; plain ASCII if not
+/// `unicode`.
 std::string PlotTerminal(const std::vector<Curve>& curves, const PlotOptions& options, int columns, int rows,
                          bool unicode);
 

@@ -12,13 +12,15 @@ namespace holdfast {
 namespace {
 
 constexpr int kMinColumns = 24, kMinRows = 7;
+constexpr int kFewestPlotRows = 3;  // whatever the legend takes
+constexpr int kWidestLabel = 8;     // of the vertical axis, as far as the legend's rows know
 
 struct Glyphs {
   const char *vertical, *tick_left, *corner, *horizontal, *tick_down;
-  std::array<const char*, 4> curves;  // of the curves not drawn in dots
+  std::array<const char*, 8> curves;  // of the curves not drawn in dots
 };
-constexpr Glyphs kUnicode = {"│", "┤", "└", "─", "┬", {"●", "○", "■", "◆"}};
-constexpr Glyphs kAscii = {"|", "+", "+", "-", "+", {"*", "o", "x", "#"}};
+constexpr Glyphs kUnicode = {"│", "┤", "└", "─", "┬", {"●", "○", "■", "◆", "▲", "□", "◇", "△"}};
+constexpr Glyphs kAscii = {"|", "+", "+", "-", "+", {"*", "o", "x", "#", "@", "%", "&", "$"}};
 
 int Characters(const std::string& utf8) {
   return static_cast<int>(std::count_if(utf8.begin(), utf8.end(), [](char c) { return (c & 0xC0) != 0x80; }));
@@ -83,7 +85,8 @@ class TerminalPlot {
         options_(options),
         unicode_(unicode),
         glyphs_(unicode ? kUnicode : kAscii),
-        rows_(rows - 2 - (options.title.empty() ? 0 : 1) - (Legend().empty() && options.x_label.empty() ? 0 : 1)),
+        legend_(LegendRows(columns - kWidestLabel - 2)),
+        rows_(std::max(kFewestPlotRows, rows - 2 - (options.title.empty() ? 0 : 1) - static_cast<int>(legend_.size()))),
         y_(MakeAxis(curves, /*vertical=*/true, options.log_y, std::max(3, 2 * rows_ / 5))) {
     for (const double tick : y_.ticks) label_width_ = std::max(label_width_, static_cast<int>(y_.Label(tick).size()));
     columns_ = columns - label_width_ - 2;
@@ -104,7 +107,7 @@ class TerminalPlot {
       absl::StrAppend(&text, Indent(label_width_ - static_cast<int>(label.size())), label, " ",
                       label.empty() ? glyphs_.vertical : glyphs_.tick_left, canvas.Row(row), "\n");
     }
-    absl::StrAppend(&text, HorizontalAxis(), LastRow());
+    absl::StrAppend(&text, HorizontalAxis(), LastRows());
     return text;
   }
 
@@ -112,7 +115,10 @@ class TerminalPlot {
   static std::string Indent(int count) { return std::string(static_cast<size_t>(std::max(count, 0)), ' '); }
 
   bool InDots(size_t curve) const { return unicode_ && curve == 0; }
-  const char* Glyph(size_t curve) const { return glyphs_.curves[(curve + (unicode_ ? 3 : 0)) % glyphs_.curves.size()]; }
+  const char* Glyph(size_t curve) const {
+    const size_t all = glyphs_.curves.size();
+    return glyphs_.curves[(curve + (unicode_ ? all - 1 : 0)) % all];  // the first is in dots
+  }
 
   void DrawCurves(Canvas& canvas) const {
     for (size_t i = 0; i < curves_.size(); ++i) {
@@ -159,21 +165,36 @@ class TerminalPlot {
     return absl::StrCat(line, "\n", labels, "\n");
   }
 
-  /// The legend on the left, the horizontal axis's name on the right.
-  std::string LastRow() const {
-    const std::string legend = Legend();
-    if (legend.empty() && options_.x_label.empty()) return "";
-    const int gap = columns_ - Characters(legend) - Characters(options_.x_label);
-    return absl::StrCat(Indent(label_width_ + 2), legend, Indent(legend.empty() ? gap : std::max(gap, 2)),
-                        options_.x_label, "\n");
+  /// The legend on the left, the horizontal axis's name on the right of its last row.
+  std::string LastRows() const {
+    std::string text;
+    for (size_t i = 0; i < legend_.size(); ++i) {
+      absl::StrAppend(&text, Indent(label_width_ + 2), legend_[i]);
+      if (i + 1 == legend_.size()) {
+        const int gap = columns_ - Characters(legend_[i]) - Characters(options_.x_label);
+        absl::StrAppend(&text, Indent(gap), options_.x_label);
+      }
+      text += "\n";
+    }
+    return text;
   }
 
-  std::string Legend() const {
-    std::string legend;
+  /// Of at most `width` characters each; the last has room for the horizontal axis's name.
+  std::vector<std::string> LegendRows(int width) const {
+    constexpr int kSpace = 3;
+    std::vector<std::string> legend;
+    const auto fits = [&](int more) { return !legend.empty() && Characters(legend.back()) + more <= width; };
     for (size_t i = 0; i < curves_.size(); ++i) {
       if (curves_[i].label.empty()) continue;
-      absl::StrAppend(&legend, legend.empty() ? "" : "   ", InDots(i) ? "⠒⠒" : Glyph(i), " ", curves_[i].label);
+      const std::string entry = absl::StrCat(InDots(i) ? "⠒⠒" : Glyph(i), " ", curves_[i].label);
+      if (fits(kSpace + Characters(entry))) {
+        absl::StrAppend(&legend.back(), Indent(kSpace), entry);
+      } else {
+        legend.push_back(entry);
+      }
     }
+    const int name = Characters(options_.x_label);
+    if (name > 0 && !fits(2 + name)) legend.emplace_back();
     return legend;
   }
 
@@ -181,6 +202,7 @@ class TerminalPlot {
   const PlotOptions& options_;
   bool unicode_;
   const Glyphs& glyphs_;
+  std::vector<std::string> legend_;
   int rows_, columns_ = 0, label_width_ = 0;
   Axis y_, x_;
 };

@@ -66,14 +66,15 @@ absl::StatusOr<bool> CheckWidthCommand::Check(const Config& checked, const Axis&
     curves.push_back({.label = kActivations[a], .x = {}, .y = changes[a], .points = true});
     for (size_t i = 0; i < axis.sizes.size(); ++i) {
       std::printf("%11.4g", changes[a][i]);
-      curves.back().x.push_back(std::log2(static_cast<double>(axis.sizes[i])));
+      curves.back().x.push_back(static_cast<double>(axis.sizes[i]));
     }
     std::printf("%+10.3f  %s\n", found, small ? "pass" : "fail");
   }
   const PlotOptions options{.title = Name(checked.model.parametrization),
-                            .x_label = absl::StrCat("log2 of ", axis.key),
+                            .x_label = axis.key,
                             .y_label = "change, root mean square",
-                            .log_y = true};
+                            .log_y = true,
+                            .log_x = true};
   const int columns = PictureColumns(stdout, kColumnsMax);
   std::printf("\n%s\n", PlotTerminal(curves, options, columns, kRows, /*unicode=*/true).c_str());
   if (out.empty()) return pass;

@@ -5,7 +5,10 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <set>
 #include <sstream>
+#include <string>
+#include <vector>
 
 #include "framework/metrics/axis.h"
 #include "gmock/gmock.h"
@@ -40,6 +43,20 @@ TEST(Axis, RoundTicks) {
   EXPECT_THAT(Labels(MakeAxis({Line({0, 50000})}, true, false, 6)),
               ElementsAre("0", "10k", "20k", "30k", "40k", "50k"));
   EXPECT_THAT(Labels(MakeAxis({Line({1e6, 2e6})}, true, false, 3)), ElementsAre("1M", "1.5M", "2M"));
+}
+
+// There are no 1.5 layers, and no step between two.
+TEST(Axis, WholeTicksOfWholeValues) {
+  for (const bool log : {false, true}) {
+    EXPECT_THAT(Labels(MakeAxis({Line({1, 3})}, true, log, 8)), ElementsAre("1", "2", "3")) << log;
+  }
+  EXPECT_THAT(Labels(MakeAxis({Line({3, 3})}, true, false, 8)), ElementsAre("3"));
+  EXPECT_THAT(Labels(MakeAxis({Line({1, 2.5})}, true, false, 4)), ElementsAre("1", "1.5", "2", "2.5"));
+}
+
+TEST(Axis, LabelsTellTicksApart) {
+  EXPECT_THAT(Labels(MakeAxis({Line({2.66901, 2.66905})}, true, false, 4)), ElementsAre("2.66902", "2.66904"));
+  EXPECT_THAT(Labels(MakeAxis({Line({10000, 10002})}, true, false, 3)), ElementsAre("10k", "10.001k", "10.002k"));
 }
 
 TEST(Axis, LogTicks) {
@@ -120,16 +137,41 @@ TEST(PlotTerminal, ExactPictureInAscii) {
 }
 
 TEST(PlotTerminal, ExactPictureInDots) {
-  EXPECT_EQ(PlotTerminal({Line({0, 1})}, {.title = "", .x_label = "", .y_label = ""}, 30, 9, true),
-            "  1 ┤                     ⢀⡠⠤⠒\n"
-            "    │                 ⣀⠤⠔⠊⠁   \n"
+  EXPECT_EQ(PlotTerminal({Line({0, 0.5})}, {.title = "", .x_label = "", .y_label = ""}, 30, 9, true),
+            "    │                     ⢀⡠⠤⠒\n"
+            "0.4 ┤                 ⣀⠤⠔⠊⠁   \n"
             "    │            ⢀⡠⠤⠒⠉        \n"
-            "0.5 ┤        ⣀⠤⠒⠊⠁            \n"
+            "0.2 ┤        ⣀⠤⠒⠊⠁            \n"
             "    │   ⢀⡠⠔⠒⠉                 \n"
             "  0 ┤⠤⠒⠊⠁                     \n"
-            "    └┬───────────┬───────────┬\n"
-            "     0          0.5          1\n"
+            "    └┬───────────────────────┬\n"
+            "     0                       1\n"
             "     ⠒⠒ loss                  \n");
+}
+
+// check-width has six.
+TEST(PlotTerminal, EachOfNineCurvesHasItsMarkInALegendWithinThePicture) {
+  for (const bool unicode : {false, true}) {
+    std::vector<Curve> curves;
+    for (int i = 0; i < (unicode ? 9 : 8); ++i) {
+      curves.push_back(Line({1.5 + i, 2.5 + i}));
+      curves.back().label = "curve" + std::to_string(i);
+    }
+    const auto lines = Lines(PlotTerminal(curves, {.title = "", .x_label = "step", .y_label = ""}, 40, 20, unicode));
+    EXPECT_EQ(lines.size(), 20u);
+    std::set<std::string> marks;
+    for (const std::string& line : lines) {
+      EXPECT_LE(Characters(line), 40) << line;
+      std::istringstream words(line);
+      std::string before;
+      for (std::string word; words >> word; before = word) {
+        if (!word.starts_with("curve")) continue;
+        EXPECT_TRUE(marks.insert(before).second) << "mark " << before << " of " << word;
+      }
+    }
+    EXPECT_EQ(marks.size(), curves.size());
+    EXPECT_THAT(lines.back(), HasSubstr(" step"));
+  }
 }
 
 TEST(PlotTerminal, FillsExactlyTheSizeAsked) {
@@ -228,6 +270,42 @@ TEST(PlotSvg, PointsWithoutALineAndCurvesOfOneColour) {
   EXPECT_THAT(svg, HasSubstr("stroke=\"#f97316\""));
   EXPECT_THAT(svg, HasSubstr("<g fill=\"#f97316\">"));
   EXPECT_THAT(PlotSvg({points}, {.title = "t", .x_label = "", .y_label = ""}), Not(HasSubstr("stroke-linejoin")));
+}
+
+TEST(PlotSvg, SixteenCurvesLookDifferent) {
+  std::vector<Curve> curves;
+  for (int i = 0; i < 16; ++i) {
+    curves.push_back(Line({1.0 * i, 2.0 * i}));
+    curves.back().label = "";
+  }
+  const std::string svg = PlotSvg(curves, {.title = "t", .x_label = "", .y_label = ""});
+  std::set<std::string> looks;
+  const std::string begin = "fill=\"none\" stroke=\"", end = " stroke-width=\"1.6\"";
+  for (size_t at = svg.find(begin); at != std::string::npos; at = svg.find(begin, at + 1)) {
+    const size_t stop = svg.find(end, at);
+    if (stop != std::string::npos && stop - at < 80) looks.insert(svg.substr(at, stop - at));  // else of the axes
+  }
+  EXPECT_EQ(looks.size(), 16u);
+}
+
+// Beside the title it ran over it.
+TEST(PlotSvg, ALegendTooWideForItsPlaceHasRowsOfItsOwn) {
+  PlotOptions options{.title = "validation_loss over optimizer.lr", .x_label = "", .y_label = ""};
+  const auto labelled = [](int count) {
+    std::vector<Curve> curves(static_cast<size_t>(count), Line({1, 2}));
+    for (Curve& curve : curves) curve.label = "model.hidden_size=64 model.num_heads=2";
+    return curves;
+  };
+  EXPECT_THAT(PlotSvg(labelled(1), options), HasSubstr("viewBox=\"0 0 800 450\" width=\"800\" height=\"450\""));
+  const std::string svg = PlotSvg(labelled(3), options);  // two in the first row
+  EXPECT_THAT(svg, HasSubstr("viewBox=\"0 -40 800 490\" width=\"800\" height=\"490\""));
+  EXPECT_THAT(svg, HasSubstr("y=\"-14\" font-size=\"16\"")) << "the title";
+  for (const auto& [y, count] :
+       {std::pair{"y=\"6\" text-anchor=\"end\">model", 2}, std::pair{"y=\"26\" text-anchor=\"end\">model", 1}}) {
+    int found = 0;
+    for (size_t at = svg.find(y); at != std::string::npos; at = svg.find(y, at + 1)) ++found;
+    EXPECT_EQ(found, count) << y;
+  }
 }
 
 TEST(PlotSvg, ALogarithmicHorizontalAxis) {

@@ -105,6 +105,13 @@ std::string CostLabel(const SweepConfig& config) {
                                             : "FLOPs";
 }
 
+/// Which trials a picture has, of a strategy that trains some for less: ", rung 1 of 0 to 2 (90 steps)"; else empty.
+std::string OfRung(const SweepConfig& config, const SweepPlan& plan) {
+  if (config.strategy.rungs == 1 || plan.best() == nullptr) return "";
+  return absl::StrCat(", rung ", HighestRung(plan), " of 0 to ", config.strategy.rungs - 1, " (",
+                      Counted(plan.best()->setup->steps(), "step"), ")");
+}
+
 std::string BestOverCost(const SweepConfig& config, const SweepPlan& plan,
                          std::optional<std::pair<int, bool>> terminal) {
   Curve all{.label = "trials", .x = {}, .y = {}, .points = true, .line = false},
@@ -127,14 +134,18 @@ std::string BestOverCost(const SweepConfig& config, const SweepPlan& plan,
     const double value = trial->result->value;
     all.x.push_back(spent);
     all.y.push_back(value);
+    if (!best.y.empty()) {  // it is what it was until now
+      best.x.push_back(spent);
+      best.y.push_back(best.y.back());
+    }
     best.x.push_back(spent);
     best.y.push_back(best.y.empty() || IsBetter(config, value, best.y.back()) ? value : best.y.back());
   }
-  const PlotOptions options{.title = absl::StrCat(config.name, ": best so far"),
+  const PlotOptions options{.title = absl::StrCat(config.name, ": best so far", OfRung(config, plan)),
                             .x_label = CostLabel(config) + " spent",
                             .y_label = LabelOf(config)};
-  return terminal.has_value() ? PlotTerminal({all, best}, options, terminal->first, kPlotRows, terminal->second)
-                              : PlotSvg({all, best}, options);
+  return terminal.has_value() ? PlotTerminal({best, all}, options, terminal->first, kPlotRows, terminal->second)
+                              : PlotSvg({best, all}, options);
 }
 
 std::string FrontPlot(const SweepConfig& config, const SweepPlan& plan) {

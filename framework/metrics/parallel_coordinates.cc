@@ -12,9 +12,9 @@ namespace holdfast {
 namespace {
 
 constexpr int kPictureWidth = 800, kPictureHeight = 450;
-constexpr int kFirstAxis = 60, kAfterAxes = 60, kAxisTop = 70, kBelowAxes = 30;
-constexpr int kAxesWidth = kPictureWidth - kFirstAxis - kAfterAxes,
-              kAxisHeight = kPictureHeight - kAxisTop - kBelowAxes;
+constexpr int kFirstAxis = 60, kFirstAxisMost = 260, kAfterAxes = 60, kAxisTop = 70, kBelowAxes = 30;
+constexpr int kAxisHeight = kPictureHeight - kAxisTop - kBelowAxes;
+constexpr double kTickLetter = 6.8, kNameLetter = 7.6;  // about
 constexpr int kMostTicks = 6;
 
 /// Blue is the best, orange the worst: told apart by those who do not see red or green.
@@ -39,6 +39,25 @@ Axis ScaleOf(const CoordinateAxis& axis, const std::vector<CoordinateLine>& line
   return made;
 }
 
+std::string TextOf(const CoordinateAxis& axis, const Axis& made, double tick) {
+  return axis.choices.empty() ? made.Label(tick) : axis.choices[static_cast<size_t>(tick)];
+}
+
+/// Where the first axis stands: to the right of its texts, which may be long choices.
+double FirstAxis(const CoordinateAxis& axis, const Axis& made) {
+  double room = kFirstAxis;
+  for (const double tick : made.ticks) {
+    room = std::max(room, 12 + kTickLetter * static_cast<double>(TextOf(axis, made, tick).size()));
+  }
+  return std::min<double>(room, kFirstAxisMost);
+}
+
+/// The middle of a name that should stand at `x`, within the picture.
+double MiddleOf(const std::string& name, double x) {
+  const double half = kNameLetter * static_cast<double>(name.size()) / 2 + 4;
+  return std::max(half, std::min(x, kPictureWidth - half));
+}
+
 }  // namespace
 
 std::string ParallelCoordinatesSvg(const std::string& title, const std::vector<CoordinateAxis>& axes,
@@ -47,10 +66,11 @@ std::string ParallelCoordinatesSvg(const std::string& title, const std::vector<C
       "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %d\" font-family=\"sans-serif\" font-size=\"12\" "
       "fill=\"#7d848c\">\n<text x=\"%d\" y=\"26\" font-size=\"16\" font-weight=\"600\">%s</text>\n",
       kPictureWidth, kPictureHeight, kFirstAxis, XmlText(title));
-  const double gap = axes.size() < 2 ? 0 : static_cast<double>(kAxesWidth) / static_cast<double>(axes.size() - 1);
-  const auto x_of = [&](size_t axis) { return kFirstAxis + gap * static_cast<double>(axis); };
   std::vector<Axis> made;
   for (size_t i = 0; i < axes.size(); ++i) made.push_back(ScaleOf(axes[i], lines, i));
+  const double first = axes.empty() ? kFirstAxis : FirstAxis(axes[0], made[0]);
+  const double gap = axes.size() < 2 ? 0 : (kPictureWidth - first - kAfterAxes) / static_cast<double>(axes.size() - 1);
+  const auto x_of = [&](size_t axis) { return first + gap * static_cast<double>(axis); };
   const auto y_of = [&](size_t axis, double value) {
     return kAxisTop + (1 - made[axis].Position(value)) * kAxisHeight;
   };
@@ -73,10 +93,9 @@ std::string ParallelCoordinatesSvg(const std::string& title, const std::vector<C
     absl::StrAppendFormat(&svg, "<path d=\"M%.1f %dv%d\" stroke=\"#7d848c\"/>\n", x_of(i), kAxisTop, kAxisHeight);
     // Long names of neighbours stand on two levels.
     absl::StrAppendFormat(&svg, "<text x=\"%.1f\" y=\"%d\" text-anchor=\"middle\" font-weight=\"600\">%s</text>\n",
-                          x_of(i), kAxisTop - (i % 2 == 0 ? 10 : 26), XmlText(axes[i].label));
+                          MiddleOf(axes[i].label, x_of(i)), kAxisTop - (i % 2 == 0 ? 10 : 26), XmlText(axes[i].label));
     for (const double tick : made[i].ticks) {
-      const std::string text =
-          axes[i].choices.empty() ? made[i].Label(tick) : axes[i].choices[static_cast<size_t>(tick)];
+      const std::string text = TextOf(axes[i], made[i], tick);
       const bool last = i + 1 == axes.size();
       absl::StrAppendFormat(&svg, "<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"%s\">%s</text>\n",
                             x_of(i) + (last ? 6 : -6), y_of(i, tick) + 4, last ? "start" : "end", XmlText(text));

@@ -20,8 +20,9 @@ std::string ReportOf(SweepConfig config, bool page) {
   const auto space = search::SearchSpace::Create(config.space);
   const auto strategy = search::MakeStrategy(*space, config.strategy);
   EXPECT_TRUE(strategy.ok()) << strategy.status();
-  SweepPlan plan(config, **strategy, [](const search::Point&, int64_t) -> absl::StatusOr<TrialSetup> {
+  SweepPlan plan(config, **strategy, [runs = 0](const search::Point&, int64_t) mutable -> absl::StatusOr<TrialSetup> {
     TrialSetup setup;
+    setup.digest = static_cast<uint64_t>(++runs);
     setup.config.train.steps = 10;
     setup.flops_per_step = setup.tokens_per_step = 1;
     return setup;
@@ -76,6 +77,31 @@ TEST(SweepReport, ThePageSaysThatLowerRungsAreNotDrawn) {
               HasSubstr("The pictures have the 1 trial of rung 1 (10 steps), not those of lower rungs"));
   config.budget.trials = 3;
   for (const SweepConfig& all : {config, GridOf(4)}) EXPECT_THAT(PageOf(all), Not(HasSubstr("The pictures have")));
+}
+
+TEST(SweepReport, ThePictureOfTheBestSaysOfWhichRung) {
+  SweepConfig config;
+  config.name = "rates";
+  config.strategy = {.name = "asha", .rungs = 3};
+  config.space = {{.name = "optimizer.lr", .scale = search::Scale::kLog, .low = 1e-3, .high = 1e-1}};
+  config.budget.trials = 4;
+  for (const bool page : {false, true}) {
+    EXPECT_THAT(ReportOf(config, page), HasSubstr("rates: best so far, rung 1 of 0 to 2 (10 steps)"));
+  }
+  config = GridOf(4);
+  config.name = "grid";
+  EXPECT_THAT(ReportOf(config, /*page=*/false), HasSubstr("grid: best so far (validation_loss)"));
+}
+
+// The metric is 0, 1, 2 at 10, 20, 30 FLOPs: what is best changes when a trial ends, not before.
+TEST(SweepReport, TheBestIsWhatItWasUntilABetterTrialEnds) {
+  SweepConfig config;
+  config.maximize = true;
+  config.strategy.name = "grid";
+  config.space = {{.name = "optimizer.lr", .low = 1, .high = 3, .integer = true}};
+  const std::string page = PageOf(config);
+  // From x 68 to 780 and, between 3 % of room at both ends, from y 388 to 54.
+  EXPECT_THAT(page, HasSubstr("d=\"M68.0 388.0L424.0 388.0L424.0 221.0L780.0 221.0L780.0 54.0\""));
 }
 
 // Each was a group of its own, and each dimension explained 100 %.

@@ -25,6 +25,21 @@ TEST(ParallelCoordinates, ALineForEachThingTheBestOnTop) {
   EXPECT_LT(worst, best) << "what is drawn last lies on top";
 }
 
+TEST(ParallelCoordinates, LongNamesAndChoicesAreWithinThePicture) {
+  const std::string choice = "model.hidden_size=64 model.heads=2", name(20, 'n');
+  const auto first_axis = [&](const std::vector<std::string>& choices) {
+    const std::string svg = ParallelCoordinatesSvg("t", {{.label = name, .choices = choices}, {.label = name}},
+                                                   {{.values = {0.0, 2.0}, .rank = 0}});
+    EXPECT_THAT(svg, HasSubstr("<text x=\"80.0\" y=\"60\" text-anchor=\"middle\"")) << "20 letters of 7.6, and 4";
+    EXPECT_THAT(svg, HasSubstr("<text x=\"720.0\" y=\"44\" text-anchor=\"middle\""));
+    return svg;
+  };
+  EXPECT_THAT(first_axis({"a", "b"}), HasSubstr("<path d=\"M60.0 70v350\""));
+  const std::string wide = ParallelCoordinatesSvg("t", {{.label = "w", .choices = {choice}}, {.label = "loss"}},
+                                                  {{.values = {0.0, 2.0}, .rank = 0}});
+  EXPECT_THAT(wide, HasSubstr("<path d=\"M243.2 70v350\"")) << "34 letters of 6.8, and 12";
+}
+
 TEST(ParallelCoordinates, WhatCannotBeShownIsLeftOut) {
   const std::string svg =
       ParallelCoordinatesSvg("t", {{.label = "a", .log = true}, {.label = "b"}},

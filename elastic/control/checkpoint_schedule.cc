@@ -19,6 +19,7 @@ double Seconds(CheckpointSchedule::Instant t) { return std::chrono::duration<dou
 CheckpointSchedule::Interval CheckpointSchedule::Choose(Instant now) const {
   const double running = start_.has_value() ? Seconds(now - *start_) : 0;
   Interval interval;
+  interval.failures = failures_;
   interval.failure_seconds = (running + kPriorSeconds) / static_cast<double>(failures_ + 1);
   if (!persist_.has_value()) {
     interval.seconds = kFirstSeconds;

@@ -33,6 +33,7 @@ class CheckpointSchedule {
   struct Interval {
     double seconds = 0;
     double cost_seconds = 0, failure_seconds = 0;  // C and M
+    int64_t failures = 0;                          // so far; of none M is an assumption
   };
   /// Set if it has changed by a fifth or more since it was last asked for.
   std::optional<Interval> TakeNewInterval(Instant now);

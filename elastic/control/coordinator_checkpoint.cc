@@ -101,7 +101,8 @@ void Coordinator::On(const CheckpointDoneEvent& done) {
                                   .stall_seconds = done.stall_seconds,
                                   .skipped = saved.skipped});
     if (const auto& interval = saved.interval) {
-      Report(event::CheckpointInterval{interval->seconds, interval->cost_seconds, interval->failure_seconds});
+      Report(event::CheckpointInterval{interval->seconds, interval->cost_seconds, interval->failure_seconds,
+                                       interval->failures});
     }
   }
   EndIfFinished();

@@ -370,9 +370,12 @@ struct CheckpointWarning {
 /// With `every: auto`.
 struct CheckpointInterval {
   static constexpr const char* kName = "checkpoint_interval";
-  double seconds = 0, cost_seconds = 0, failure_seconds = 0;
+  double seconds = 0, cost_seconds = 0;
+  double failure_seconds = 0;  // between two; assumed while there has been none
+  int64_t failures = 0;
   static void Fields(auto& e, auto& field) {
     field("seconds", e.seconds)("cost_seconds", e.cost_seconds)("failure_seconds", e.failure_seconds);
+    field("failures", e.failures);
   }
 };
 

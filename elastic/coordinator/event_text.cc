@@ -143,8 +143,10 @@ std::string Words(const event::CheckpointFailed& e) {
 std::string Words(const event::CheckpointRejected& e) { return absl::StrCat(e.name, " cannot be used: ", e.cause); }
 std::string Words(const event::CheckpointWarning& e) { return e.cause; }
 std::string Words(const event::CheckpointInterval& e) {
-  return absl::StrFormat("a checkpoint every %.0f s from now on: one costs %.3f s, mean time between failures %s",
-                         e.seconds, e.cost_seconds, FormatDuration(e.failure_seconds));
+  const std::string between = FormatDuration(e.failure_seconds);
+  return absl::StrFormat("a checkpoint every %.0f s from now on: one costs %.3f s, %s", e.seconds, e.cost_seconds,
+                         e.failures == 0 ? absl::StrCat("no failure so far (one in ", between, " is assumed)")
+                                         : absl::StrCat("mean time between failures ", between));
 }
 std::string Words(const event::Rewind& e) {
   const std::string where = e.name.empty() ? "step 0" : absl::StrCat("checkpoint ", e.name);

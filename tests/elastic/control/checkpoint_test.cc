@@ -930,11 +930,13 @@ TEST(CheckpointSchedule, AutoBalancesWhatACheckpointCostsAgainstWhatAFailureLose
   const auto calm = schedule.TakeNewInterval(seconds(10));
   ASSERT_TRUE(calm.has_value());
   EXPECT_NEAR(calm->seconds, std::sqrt(2 * 0.5 * 86'410), 0.1);
+  EXPECT_EQ(calm->failures, 0) << "a day is an assumption";
   EXPECT_FALSE(schedule.TakeNewInterval(seconds(11)).has_value()) << "it is the same";
   for (int i = 0; i < 99; ++i) schedule.OnFailure();
   const auto stormy = schedule.TakeNewInterval(seconds(20));
   ASSERT_TRUE(stormy.has_value());
   EXPECT_NEAR(stormy->seconds, calm->seconds / 10, 0.1);
+  EXPECT_EQ(stormy->failures, 99);
   schedule.OnSaved(0.5, /*persist_seconds=*/100);
   EXPECT_EQ(schedule.TakeNewInterval(seconds(20))->seconds, 100) << "the next cannot begin before the last is written";
 }

@@ -79,7 +79,8 @@ std::vector<Expected> EachKind() {
       {event::CheckpointFailed{7, "c"}, R"("step":7,"cause":"c")"},
       {event::CheckpointRejected{"step-7", "c"}, R"("name":"step-7","cause":"c")"},
       {event::CheckpointWarning{7, "c", 2.5}, R"("step":7,"cause":"c","seconds":2.5)"},
-      {event::CheckpointInterval{60, 0.5, 3600}, R"("seconds":60.0,"cost_seconds":0.5,"failure_seconds":3600.0)"},
+      {event::CheckpointInterval{60, 0.5, 3600, 2},
+       R"("seconds":60.0,"cost_seconds":0.5,"failure_seconds":3600.0,"failures":2)"},
       {event::DataChanged{"step-7"}, R"("name":"step-7")"},
       {event::KernelsChanged{"step-7"}, R"("name":"step-7")"},
       {event::Rewind{9, 7, "step-7", "r"}, R"("from_step":9,"step":7,"name":"step-7","reason":"r")"},
@@ -184,8 +185,11 @@ TEST(EventText, InWordsOrListed) {
   EXPECT_THAT(EventText(event::CheckpointSaved{7, "step-7", 1 << 20, 2, 0.5, 1}),
               testing::EndsWith(" 0.500 s (skipped at 1 step: another one was still being written)"));
   EXPECT_THAT(EventText(event::CheckpointSaved{7, "step-7", 1 << 20, 2, 0.5, 2}), testing::HasSubstr("at 2 steps:"));
-  EXPECT_EQ(EventText(event::CheckpointInterval{60, 0.5, 86401}),
+  EXPECT_EQ(EventText(event::CheckpointInterval{60, 0.5, 86401, 1}),
             "a checkpoint every 60 s from now on: one costs 0.500 s, mean time between failures 1 d 00 h");
+  EXPECT_EQ(EventText(event::CheckpointInterval{60, 0.5, 86401, 0}),
+            "a checkpoint every 60 s from now on: one costs 0.500 s, no failure so far (one in 1 d 00 h is "
+            "assumed)");
   EXPECT_EQ(EventText(event::Validation{7, 2.5}), "");
   EXPECT_EQ(EventText(event::EarlyStop{9, 2.5, 3, 2.25, 2}),
             "the validation loss has not fallen below that of step 3, 2.2500, for 2 validations: the run ends");

@@ -459,6 +459,22 @@ TEST_F(ShellTest, EventsThatCannotBeWrittenDoNotMatter) {
   EXPECT_EQ(events_lost_, 1) << "said once";
 }
 
+// Else they would go where nobody can read them.
+TEST_F(ShellTest, EventsOfAFileThatWasRemovedAreMissed) {
+  StartShell();
+  VoteFor(1);
+  shell_->Report(event::AlertFailed{"x"});
+  VoteFor(2);
+  ASSERT_TRUE(WaitFor([&] { return syncs_at_commit_.size() == 2; }));
+  EXPECT_EQ(events_lost_, 0);
+  std::filesystem::remove(directory_.events());
+  shell_->Report(event::AlertFailed{"x"});
+  shell_->Report(event::AlertFailed{"x"});
+  VoteFor(3);
+  ASSERT_TRUE(WaitFor([&] { return syncs_at_commit_.size() == 3; }));
+  EXPECT_EQ(events_lost_, 1) << "said once";
+}
+
 // What an exporter is told: steps that are committed, events, and the state of the run, last that it has ended.
 TEST_F(ShellTest, ObserversAreToldOfStepsEventsAndTheEnd) {
   StartShell();

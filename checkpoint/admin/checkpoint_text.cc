@@ -98,7 +98,7 @@ std::string CatalogJson(const Catalog& catalog) {
 std::string SummaryText(const CatalogEntry& entry, const CheckpointReader& reader, const std::string& where,
                         double now) {
   const Manifest& m = entry.manifest;
-  uint64_t elements = 0, values = 0, stored = 0, compressed = 0, pieces = 0;
+  uint64_t elements = 0, values = 0, stored = 0, padding = 0, compressed = 0, pieces = 0;
   for (const StoredTensor& tensor : m.tensors) {
     const auto of_tensor = static_cast<uint64_t>(tensor.rows() * tensor.cols());
     elements += of_tensor;
@@ -109,11 +109,15 @@ std::string SummaryText(const CatalogEntry& entry, const CheckpointReader& reade
       for (const StoredPiece& piece : chunk.pieces) {
         stored += piece.size;
         compressed += piece.compressed ? 1 : 0;
+        if (!piece.compressed) padding += piece.size / (chunk.rows + chunk.padding_rows) * chunk.padding_rows;
         ++pieces;
       }
     }
   }
   const auto raw = static_cast<double>(values) * sizeof(float);
+  const std::string filled_up = padding == 0 ? ""
+                                             : absl::StrCat(", ", FormatBytes(static_cast<double>(padding)),
+                                                            " of it zeros that fill up tensors' last chunks");
   std::string text = Line("checkpoint", where);
   text +=
       Line("written", absl::StrCat(LocalTime(m.time), ", ", Age(m.time, now), ", by ", Counted(m.world_size, "worker"),
@@ -122,10 +126,10 @@ std::string SummaryText(const CatalogEntry& entry, const CheckpointReader& reade
                absl::StrCat(m.name.step, ", generation ", m.name.generation, ", after ", Counted(m.samples, "sample")));
   text += Line("validation", m.validation_loss.has_value() ? "loss " + LossText(m) : "none of this step");
   text += Line("digest", DigestText(m.state_digest));
-  text += Line("size", absl::StrFormat("%s in %s; values %s stored in %s, %d of %d pieces compressed",
+  text += Line("size", absl::StrFormat("%s in %s; values %s stored in %s%s, %d of %d pieces compressed",
                                        FormatBytes(static_cast<double>(entry.bytes)),
                                        Counted(static_cast<int64_t>(m.shards.size()), "shard"), FormatBytes(raw),
-                                       FormatBytes(static_cast<double>(stored)), compressed, pieces));
+                                       FormatBytes(static_cast<double>(stored)), filled_up, compressed, pieces));
   text += Line("parameters",
                absl::StrCat(WithCommas(elements), " in ", Counted(static_cast<int64_t>(m.tensors.size()), "tensor")));
   text += Line("state", absl::StrJoin(PlaneNames(m.tensors), ", "));

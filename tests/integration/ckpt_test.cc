@@ -297,6 +297,16 @@ TEST_F(CkptTest, ListShowAndDigestAgree) {
   EXPECT_THAT(config, Not(HasSubstr(digest)));
 }
 
+// The matrix of 64 x 1536 has chunks of 42 rows, the second with 20 rows of zeros: 3 planes of 122,880 bytes.
+TEST_F(CkptTest, ShowSaysWhatFillsUpChunks) {
+  const CommandResult trained =
+      RunHoldfast({"train", Shared("llama.yaml"), "--run-dir", Path("run"), "--set", "checkpoint.compression=none"});
+  ASSERT_EQ(trained.exit_code, 0) << trained.output;
+  EXPECT_THAT(Ckpt({"show", Path("run")}).output,
+              ::testing::ContainsRegex(", 360(\\.0)? KiB of it zeros that fill up tensors' last chunks, 0 of [0-9]+ "
+                                       "pieces compressed"));
+}
+
 TEST_F(CkptTest, StatisticsAreThoseOfTheValues) {
   MustImport("gpt2-1", "ck");
   const CommandResult stats = Ckpt({"show", Path("ck"), "--stats", "--tensor", "final_norm.weight"});

@@ -131,7 +131,7 @@ void AddCommands(CLI::App& app, CommandBody& body) {
   CLI::App* model = app.add_subcommand("model", "Make a saved model of another one");
   model->require_subcommand(1);
   AddCommand<ModelUpcycleCommand>(*model, body, "upcycle", "Make a model with experts of a dense one");
-  AddCommand<CompareCommand>(app, body, "compare", "Compare two runs bit by bit and print the first step that differs");
+  AddCommand<CompareCommand>(app, body, "compare", "Compare runs bit by bit and print the first step that differs");
   AddCommand<SweepCommand>(app, body, "sweep", "Try a config over a space of values, on workers that trials share");
   CLI::App* scaling = app.add_subcommand("scaling", "Fit scaling laws to runs, and predict runs by them");
   scaling->require_subcommand(1);

@@ -1,34 +1,73 @@
 #include "tools/cli/compare_command.h"
 
+#include <algorithm>
 #include <cstdio>
-#include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "framework/base/files.h"
 #include "framework/base/status.h"
 #include "framework/metrics/compare.h"
+#include "framework/metrics/plot.h"
 #include "framework/metrics/run_directory.h"
+#include "framework/storage/atomic_file.h"
+#include "tools/cli/output_arguments.h"
 
 namespace holdfast {
 namespace {
 
-absl::StatusOr<RunComparison> Compare(const CompareCommand& runs) {
-  ASSIGN_OR_RETURN(const std::vector<StepMetrics> a, RunDirectory(runs.run_a).ReadMetrics());
-  ASSIGN_OR_RETURN(const std::vector<StepMetrics> b, RunDirectory(runs.run_b).ReadMetrics());
-  return CompareRuns(a, b);
+bool IsPicture(const std::string& path) {
+  constexpr size_t kLargest = size_t{16} << 20;
+  const auto text = ReadFile(path, kLargest);
+  return text.ok() && text->starts_with("<svg");
+}
+
+Curve LossCurve(const std::string& run, const std::vector<StepMetrics>& steps) {
+  Curve curve{.label = run, .x = {}, .y = {}};
+  for (const StepMetrics& step : steps) {
+    curve.x.push_back(static_cast<double>(step.step));
+    curve.y.push_back(static_cast<double>(step.loss));
+  }
+  return curve;
+}
+
+/// Whether all others are the same bits as the first.
+absl::StatusOr<bool> Compare(const CompareCommand& runs) {
+  if (!runs.out.empty()) RETURN_IF_ERROR(CheckReplaces("--out", runs.out, "picture (SVG)", IsPicture));
+  ASSIGN_OR_RETURN(const std::vector<StepMetrics> first, RunDirectory(runs.first).ReadMetrics());
+  std::vector<Curve> curves{LossCurve(runs.first, first)};
+  bool equal = true;
+  std::string text;
+  for (const std::string& run : runs.others) {
+    ASSIGN_OR_RETURN(const std::vector<StepMetrics> other, RunDirectory(run).ReadMetrics());
+    const absl::StatusOr<RunComparison> comparison = CompareRuns(first, other);
+    if (!comparison.ok()) {
+      return runs.others.size() == 1 ? comparison.status()
+                                     : Annotate(comparison.status(), absl::StrCat(runs.first, " and ", run));
+    }
+    equal = equal && !comparison->difference.has_value();
+    absl::StrAppend(&text, text.empty() ? "" : "\n", "A: ", runs.first, "\nB: ", run, "\n", Describe(*comparison));
+    curves.push_back(LossCurve(run, other));
+  }
+  if (!runs.out.empty()) {
+    const PlotOptions options{.title = "Training loss", .x_label = "step", .y_label = "nats per token"};
+    RETURN_IF_ERROR(WriteFileAtomically(runs.out, PlotSvg(curves, options)));
+  }
+  std::fwrite(text.data(), 1, text.size(), stdout);
+  return equal;
 }
 
 }  // namespace
 
 absl::StatusOr<int> CompareCommand::Run() const {
-  const absl::StatusOr<RunComparison> comparison = Compare(*this);
-  if (!comparison.ok()) return UsageError(absl::StrCat("error: ", comparison.status().message()));
-  std::printf("A: %s\nB: %s\n%s", run_a.c_str(), run_b.c_str(), Describe(*comparison).c_str());
-  return comparison->difference.has_value() ? kExitFailure : kExitDone;
+  const absl::StatusOr<bool> equal = Compare(*this);
+  if (!equal.ok()) return UsageError(absl::StrCat("error: ", equal.status().message()));
+  return *equal ? kExitDone : kExitFailure;
 }
 
 void CompareCommand::AddTo(CLI::App& command) {
-  command.add_option("RUN_A", run_a, "A run directory")->required();
-  command.add_option("RUN_B", run_b, "Another")->required();
+  command.add_option("RUN_A", first, "A run directory")->required();
+  command.add_option("RUN_B", others, "Another, or several, each of which is compared with the first")->required();
+  AddPathOption(command, "--out", out, "file for a picture (SVG) of all losses");
 }
 
 }  // namespace holdfast

@@ -1,6 +1,6 @@
 #pragma once
-// Laws of the best learning rate and batch size: the best of each size by a parabola in the logarithm, then a power law
-// through them.
+// Laws of the best learning rate and batch size: the best of each size by a parabola in the logarithm, through the
+// values within a factor of 4 of the lowest loss's, then a power law through them.
 
 #include <optional>
 #include <vector>
@@ -17,9 +17,10 @@ const char* NameOf(Hyperparameter which);  // as the column of CSV is called
 
 struct BestOfSize {
   RunSize size;
-  double best = 0, loss = 0;          // there
-  bool inside = false;                // between the smallest and the largest value that was tried; else it is not used
-  std::vector<double> tried, losses;  // by value; of runs of one value that differ in the other hyperparameter the best
+  double best = 0, loss = 0;  // there
+  bool inside = false;        // between the values that the parabola goes through; else it is not used
+  std::vector<double> tried,
+      losses;  // by value: the mean of runs alike; the best of those that differ in the other one
 };
 
 struct HyperparameterLaw {

@@ -148,6 +148,48 @@ TEST(HyperparameterLaw, OverSizeAloneWhereTokensGoWithIt) {
   EXPECT_THAT(FindHyperparameterLaw(runs, Hyperparameter::kBatchTokens).sizes, IsEmpty()) << "two batch sizes only";
 }
 
+/// Of one size and number of tokens.
+std::vector<Observation> WithLosses(const std::vector<std::pair<double, double>>& rates_and_losses) {
+  std::vector<Observation> runs;
+  for (const auto& [rate, loss] : rates_and_losses) {
+    const RunSize size{.parameters = 1e8, .active = 1e8, .tokens = 2e9};
+    runs.push_back(
+        {.name = "", .size = size, .flops = size.Flops(), .loss = loss, .learning_rate = rate, .batch_tokens = 1e6});
+  }
+  return runs;
+}
+
+// As of a Llama with 0.1 million parameters: a parabola through all of them is lowest at 0.011, and 0.3 nats below any.
+TEST(HyperparameterLaw, WhatIsFarFromTheLowestLossSaysNothingOfIt) {
+  const auto runs = WithLosses({{0.001, 5.19}, {0.003, 4.65}, {0.01, 3.48}, {0.03, 3.10}, {0.1, 4.12}, {0.3, 10.03}});
+  const auto found = FindHyperparameterLaw(runs, Hyperparameter::kLearningRate);
+  ASSERT_THAT(found.sizes, SizeIs(1));
+  EXPECT_TRUE(found.sizes[0].inside);
+  EXPECT_NEAR(found.sizes[0].best, 0.0243, 0.0005);
+  EXPECT_NEAR(found.sizes[0].loss, 3.07, 0.01);
+  EXPECT_THAT(found.sizes[0].tried, SizeIs(6)) << "all are drawn";
+}
+
+// With noise: the three about the lowest alone are a parabola that is lowest at 0.0123.
+TEST(HyperparameterLaw, AllWithinAFactorOfFourCount) {
+  std::vector<std::pair<double, double>> points;
+  for (double factor = 1.0 / 6; factor < 9; factor *= std::sqrt(2)) {
+    const double noise = points.size() % 4 < 2 ? 0.01 : -0.01;
+    points.emplace_back(0.01 * factor, 3 + 0.1 * std::pow(std::log(factor), 2) + noise);
+  }
+  const auto found = FindHyperparameterLaw(WithLosses(points), Hyperparameter::kLearningRate);
+  ASSERT_THAT(found.sizes, SizeIs(1));
+  EXPECT_NEAR(found.sizes[0].best, 0.0098, 0.0005);
+}
+
+// A lucky seed of one rate is no better rate.
+TEST(HyperparameterLaw, OfRunsAlikeTheMeanCounts) {
+  const auto runs = WithLosses({{0.01, 3.2}, {0.02, 3.0}, {0.04, 3.2}, {0.04, 2.9}, {0.04, 3.5}});
+  const auto found = FindHyperparameterLaw(runs, Hyperparameter::kLearningRate);
+  ASSERT_THAT(found.sizes, SizeIs(1));
+  EXPECT_NEAR(found.sizes[0].best, 0.02, 1e-9);
+}
+
 TEST(HyperparameterLaw, ABestAtTheEdgeIsNotUsed) {
   std::vector<Observation> runs = Sweeps({{1e8, 1e8, 2e9}, {1e9, 1e9, 2e10}});
   std::erase_if(runs, [](const Observation& run) {  // of the small one only learning rates below the best

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <map>
 #include <numeric>
 #include <optional>
-#include <set>
 #include <utility>
 
 #include "absl/strings/numbers.h"
@@ -73,24 +73,25 @@ double SquaresAround(const std::vector<double>& values, double mean) {
   return sum;
 }
 
-/// Values of the metric by groups of a dimension: its choices, or neighbours of equal number.
+/// Values of the metric by groups of a dimension: its choices, or neighbours of about equal number. Trials with one
+/// value of the dimension are in one group: nothing but the metric could tell which of them to put elsewhere.
 std::vector<std::vector<double>> GroupsOf(const search::Dimension& dimension,
                                           const std::vector<const PlannedTrial*>& trials) {
-  std::vector<std::pair<double, double>> placed;  // where, metric; left out: a group of its own
+  std::map<double, std::vector<double>> places;  // the metric's values at each; where it is left out, the first
   for (const PlannedTrial* trial : trials) {
-    placed.emplace_back(Place(dimension, trial->suggestion.point).value_or(-INFINITY), trial->result->value);
+    places[Place(dimension, trial->suggestion.point).value_or(-INFINITY)].push_back(trial->result->value);
   }
-  std::sort(placed.begin(), placed.end());
-  std::set<double> distinct;
-  for (const auto& [place, value] : placed) distinct.insert(place);
+  const bool as_they_are = places.size() <= kMostGroups || dimension.scale == search::Scale::kChoice;
   std::vector<std::vector<double>> groups;
-  const size_t count = std::min(kMostGroups, distinct.size());
-  const bool as_they_are = distinct.size() <= kMostGroups || dimension.scale == search::Scale::kChoice;
-  for (size_t i = 0; i < placed.size(); ++i) {
-    const bool begins = as_they_are ? i == 0 || placed[i].first != placed[i - 1].first
-                                    : i * count / placed.size() != (i == 0 ? count : (i - 1) * count / placed.size());
-    if (begins) groups.emplace_back();
-    groups.back().push_back(placed[i].second);
+  size_t before = 0, last = 0;
+  bool after_left_out = false;
+  for (const auto& [place, values] : places) {
+    const size_t quantile = (2 * before + values.size()) * kMostGroups / (2 * trials.size());  // of their middle
+    if (groups.empty() || as_they_are || after_left_out || quantile != last) groups.emplace_back();
+    groups.back().insert(groups.back().end(), values.begin(), values.end());
+    last = quantile;
+    before += values.size();
+    after_left_out = std::isinf(place);
   }
   return groups;
 }

@@ -2,7 +2,10 @@
 
 #include "elastic/sweep/sweep_report.h"
 
+#include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -114,6 +117,52 @@ TEST(SweepReport, OfAFewTrialsNothingIsExplained) {
     EXPECT_THAT(ReportOf(config, /*page=*/false), Not(HasSubstr("explains")));
     EXPECT_THAT(PageOf(config), AllOf(HasSubstr("Too few trials to say"), Not(HasSubstr(" %</td>"))));
   }
+}
+
+/// x of each trial, in turn.
+class InTurn : public search::SearchStrategy {
+ public:
+  explicit InTurn(std::vector<int64_t> points) : points_(std::move(points)) {}
+  std::optional<search::Suggestion> Next(absl::Span<const search::Observation> history) const override {
+    if (history.size() >= points_.size()) return std::nullopt;
+    return search::Suggestion{.point = {{"x", points_[history.size()]}}, .why = "listed"};
+  }
+
+ private:
+  const std::vector<int64_t> points_;
+};
+
+/// How much x explains where the metric is the number of the trial.
+double ShareOf(const std::vector<int64_t>& points) {
+  SweepConfig config;
+  config.parallel = 1;
+  config.space = {{.name = "x", .low = 1, .high = 6, .integer = true}};
+  const InTurn strategy(points);
+  SweepPlan plan(config, strategy, [runs = 0](const search::Point&, int64_t) mutable -> absl::StatusOr<TrialSetup> {
+    TrialSetup setup;
+    setup.config.train.steps = 10;
+    setup.digest = static_cast<uint64_t>(++runs);
+    setup.flops_per_step = setup.tokens_per_step = 1;
+    return setup;
+  });
+  while (!plan.done()) {
+    const auto& trial = plan.trials().back();
+    plan.Tell(trial.number, {.measured = true, .value = static_cast<double>(trial.number), .steps = 10});
+  }
+  const std::vector<Importance> importance = ImportanceOf(config, plan);
+  return importance.size() == 1 ? importance[0].share : -1;
+}
+
+// Groups of equal number cut those of x = 6 up by their metric, which then seemed to be explained by x to 85 %.
+TEST(SweepReport, TrialsWithOneValueAreInOneGroup) {
+  std::vector<int64_t> in_the_middle(30, 6), first(30, 6);
+  for (int64_t x = 1; x <= 5; ++x) {
+    in_the_middle[static_cast<size_t>(11 + x)] = x;
+    first[static_cast<size_t>(x - 1)] = x;
+  }
+  EXPECT_EQ(ShareOf(in_the_middle), 0);
+  // Of the squares, 2247.5, those of 0 to 4 and of 5 to 29 have 1310: 1 - (1310 / 28) / (2247.5 / 29).
+  EXPECT_NEAR(ShareOf(first), 0.396, 0.001);
 }
 
 // The metric is 8 i + 2 j + k: 24 trials differ by 1150, those with one rate by 126, and 1 - (126 / 21) / (1150 / 23)

@@ -19,7 +19,8 @@ const std::vector<double>* ValuesOf(const StepMetrics& step, const std::string& 
 /// Highest, median and lowest.
 std::vector<double> Spread(std::vector<double> values) {
   std::sort(values.begin(), values.end());
-  return {values.back(), values[values.size() / 2], values.front()};
+  const double median = (values[(values.size() - 1) / 2] + values[values.size() / 2]) / 2;
+  return {values.back(), median, values.front()};
 }
 
 }  // namespace

@@ -30,11 +30,12 @@ TEST(FigureCurves, AreOneForEachLayer) {
 }
 
 TEST(FigureCurves, OfManyLayersAreExtremesAndMedian) {
-  const std::vector<Curve> curves = FigureCurves({Step(1, {7, 1, 6, 2, 5, 3, 4})}, "expert_load");
+  const std::vector<Curve> curves =
+      FigureCurves({Step(1, {7, 1, 6, 2, 5, 3, 4}), Step(2, {9, 1, 6, 2, 7, 3, 8, 4})}, "expert_load");
   ASSERT_EQ(curves.size(), 3u);
-  EXPECT_EQ(curves[0].y, std::vector<double>{7});
-  EXPECT_EQ(curves[1].y, std::vector<double>{4});
-  EXPECT_EQ(curves[2].y, std::vector<double>{1});
+  EXPECT_EQ(curves[0].y, (std::vector<double>{7, 9}));
+  EXPECT_EQ(curves[1].y, (std::vector<double>{4, 5})) << "of an even number half way between the two in the middle";
+  EXPECT_EQ(curves[2].y, (std::vector<double>{1, 1}));
 }
 
 TEST(FigureCurves, OfADenseModelAreNone) { EXPECT_TRUE(FigureCurves({Step(1, {})}, "expert_load").empty()); }

@@ -106,7 +106,7 @@ Plot FrontierPlot(const Fit& fit) {
 Plot HyperparameterPlot(const HyperparameterLaw& law, Hyperparameter which) {
   constexpr size_t kSizes = 6;
   Plot plot{.curves = {},
-            .options = {.title = absl::StrCat("Loss over ", NameOf(which)),
+            .options = {.title = absl::StrCat("Loss over ", NameOf(which), ", by active parameters and tokens"),
                         .x_label = NameOf(which),
                         .y_label = "nats per token",
                         .log_x = true}};

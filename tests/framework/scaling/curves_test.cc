@@ -268,6 +268,7 @@ TEST(Plots, ShowLossesOverWhatWasTriedAndTheLowest) {
   EXPECT_EQ(plot.curves[0].x, law.sizes[0].tried);
   EXPECT_EQ(plot.curves[0].y, law.sizes[0].losses);
   EXPECT_NE(plot.curves[0].label, plot.curves[1].label);
+  EXPECT_THAT(plot.options.title, HasSubstr("by active parameters and tokens")) << "what the labels are";
   EXPECT_THAT(plot.curves[2].x, ElementsAre(law.sizes[0].best, law.sizes[1].best));
 }
 

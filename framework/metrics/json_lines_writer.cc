@@ -58,6 +58,7 @@ absl::StatusOr<JsonLinesWriter> JsonLinesWriter::Open(const std::string& path) {
 absl::Status JsonLinesWriter::Write(const std::string& json) {
   HOLDFAST_CHECK(file_.ok());
   HOLDFAST_CHECK(json.find('\n') == std::string::npos);
+  RETURN_IF_ERROR(TakeBack());
   const std::string line = json + "\n";
   const ssize_t written = RetryInterrupted([&] { return write(file_.get(), line.data(), line.size()); });
   if (written == static_cast<ssize_t>(line.size())) {
@@ -67,7 +68,8 @@ absl::Status JsonLinesWriter::Write(const std::string& json) {
   if (written < 0) return ErrnoToStatus(errno, absl::StrCat("cannot write to ", path_));
 
   // A disk that fills up takes a part of the line: take it back, so that the file still ends with a whole one.
-  if (!TakeBack(written)) return absl::DataLossError(absl::StrCat(path_, ": its last line is incomplete"));
+  unfinished_ = written;
+  TakeBack().IgnoreError();
   return absl::ResourceExhaustedError(
       absl::StrCat("cannot write to ", path_, ": only ", written, " of ", line.size(), " bytes fit"));
 }
@@ -77,9 +79,9 @@ absl::Status JsonLinesWriter::WriteDurably(const std::string& json) {
   RETURN_IF_ERROR(Write(json));
   if (fdatasync(file_.get()) == 0) return absl::OkStatus();
   const int error = errno;
-  const int64_t line = static_cast<int64_t>(json.size()) + 1;
-  if (!TakeBack(line)) return absl::DataLossError(absl::StrCat("cannot sync ", path_));
-  bytes_ -= line;
+  unfinished_ = static_cast<int64_t>(json.size()) + 1;
+  bytes_ -= unfinished_;
+  TakeBack().IgnoreError();
   return ErrnoToStatus(error, absl::StrCat("cannot sync ", path_));
 }
 
@@ -88,6 +90,7 @@ absl::Status JsonLinesWriter::CutTo(int64_t bytes) {
     return ErrnoToStatus(errno, absl::StrCat("cannot cut ", path_, " off"));
   }
   bytes_ = bytes;
+  unfinished_ = 0;
   return absl::OkStatus();
 }
 
@@ -111,9 +114,15 @@ absl::Status JsonLinesWriter::CheckInPlace() const {
                    is_there ? ": put that one" : ": put it", " back, or stop this process"));
 }
 
-bool JsonLinesWriter::TakeBack(int64_t bytes) const {
+// Where a server does not answer, cutting fails as writing does. It is tried again before the next line.
+absl::Status JsonLinesWriter::TakeBack() {
+  if (unfinished_ == 0) return absl::OkStatus();
   const off_t end = lseek(file_.get(), 0, SEEK_END);
-  return end >= bytes && ftruncate(file_.get(), end - bytes) == 0;
+  if (end < 0 || (end >= bytes_ + unfinished_ && ftruncate(file_.get(), end - unfinished_) != 0)) {
+    return ErrnoToStatus(errno, absl::StrCat("cannot take the last line out of ", path_, ", which was not finished"));
+  }
+  unfinished_ = 0;
+  return absl::OkStatus();
 }
 
 }  // namespace holdfast

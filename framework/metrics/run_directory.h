@@ -108,9 +108,10 @@ class JsonLinesWriter {
  public:
   static absl::StatusOr<JsonLinesWriter> Open(const std::string& path);
 
+  /// After an error the line is not there, or is taken back before the next one is written: until then a part of it,
+  /// or all, may be there.
   absl::Status Write(const std::string& json);
-  /// The same, and the line survives a loss of power. After an error it is not there, but for DataLoss, when nobody
-  /// knows.
+  /// The same, and the line survives a loss of power.
   absl::Status WriteDurably(const std::string& json);
   /// What comes after the first so many bytes is gone, durably.
   absl::Status CutTo(int64_t bytes);
@@ -120,10 +121,11 @@ class JsonLinesWriter {
 
  private:
   JsonLinesWriter() = default;
-  bool TakeBack(int64_t bytes) const;
+  absl::Status TakeBack();
   FileDescriptor file_;
   std::string path_;
-  int64_t bytes_ = 0;  // that the file has at least
+  int64_t bytes_ = 0;       // that the file has at least
+  int64_t unfinished_ = 0;  // after them: of a line that failed and is to be taken back
 };
 
 }  // namespace holdfast

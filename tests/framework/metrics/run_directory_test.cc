@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <bit>
+#include <cerrno>
 #include <cmath>
 #include <csignal>
 #include <filesystem>
@@ -17,6 +18,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
+#include "tests/framework/storage/syscalls.h"
 
 namespace holdfast {
 namespace {
@@ -306,6 +308,31 @@ TEST_F(RunDirectoryTest, PartlyWrittenLineIsTakenBack) {
   };
   EXPECT_EXIT(write_until_full(), ::testing::ExitedWithCode(0), "");
   EXPECT_EQ(ReadText(path), std::string(59, 'x') + "\n");
+}
+
+// As with a server that does not answer for a while, a part of a line or all of it cannot be cut off either.
+TEST_F(RunDirectoryTest, ALineThatFailedIsTakenBackOnceThatIsPossible) {
+  const std::string path = root_ + "/metrics.jsonl";
+  auto writer = JsonLinesWriter::Open(path);
+  ASSERT_TRUE(writer.ok()) << writer.status();
+  ASSERT_TRUE(writer->WriteDurably("{}").ok());
+  std::string whole = "{}\n";
+  for (const SyscallRule& fault : {SyscallRule{.name = "write"}, SyscallRule{.name = "fdatasync", .error = EIO}}) {
+    absl::Status first, second;
+    {
+      const SyscallWatch watch({fault, {.name = "ftruncate", .count = 2, .error = EIO}});
+      first = writer->WriteDurably(R"({"lost":1})");
+      second = writer->WriteDurably(R"({"lost":2})");
+    }
+    EXPECT_TRUE(absl::IsResourceExhausted(first) || absl::IsUnavailable(first)) << first;
+    EXPECT_TRUE(absl::IsUnavailable(second)) << second;
+    EXPECT_THAT(second.message(), HasSubstr("cannot take the last line out of " + path));
+    EXPECT_THAT(ReadText(path), HasSubstr(whole + R"({"lo)")) << fault.name;
+    EXPECT_TRUE(writer->CheckInPlace().ok()) << writer->CheckInPlace();
+    ASSERT_TRUE(writer->WriteDurably("{}").ok());
+    whole += "{}\n";
+    EXPECT_EQ(ReadText(path), whole) << fault.name;
+  }
 }
 
 TEST_F(RunDirectoryTest, AWriterKnowsWhetherReadersFindItsFile) {

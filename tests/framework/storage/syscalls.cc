@@ -113,6 +113,11 @@ int fsync(int fd) {
   return static_cast<int>(syscall(SYS_fsync, fd));
 }
 
+int fdatasync(int fd) {
+  if (Watching() && Judge("fdatasync", Plain(PathOf(fd))) != Verdict::kPass) return -1;
+  return static_cast<int>(syscall(SYS_fdatasync, fd));
+}
+
 int fallocate(int fd, int mode, off_t offset, off_t size) {
   if (Watching() && Judge("fallocate", Plain(PathOf(fd))) != Verdict::kPass) return -1;
   return static_cast<int>(syscall(SYS_fallocate, fd, mode, offset, size));

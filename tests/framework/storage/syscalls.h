@@ -7,8 +7,8 @@
 
 namespace holdfast {
 
-/// Which call is disturbed. `name`: "write", "preadv", "fsync", "fallocate", "ftruncate", "mkdirat", "linkat",
-/// "renameat", "renameat2", "unlinkat"; "fstatat", which is not among Calls().
+/// Which call is disturbed. `name`: "write", "preadv", "fsync", "fdatasync", "fallocate", "ftruncate", "mkdirat",
+/// "linkat", "renameat", "renameat2", "unlinkat"; "fstatat", which is not among Calls().
 struct SyscallRule {
   std::string name;
   int skip = 0;   // so many calls pass first

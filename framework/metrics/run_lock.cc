@@ -6,7 +6,9 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
 #include <cstdio>
+#include <filesystem>
 #include <random>
 
 #include "framework/base/files.h"
@@ -15,6 +17,8 @@
 
 namespace holdfast {
 namespace {
+
+constexpr size_t kMarkDigits = 16;
 
 std::string NewMark() {
   std::random_device random;
@@ -40,6 +44,22 @@ absl::Status Removed(const std::string& path) {
 bool IsRemoved(const FileDescriptor& file) {
   struct stat info;
   return file.ok() && fstat(file.get(), &info) == 0 && info.st_nlink == 0;
+}
+
+/// Files that processes were about to put in the lock's place when they were killed.
+void RemoveLeftOver(const std::string& lock) {
+  constexpr std::chrono::hours kLeftOver{24};  // another one may be about to, and clocks may differ
+  const std::string begin = std::filesystem::path(lock).filename().string() + ".";
+  std::error_code error;
+  std::filesystem::directory_iterator files(std::filesystem::path(lock).parent_path(), error);
+  for (; !error && files != std::filesystem::directory_iterator(); files.increment(error)) {
+    const std::string name = files->path().filename();
+    if (!name.starts_with(begin) || name.size() != begin.size() + kMarkDigits) continue;
+    std::error_code unknown;
+    const auto made = std::filesystem::last_write_time(files->path(), unknown);
+    const bool is_old = !unknown && std::filesystem::file_time_type::clock::now() - made > kLeftOver;
+    if (is_old) std::filesystem::remove(files->path(), unknown);
+  }
 }
 
 absl::Status CannotWrite(const std::string& path) { return ErrnoToStatus(errno, absl::StrCat("cannot write ", path)); }
@@ -101,6 +121,7 @@ absl::StatusOr<RunLock> RunLock::Place(const std::string& path, LockText previou
     unlink(next.c_str());
     return written;
   }
+  RemoveLeftOver(path);
   return lock;
 }
 

@@ -8,6 +8,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <filesystem>
 #include <string>
 #include <utility>
@@ -218,6 +219,21 @@ TEST_F(RunLockTest, LeavesNoOtherFiles) {
   std::vector<std::string> names;
   for (const auto& entry : std::filesystem::directory_iterator(directory_.root())) names.push_back(entry.path());
   EXPECT_EQ(names, std::vector<std::string>{directory_.lock()});
+}
+
+// A process that was killed right before its file became the lock has left it. One that does that now has another.
+TEST_F(RunLockTest, WhatKilledProcessesHaveLeftGoesAfterADay) {
+  { MustTake(); }
+  const std::string old = directory_.lock() + ".0123456789abcdef", young = directory_.lock() + ".fedcba9876543210";
+  const std::string anothers = directory_.lock() + ".copy";
+  for (const std::string& path : {old, young, anothers}) std::filesystem::copy(directory_.lock(), path);
+  const auto two_days_ago = std::filesystem::file_time_type::clock::now() - std::chrono::hours(48);
+  for (const std::string& path : {old, anothers}) std::filesystem::last_write_time(path, two_days_ago);
+  const RunLock lock = MustTake();
+  EXPECT_FALSE(std::filesystem::exists(old));
+  EXPECT_TRUE(std::filesystem::exists(young));
+  EXPECT_TRUE(std::filesystem::exists(anothers));
+  EXPECT_TRUE(lock.Check().ok()) << lock.Check();
 }
 
 TEST_F(RunLockTest, WhatIsWrittenAfterTheTakeOverIsInVain) {

@@ -384,9 +384,8 @@ void Coordinator::EndUnsaved(const std::string& what) {
     CloseWorld(retry, 0);
   } else {
     const CheckpointChoice* previous = checkpoints_.newest();
-    const bool lacks_room = failure != nullptr && failure->no_room;
-    Fail(absl::StrCat(what, ", but the checkpoint could not be written: ", why,
-                      lacks_room ? "; make room, then the same command " : "; mend this, then the same command ",
+    Fail(absl::StrCat(what, "; the model is saved, but the checkpoint could not be written: ", why,
+                      "; once that is mended, the same command ",
                       previous == nullptr ? "begins anew, as there is no other checkpoint"
                                           : absl::StrCat("resumes from step ", previous->step)));
   }

@@ -363,10 +363,8 @@ TEST_F(CheckpointTest, ARunWhoseLastCheckpointCannotBeWrittenHasFailed) {
   }
   ASSERT_TRUE(ended_.has_value());
   EXPECT_EQ(ended_->exit_code, 1);
-  EXPECT_THAT(
-      ended_->reason,
-      HasSubstr("the only step is done, but the checkpoint could not be written: n0/1 on n0: not permitted; mend "
-                "this, then the same command "));
+  EXPECT_THAT(ended_->reason, HasSubstr("the only step is done; the model is saved, but the checkpoint could not be "
+                                        "written: n0/1 on n0: not permitted; once that is mended, the same command "));
 }
 
 // A worker's part does not fit, or the manifest, or the model beside the checkpoint.

@@ -13,6 +13,7 @@
 #include "elastic/wire/convert.h"
 #include "elastic/wire/credentials.h"
 #include "elastic/wire/door.h"
+#include "elastic/wire/grpc_log.h"
 #include "elastic/wire/holdfast.grpc.pb.h"
 #include "elastic/wire/token.h"
 #include "framework/base/log.h"
@@ -118,6 +119,7 @@ void ControlServer::Impl::SetLimits(grpc::ServerBuilder* builder) const {
 }
 
 absl::Status ControlServer::Impl::Listen() {
+  TakeGrpcLog();
   ASSIGN_OR_RETURN(ListenAddress address, CheckedAddress(options_));
   ASSIGN_OR_RETURN(const auto credentials, ServerCredentialsFrom(options_.tls));
   ASSIGN_OR_RETURN(Listener listener, ListenAt(address));

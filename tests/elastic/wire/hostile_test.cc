@@ -2,6 +2,7 @@
 // reading nothing. Each is refused, and a healthy session beside it goes on.
 
 #include <arpa/inet.h>
+#include <grpc/support/log.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -12,6 +13,7 @@
 #include <vector>
 
 #include "elastic/wire/control_server.h"
+#include "framework/base/log.h"
 #include "gmock/gmock.h"
 #include "grpcpp/generic/generic_stub.h"
 #include "grpcpp/grpcpp.h"
@@ -22,6 +24,7 @@ namespace holdfast {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 using namespace std::chrono_literals;
 using testing::kTestTimeout;
 using testing::RecordingClient;
@@ -144,6 +147,20 @@ class HostileTest : public ::testing::Test {
   RecordingClient peer_;
   std::unique_ptr<ControlClient> healthy_;
 };
+
+// gRPC has a line for each stranger that resets its connection.
+TEST_F(HostileTest, WhatGrpcLogsByItselfIsForDebugging) {
+  Begin();
+  const auto logged = [] {
+    ::testing::internal::CaptureStderr();
+    gpr_log(GPR_ERROR, "the peer has no name");
+    return ::testing::internal::GetCapturedStderr();
+  };
+  EXPECT_THAT(logged(), Not(HasSubstr("the peer has no name")));
+  ASSERT_TRUE(SetLogLevel("debug").ok());
+  EXPECT_THAT(logged(), HasSubstr(" debug: gRPC: the peer has no name\n"));
+  ASSERT_TRUE(SetLogLevel("info").ok());
+}
 
 TEST_F(HostileTest, GarbageEndsTheConnection) {
   Begin({.handshake_timeout = 4000ms});  // with what may be the beginning of something it ends only then

@@ -11,7 +11,7 @@
 namespace holdfast {
 
 /// config.json of a saved model directory. Its sizes are compared with the headers of the weights, so that what they
-/// make a caller allocate is no more than what lies on the disk.
+/// make a caller allocate is at most twice what lies on the disk; whether each tensor is there is not looked at.
 absl::StatusOr<HuggingFaceConfig> ReadModelConfig(const std::string& directory);
 
 /// The model in `directory` as a config starts from it; nothing if `directory` is empty.

@@ -98,6 +98,10 @@ absl::StatusOr<ReadWeightsFn> OpenInitialWeights(const Config& config, const Par
   };
 }
 
+absl::Status CheckInitialWeights(const Config& config) {
+  return config.train.init_from.empty() ? absl::OkStatus() : SavedWeights::Open(config).status();
+}
+
 absl::StatusOr<std::string> InitialWeightsDigest(const Config& config) {
   ASSIGN_OR_RETURN(const std::shared_ptr<const SavedWeights> saved, SavedWeights::Open(config));
   return saved->Digest();

@@ -18,6 +18,11 @@ namespace holdfast {
 /// Thread-safe. FailedPrecondition if train.init_digest is not that of the weights.
 absl::StatusOr<ReadWeightsFn> OpenInitialWeights(const Config& config, const ParameterLayout& layout);
 
+/// That the tensors in train.init_from, if it is set, are those of the config's model. Reads headers, and values only
+/// of tensors that are there twice. InvalidArgument names each tensor that is missing, not expected, of another shape
+/// or of a dtype that cannot be read.
+absl::Status CheckInitialWeights(const Config& config);
+
 /// Of all values in train.init_from in canonical order, by reading all of them.
 absl::StatusOr<std::string> InitialWeightsDigest(const Config& config);
 

@@ -14,6 +14,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/integration/command.h"
@@ -576,6 +577,18 @@ TEST_F(TrainTest, ValidateSaysWhatDataCannotBeUsed) {
                            "not a token file", "; data.tokenizer: the tokenizer bytes has 256 tokens"}) {
     EXPECT_THAT(result.output, HasSubstr(text));
   }
+}
+
+TEST_F(TrainTest, ValidateSaysWhichWeightsDoNotFit) {
+  const CommandResult base = Train("base");
+  ASSERT_EQ(base.exit_code, 0) << base.output;
+  const std::string file = Path("base/model/config.json");
+  WriteAll(file, absl::StrReplaceAll(ReadAll(file), {{"\"num_hidden_layers\": 2", "\"num_hidden_layers\": 1"}}));
+  const CommandResult result = RunHoldfast({"validate", Path("config.yaml"), "--set",
+                                            "train.init_from=" + Path("base/model"), "--set", "model.num_layers=1"});
+  EXPECT_EQ(result.exit_code, 1) << result.output;
+  EXPECT_THAT(result.output, HasSubstr("estimated run"));
+  EXPECT_THAT(result.output, HasSubstr("tensor \"model.layers.1.mlp.down_proj.weight\" is unexpected"));
 }
 
 // One that stands by, too, before it waits: it would find out when it has taken the run from the one that led it.

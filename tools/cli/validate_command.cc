@@ -24,6 +24,7 @@
 #include "models/families/family.h"
 #include "models/parametrization.h"
 #include "models/plan.h"
+#include "models/runtime/initial_weights.h"
 #include "models/runtime/make_model.h"
 #include "models/runtime/memory_estimate.h"
 #include "models/runtime/pass_plans.h"
@@ -250,8 +251,9 @@ absl::StatusOr<int> ValidateCommand::Run() const {
   for (const std::string& warning : {IdleWorkersWarning(checked), UntrainedPositionsWarning(checked)}) {
     if (!warning.empty()) std::printf("warning: %s\n", warning.c_str());
   }
-  RETURN_IF_ERROR(CheckHeads(checked));
-  RETURN_IF_ERROR(CheckDataOf(checked));  // at the end: sizes are of use before there is data
+  RETURN_IF_ERROR(CheckHeads(checked));  // at the end, as what follows: sizes are of use before there is data
+  RETURN_IF_ERROR(CheckInitialWeights(checked));
+  RETURN_IF_ERROR(CheckDataOf(checked));
   RETURN_IF_ERROR(CheckAlertsOf(checked));
   return kExitDone;
 }

@@ -1,6 +1,6 @@
 // Proves that a model whose tokens are bytes brings its tokenizer.json into a run wherever its chat template stands, so
-// that what is trained from it is saved with the template; and none where it has no template. And that an error says
-// where the model is, if a run was named.
+// that what is trained from it is saved with the template; and none where it has no template. That an error says where
+// the model is, if a run was named; and which tensors are missing, unless the sizes are of a far larger model.
 
 #include "models/runtime/initial_model.h"
 
@@ -8,7 +8,11 @@
 #include <filesystem>
 #include <fstream>
 
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "framework/base/files.h"
 #include "gmock/gmock.h"
+#include "models/runtime/initial_weights.h"
 #include "models/runtime/saved_weights.h"
 #include "models/transformer.h"
 #include "tests/models/runtime/tiny_run.h"
@@ -18,6 +22,14 @@ namespace {
 
 class InitialModelTest : public TinyRun {
  protected:
+  void Save(const Config& config) {
+    const auto read = [](int64_t, absl::Span<float> out) {
+      std::fill(out.begin(), out.end(), 0.5f);
+      return absl::OkStatus();
+    };
+    const auto saved = SaveWeights(root_ / "model", config, TransformerLayout(config.model), read);
+    ASSERT_TRUE(saved.ok()) << saved;
+  }
   /// What a run that begins with a saved model of bytes takes for data.tokenizer; "none": the bytes.
   std::string Tokenizer() {
     const auto initial = ReadInitialModel(root_ / "model");
@@ -29,12 +41,7 @@ class InitialModelTest : public TinyRun {
 TEST_F(InitialModelTest, AChatTemplateComesWithTheTokenizerFile) {
   namespace fs = std::filesystem;
   const Config config = ConfigOf();
-  const auto read = [](int64_t, absl::Span<float> out) {
-    std::fill(out.begin(), out.end(), 0.5f);
-    return absl::OkStatus();
-  };
-  const auto saved = SaveWeights(root_ / "model", config, TransformerLayout(config.model), read);
-  ASSERT_TRUE(saved.ok()) << saved;
+  Save(config);
   EXPECT_EQ(Tokenizer(), "none");
   const std::string file = root_ / "model/tokenizer.json";
   std::ofstream(root_ / "model/chat_template.jinja") << "{{ 1 }}";
@@ -57,6 +64,28 @@ TEST_F(InitialModelTest, TheModelOfARunIsNamed) {
   std::ofstream(root_ / "run/model/config.json") << "{}";
   const std::string run = root_ / "run";
   EXPECT_EQ(message(), run + " is no saved model, but holds one: name " + run + "/model");
+}
+
+TEST_F(InitialModelTest, TensorsThatAreMissingAreNamed) {
+  Config config = ConfigOf();
+  Save(config);
+  config.train.init_from = root_ / "model";
+  EXPECT_TRUE(CheckInitialWeights(config).ok());
+  const std::string file = root_ / "model/config.json", json = ReadFile(file, 1 << 20).value();
+  const auto say_layers = [&](int64_t layers) {
+    std::ofstream(file) << absl::StrReplaceAll(
+        json, {{"\"num_hidden_layers\": 1", absl::StrCat("\"num_hidden_layers\": ", layers)}});
+    config.model.num_layers = layers;
+  };
+  say_layers(2);
+  ASSERT_TRUE(ReadInitialModel(config.train.init_from).ok());
+  const absl::Status missing = CheckInitialWeights(config);
+  EXPECT_EQ(missing.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(missing.message()),
+              ::testing::HasSubstr("tensor \"model.layers.1.mlp.down_proj.weight\" is missing"));
+  say_layers(4096);
+  EXPECT_THAT(std::string(ReadInitialModel(config.train.init_from).status().message()),
+              ::testing::HasSubstr("a model of its sizes has at least"));
 }
 
 }  // namespace

@@ -5,11 +5,13 @@
 #include <string>
 #include <variant>
 
+#include "absl/functional/function_ref.h"
 #include "absl/strings/str_cat.h"
 #include "checkpoint/sharded/manifest.h"
 #include "elastic/coordinator/coordinator_state.h"
 #include "elastic/coordinator/event_json.h"
 #include "elastic/coordinator/event_text.h"
+#include "elastic/coordinator/run_tally.h"
 #include "framework/base/branch.h"
 #include "framework/base/status.h"
 #include "framework/config/load.h"
@@ -24,10 +26,32 @@ bool IsEnd(const RunEvent& event) {
          std::holds_alternative<event::RunFailed>(event);
 }
 
+/// Each line of events.jsonl that is one, in order.
+void ForEachEvent(const RunDirectory& directory, absl::FunctionRef<void(const RecordedEvent&)> visit) {
+  std::ifstream events(directory.events());
+  for (std::string line; std::getline(events, line);) {
+    if (const std::optional<RecordedEvent> recorded = ReadEventLine(line); recorded.has_value()) visit(*recorded);
+  }
+}
+
+/// What was lost in all lives of the run, as its coordinator counts it: up to the last event.
+void AddLosses(const RunDirectory& directory, RunFigures* figures) {
+  RunTally tally;
+  double time = 0;
+  ForEachEvent(directory, [&](const RecordedEvent& recorded) {
+    time = recorded.time;
+    if (recorded.event.has_value()) tally.OnEvent(time, *recorded.event);
+  });
+  const RunFigures counted = tally.Figures(time, /*now=*/{}, /*world_size=*/0, /*wanted_workers=*/0);
+  figures->workers_lost = counted.workers_lost;
+  figures->lost_seconds = counted.lost_seconds;
+}
+
 /// Without state and detail.
 absl::StatusOr<RunStatus> Recorded(const RunDirectory& directory) {
   ASSIGN_OR_RETURN(const Config config, ReadRunConfig(directory));
   RunStatus status;
+  AddLosses(directory, &status.figures);
   status.total_steps = config.train.steps;
   status.figures.run = config.run.name;
   status.figures.wanted_workers = config.elastic.workers;
@@ -61,13 +85,10 @@ bool IsGivenUp(const event::CheckpointSaved& saved, const Branch& branch) {
 RunEnding ReadEnding(const RunDirectory& directory, int64_t recorded_step) {
   RunEnding ending;
   const Branch branch = ReadCoordinatorState(directory).value_or(CoordinatorState()).branch;
-  std::ifstream events(directory.events());
-  for (std::string line; std::getline(events, line);) {
-    const std::optional<RecordedEvent> recorded = ReadEventLine(line);
-    if (!recorded.has_value()) continue;
-    const RunEvent* event = recorded->event.has_value() ? &*recorded->event : nullptr;
-    if (std::get_if<event::AlertFailed>(event) != nullptr) continue;  // may come after the end
-    ending.event = event != nullptr && IsEnd(*event) ? recorded->event : std::nullopt;
+  ForEachEvent(directory, [&](const RecordedEvent& recorded) {
+    const RunEvent* event = recorded.event.has_value() ? &*recorded.event : nullptr;
+    if (std::get_if<event::AlertFailed>(event) != nullptr) return;  // may come after the end
+    ending.event = event != nullptr && IsEnd(*event) ? recorded.event : std::nullopt;
     if (const auto* validation = std::get_if<event::Validation>(event)) {
       ending.validation = {.step = validation->step, .loss = validation->loss};
     } else if (const auto* saved = std::get_if<event::CheckpointSaved>(event)) {
@@ -75,7 +96,7 @@ RunEnding ReadEnding(const RunDirectory& directory, int64_t recorded_step) {
     } else if (const auto* rewind = std::get_if<event::Rewind>(event)) {
       ending.checkpoint = rewind->step;
     }
-  }
+  });
   return ending;
 }
 

@@ -27,8 +27,8 @@ RunEnding ReadEnding(const RunDirectory& directory, int64_t recorded_step = std:
 /// The resolved config. Nothing is looked up: the digests and the loss of the weights it begins with are in it.
 absl::StatusOr<Config> ReadRunConfig(const RunDirectory& directory);
 
-/// Of a run that no process runs: the figures of the last step, without workers. State kEnded and why; or kNotRunning,
-/// if events.jsonl does not end with that, and what to do.
+/// Of a run that no process runs: the figures of the last step and of what was lost, without workers. State kEnded and
+/// why; or kNotRunning, if events.jsonl does not end with that, and what to do.
 absl::StatusOr<RunStatus> StatusAtTheEnd(const RunDirectory& directory);
 
 /// Of a run that is alive and has no coordinator that listens, as one of one worker: by its last step, without workers.

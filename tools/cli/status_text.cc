@@ -51,10 +51,11 @@ std::string StatusText(const RunStatus& s) {
   const RunFigures& f = s.figures;
   std::string text = absl::StrCat("run ", f.run, ": ", RunStateName(s.state), s.detail.empty() ? "" : ": ", s.detail,
                                   "\n", ProgressLine(s), "\n");
-  if (IsOver(s) && s.workers.empty()) return text;  // by its record
-  absl::StrAppend(&text, "world of ", s.world_size, " of ", Counted(f.wanted_workers, "worker"), ", generation ",
-                  s.generation, "\n");
-  for (const std::string& worker : f.missing) absl::StrAppend(&text, "missing: ", worker, "\n");
+  if (!IsOver(s) || !s.workers.empty()) {  // else it is by its record
+    absl::StrAppend(&text, "world of ", s.world_size, " of ", Counted(f.wanted_workers, "worker"), ", generation ",
+                    s.generation, "\n");
+    for (const std::string& worker : f.missing) absl::StrAppend(&text, "missing: ", worker, "\n");
+  }
   if (f.workers_lost > 0 || f.lost_seconds > 0) {
     absl::StrAppend(&text, "so far ", Counted(f.workers_lost, "loss"), " of a worker, ", FormatDuration(f.lost_seconds),
                     " until the next step after losses and other trouble\n");

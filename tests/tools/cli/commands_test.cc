@@ -41,7 +41,9 @@ namespace {
 
 using testing::AllOf;
 using testing::ElementsAre;
+using testing::EndsWith;
 using testing::HasSubstr;
+using testing::Not;
 using testing::StartsWith;
 
 /// Nothing if the parser refuses them.
@@ -429,6 +431,34 @@ TEST(StatusCommand, ARunThatHasEndedSaysHow) {
   config.elastic.workers = 2;
   ASSERT_TRUE(directory.WriteConfig(PrintConfig(config)).ok());
   EXPECT_THAT(std::string(status.Run().status().message()), HasSubstr("does not listen yet"));
+}
+
+TEST(StatusCommand, ARunThatNobodyRunsSaysWhatItHasLost) {
+  const TemporaryDirectory place;
+  const RunDirectory directory(place.path());
+  Config config;
+  config.model.vocab_size = 256;
+  config.data.train = {"none.bin"};
+  config.train.steps = 2;
+  ASSERT_TRUE(directory.WriteConfig(PrintConfig(config)).ok());
+  event::WorkerLost lost;
+  lost.worker = "n1/0";
+  const std::string of_a_life = EventLine(10, lost) + "\n" + EventLine(13, event::Recovered{}) + "\n";
+  ASSERT_TRUE(WriteFileAtomically(directory.events(), of_a_life + EventLine(20, event::RunFinished{}) + "\n").ok());
+  const auto ended = StatusAtTheEnd(directory);
+  ASSERT_TRUE(ended.ok()) << ended.status();
+  EXPECT_THAT(StatusText(*ended),
+              EndsWith("\nso far 1 loss of a worker, 3.0 s until the next step after losses and other trouble\n"));
+  EXPECT_THAT(StatusText(*ended), Not(HasSubstr("world of")));
+  EXPECT_THAT(StatusJson(*ended), HasSubstr("\"workers_lost\": 1,"));
+
+  lost.worker = "n1/1";  // and then all were killed
+  const std::string later = EventLine(30, lost) + "\n" + EventLine(32, event::TooFewWorkers{}) + "\n";
+  ASSERT_TRUE(WriteFileAtomically(directory.events(), of_a_life + later).ok());
+  const auto killed = StatusAtTheEnd(directory);
+  ASSERT_TRUE(killed.ok()) << killed.status();
+  EXPECT_EQ(killed->figures.workers_lost, 2);
+  EXPECT_DOUBLE_EQ(killed->figures.lost_seconds, 5);
 }
 
 TEST(StatusCommand, ARunThatWasKilledSaysHowFarItIsAndWhatToDo) {

@@ -33,6 +33,11 @@ int64_t ElementsOf(const ModelDirectory& weights) {
 }  // namespace
 
 absl::StatusOr<HuggingFaceConfig> ReadModelConfig(const std::string& directory) {
+  std::error_code error;
+  if (std::filesystem::is_regular_file(directory, error)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(directory, " is a file, and a saved model a directory: name ", DirectoryOf(directory)));
+  }
   const std::string file = ConfigFileOf(directory);
   ASSIGN_OR_RETURN(const std::string json, ReadFile(file, kMaxConfigJsonBytes));
   ASSIGN_OR_RETURN(HuggingFaceConfig parsed, ParseHuggingFaceConfig(json, file));

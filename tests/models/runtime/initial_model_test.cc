@@ -1,6 +1,7 @@
 // Proves that a model whose tokens are bytes brings its tokenizer.json into a run wherever its chat template stands, so
 // that what is trained from it is saved with the template; and none where it has no template. That an error says where
-// the model is, if a run was named; and which tensors are missing, unless the sizes are of a far larger model.
+// the model is, if a run or a file was named; and which tensors are missing, unless the sizes are of a far larger
+// model.
 
 #include "models/runtime/initial_model.h"
 
@@ -64,6 +65,13 @@ TEST_F(InitialModelTest, TheModelOfARunIsNamed) {
   std::ofstream(root_ / "run/model/config.json") << "{}";
   const std::string run = root_ / "run";
   EXPECT_EQ(message(), run + " is no saved model, but holds one: name " + run + "/model");
+}
+
+TEST_F(InitialModelTest, OfAFileItsDirectoryIsNamed) {
+  Save(ConfigOf());
+  const std::string directory = root_ / "model", file = directory + "/model.safetensors";
+  EXPECT_EQ(std::string(ReadInitialModel(file).status().message()),
+            file + " is a file, and a saved model a directory: name " + directory);
 }
 
 TEST_F(InitialModelTest, TensorsThatAreMissingAreNamed) {

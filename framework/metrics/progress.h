@@ -22,6 +22,8 @@ class Progress {
 
   /// `detail` is shown after the bar ("loss 2.31"). Draws at most about ten times a second.
   void Update(int64_t done, const std::string& detail = "");
+  /// So much less is to be done than the total so far.
+  void ReduceTotal(int64_t by) { total_ -= by; }
   /// Clears the bar so that a whole line can be printed, which the next Update draws below.
   void Clear();
   void Finish();

@@ -216,6 +216,13 @@ TEST_F(SavedModelTest, SamplesOfManyPromptsAreThoseOfEachAlone) {
     EXPECT_THAT(alone.output.substr(prompts[i].size()), Not(HasSubstr("o"))) << "which is a stop";
   }
   EXPECT_NE(TextOf(all.output, "prompt 1, sample 1"), TextOf(all.output, "prompt 1, sample 2"));
+  std::vector<std::string> soon_over = many;
+  for (const char* stop : {" ", "e", "t", "h", "s", "r", "y", "l", "i", "n"}) {
+    soon_over.insert(soon_over.end(), {"--stop", stop});
+  }
+  const std::string progress = sample(soon_over).output;
+  EXPECT_THAT(progress, HasSubstr("sampling: 100%, "));
+  EXPECT_THAT(progress, Not(HasSubstr("/216 tokens"))) << "some have ended before";
   for (const char* batch : {"1", "2", "50"}) {
     std::vector<std::string> other = many;
     other.insert(other.end(), {"--batch", batch, "--threads", "3"});

@@ -56,7 +56,7 @@ class SampleTexts {
     progress_.has_value() ? void(ready_[request] += sure) : Print(sure);
     --left_[request];
     ++sampled_;
-    Advance(1);
+    if (progress_.has_value()) progress_->Update(sampled_);
     if (texts_[request].stopped() || left_[request] == 0) End(request);
     return !texts_[request].stopped();
   }
@@ -65,7 +65,7 @@ class SampleTexts {
   void End(size_t request) {
     if (done_[request]) return;
     done_[request] = true;
-    Advance(std::exchange(left_[request], 0));  // tokens that were not needed
+    if (progress_.has_value()) progress_->ReduceTotal(left_[request]);
     ready_[request] += texts_[request].Rest() + "\n";
     for (; next_ < done_.size() && done_[next_]; ++next_) {
       if (progress_.has_value()) progress_->Clear();
@@ -81,17 +81,11 @@ class SampleTexts {
   }
 
  private:
-  void Advance(int64_t tokens) {
-    made_ += tokens;
-    if (progress_.has_value()) progress_->Update(made_);
-  }
-
   std::vector<std::string> ready_;  // to be printed when all before are done
   std::vector<StopText> texts_;
   std::vector<bool> done_;
   std::vector<int64_t> left_;  // tokens that may still come
   size_t next_ = 0;            // the first that is not printed
-  int64_t made_ = 0;           // or given up
   int64_t sampled_ = 0;        // tokens
   std::optional<Progress> progress_;
 };

@@ -100,6 +100,17 @@ TEST(ProgressInALog, WithoutAUnitThePercentageAlone) {
       << log.text();
 }
 
+TEST(ProgressInALog, WhatIsNotNeededIsNotDone) {
+  TemporaryFile log;
+  Progress progress("sampling", 300, "tokens", log.get());
+  progress.Update(20);
+  progress.ReduceTotal(80);
+  progress.Update(50);
+  progress.ReduceTotal(170);
+  progress.Finish();
+  EXPECT_THAT(log.text(), HasSubstr("sampling: 100%, 50/50 tokens, "));
+}
+
 TEST(ProgressInALog, BytesAndUnknownTotal) {
   TemporaryFile log;
   Progress progress("packing", 0, "B", log.get());

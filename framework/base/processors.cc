@@ -9,7 +9,9 @@
 #include <vector>
 
 #include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "framework/base/counted.h"
 
 namespace holdfast {
 namespace {
@@ -75,6 +77,13 @@ double CpuQuota(const std::string& membership, const std::string& root) {
 
 int AvailableProcessors() {
   return std::max(static_cast<int>(std::min<double>(ProcessorsInMask(), std::ceil(CpuQuota()))), 1);
+}
+
+std::string TooManyThreadsWarning(const std::string& key, int64_t threads, int64_t processes, int64_t processors) {
+  if (threads <= 1 || threads * processes <= processors) return "";
+  return absl::StrCat(key, " is ", threads, processes > 1 ? absl::StrCat(" for each of ", processes, " workers") : "",
+                      ", more than the ", Counted(processors, "processor"),
+                      " here: threads that wait for each other make it slower, many threads far slower");
 }
 
 }  // namespace holdfast

@@ -1,6 +1,7 @@
 #pragma once
 // How many processors this process may use.
 
+#include <cstdint>
 #include <limits>
 #include <string>
 
@@ -8,6 +9,11 @@ namespace holdfast {
 
 /// Those of its affinity mask (taskset, cpusets), but no more than CpuQuota() of it. At least 1.
 int AvailableProcessors();
+
+/// "train.threads is 64, more than the 2 processors ..."; empty if `processors` suffice for `processes` of so many
+/// `threads`, or these are one or 0, which is all that there are. `key`: what the threads are set by.
+std::string TooManyThreadsWarning(const std::string& key, int64_t threads, int64_t processes = 1,
+                                  int64_t processors = AvailableProcessors());
 
 inline constexpr double kNoCpuQuota = std::numeric_limits<double>::infinity();
 

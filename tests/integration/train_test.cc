@@ -15,6 +15,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
+#include "framework/base/processors.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/integration/command.h"
@@ -576,6 +577,16 @@ TEST_F(TrainTest, ValidateSaysWhatDataCannotBeUsed) {
   for (const char* text : {"estimated run", "error: data.train: ", "nope.bin", "No such file", "; data.validation: ",
                            "not a token file", "; data.tokenizer: the tokenizer bytes has 256 tokens"}) {
     EXPECT_THAT(result.output, HasSubstr(text));
+  }
+}
+
+TEST_F(TrainTest, MoreThreadsThanProcessorsAreWarnedOf) {
+  const std::string threads = absl::StrCat(2 * AvailableProcessors());
+  const CommandResult trained = Train("a", {"--set", "train.threads=" + threads, "--set", "train.steps=1"});
+  const CommandResult evaluated = RunHoldfast({"eval", Path("a"), Path("valid.bin"), "--threads", threads});
+  for (const CommandResult& result : {trained, evaluated}) {
+    EXPECT_EQ(result.exit_code, 0) << result.output;
+    EXPECT_THAT(result.output, HasSubstr("threads is " + threads + ", more than the "));
   }
 }
 

@@ -24,6 +24,7 @@
 #include "framework/base/files.h"
 #include "framework/base/limits.h"
 #include "framework/base/log.h"
+#include "framework/base/processors.h"
 #include "framework/base/rare_log.h"
 #include "framework/base/status.h"
 #include "framework/net/socket_address.h"
@@ -164,7 +165,10 @@ std::jthread WatchCoordinator(const Config& config, const RunDirectory& director
 absl::StatusOr<int> AgentCommand::Run() const {
   StopSignal stop_signal;  // before any other thread
   ASSIGN_OR_RETURN(const Config config, run.Load());
-  RETURN_IF_ERROR(CheckGpus(config, std::max(workers, workers_of_host)));
+  const int64_t workers_here = std::max(workers, workers_of_host);
+  RETURN_IF_ERROR(CheckGpus(config, workers_here));
+  const std::string warning = TooManyThreadsWarning("train.threads", config.train.threads, workers_here);
+  if (!warning.empty()) LogWarning(warning);
   const RunDirectory directory = run.Directory(config);
   ConnectionOptions coordinators = connection;
   if (coordinators.token_file.empty()) coordinators.token_file = directory.token();

@@ -12,6 +12,7 @@
 #include "framework/base/counted.h"
 #include "framework/base/files.h"
 #include "framework/base/log.h"
+#include "framework/base/processors.h"
 #include "framework/base/status.h"
 #include "framework/data/dataset.h"
 #include "framework/data/pack_paths.h"
@@ -88,6 +89,7 @@ absl::StatusOr<int> EvalCommand::Run() const {
     return absl::InvalidArgumentError("--microbatches: there is no token file among DATA; questions are all asked");
   }
   ASSIGN_OR_RETURN(const std::optional<Config> run, ConfigOfRun());
+  if (const std::string warning = TooManyThreadsWarning("--threads", threads); !warning.empty()) LogWarning(warning);
   const bool as_in_run = sequence == 0 && run.has_value();
   const int64_t wanted = as_in_run ? run->batch.sequence_length : sequence;
   ASSIGN_OR_RETURN(

@@ -12,6 +12,7 @@
 #include "framework/base/byte_order_mark.h"
 #include "framework/base/counted.h"
 #include "framework/base/log.h"
+#include "framework/base/processors.h"
 #include "framework/base/status.h"
 #include "framework/chat/chat_template.h"
 #include "framework/chat/tokenizer_settings.h"
@@ -173,6 +174,7 @@ absl::StatusOr<int> SampleCommand::Run() const {
   }
   ASSIGN_OR_RETURN(const Start start, StartOf(saved, given));
   ASSIGN_OR_RETURN(const std::vector<SampleRequest> requests, Requests(saved, start));
+  if (const std::string warning = TooManyThreadsWarning("--threads", threads); !warning.empty()) LogWarning(warning);
   int64_t context = 0;
   for (const SampleRequest& request : requests) {
     const int64_t needed = static_cast<int64_t>(request.prompt.size()) + options.tokens;

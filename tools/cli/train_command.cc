@@ -14,6 +14,7 @@
 #include "framework/base/counted.h"
 #include "framework/base/limits.h"
 #include "framework/base/log.h"
+#include "framework/base/processors.h"
 #include "framework/base/status.h"
 #include "framework/config/enums.h"
 #include "framework/config/validate.h"
@@ -149,7 +150,9 @@ absl::StatusOr<int> TrainCommand::Run() const {
     if (job->rank() != 0) return Follow(config, directory, *job, stop_signal);
   }
   RETURN_IF_ERROR(CheckAlertsOf(config));
-  for (const std::string& warning : {IdleWorkersWarning(config), UntrainedPositionsWarning(config)}) {
+  const int64_t workers_here = job == nullptr ? config.elastic.workers : job->slot().workers_here;
+  for (const std::string& warning : {IdleWorkersWarning(config), UntrainedPositionsWarning(config),
+                                     TooManyThreadsWarning("train.threads", config.train.threads, workers_here)}) {
     if (!warning.empty()) LogWarning(warning);
   }
   ASSIGN_OR_RETURN(const auto launcher, OpenLauncher(config, directory, job.get()));

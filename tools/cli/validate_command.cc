@@ -11,6 +11,7 @@
 #include "absl/strings/str_format.h"
 #include "framework/base/counted.h"
 #include "framework/base/format_bytes.h"
+#include "framework/base/processors.h"
 #include "framework/base/seconds.h"
 #include "framework/base/status.h"
 #include "framework/config/enums.h"
@@ -248,7 +249,8 @@ absl::StatusOr<int> ValidateCommand::Run() const {
   PrintRow("measured matmul rate", absl::StrFormat("%.0f GFLOP/s on %s", rate / 1e9, device->name()));
   PrintRow("estimated step", FormatDuration(step_flops / rate) + " (matrix products alone, one worker)");
   PrintRow("estimated run", FormatDuration(step_flops / rate * static_cast<double>(checked.train.steps)));
-  for (const std::string& warning : {IdleWorkersWarning(checked), UntrainedPositionsWarning(checked)}) {
+  for (const std::string& warning : {IdleWorkersWarning(checked), UntrainedPositionsWarning(checked),
+                                     TooManyThreadsWarning("train.threads", checked.train.threads)}) {
     if (!warning.empty()) std::printf("warning: %s\n", warning.c_str());
   }
   RETURN_IF_ERROR(CheckHeads(checked));  // at the end, as what follows: sizes are of use before there is data

@@ -1,5 +1,6 @@
-// A process takes the processors it may use: of its mask, and of the time that control groups let it have. This
-// program's own sched_getaffinity is used in place of the C library's, for a kernel with a longer mask.
+// A process takes the processors it may use: of its mask, and of the time that control groups let it have; more threads
+// than that are warned of. This program's own sched_getaffinity is used in place of the C library's, for a kernel with
+// a longer mask.
 
 #include "framework/base/processors.h"
 
@@ -45,6 +46,18 @@ TEST(Processors, AtLeastOneAndNoMoreThanTheMaskHas) {
   ASSERT_EQ(sched_getaffinity(0, sizeof(mask), &mask), 0);
   EXPECT_GE(AvailableProcessors(), 1);
   EXPECT_LE(AvailableProcessors(), CPU_COUNT(&mask));
+}
+
+TEST(Processors, MoreThreadsThanThereAreAreWarnedOf) {
+  EXPECT_EQ(TooManyThreadsWarning("--threads", 64, 1, 2),
+            "--threads is 64, more than the 2 processors here: threads that wait for each other make it slower, many "
+            "threads far slower");
+  EXPECT_EQ(TooManyThreadsWarning("train.threads", 2, 3, 4).rfind("train.threads is 2 for each of 3 workers, more", 0),
+            0u);
+  EXPECT_EQ(TooManyThreadsWarning("--threads", 2, 2, 4), "");
+  EXPECT_EQ(TooManyThreadsWarning("--threads", 0, 9, 4), "") << "all that there are";
+  EXPECT_EQ(TooManyThreadsWarning("--threads", 1, 9, 4), "") << "there cannot be fewer";
+  EXPECT_EQ(TooManyThreadsWarning("--threads", AvailableProcessors()), "");
 }
 
 class CpuQuotaTest : public testing::Test {

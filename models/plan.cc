@@ -145,7 +145,9 @@ bool MovesTokens(const Config& config) {
 
 void ResolveExpertPlacement(Config* config) {
   if (config->model.NumExpertLayers() == 0 || config->trains_part()) return;
-  config->parallel.experts = MovesTokens(*config) ? ExpertPlacement::kMove : ExpertPlacement::kGather;
+  const bool moves = MovesTokens(*config);
+  config->parallel.experts = moves ? ExpertPlacement::kMove : ExpertPlacement::kGather;
+  config->parallel.overlap_microbatches = config->parallel.overlap_microbatches && moves;
 }
 
 double FlopsPerTokenOf(const ModelConfig& config, int64_t sequence) {

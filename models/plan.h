@@ -35,7 +35,8 @@ int64_t ActiveParameters(const ModelConfig& config);
 /// Whether the tokens of a run travel to the experts where its weights are sharded: parallel.experts, where auto is
 /// what sends fewer bytes. Not where a part of the model is frozen.
 bool MovesTokens(const Config& config);
-/// Puts that in the place of auto. It follows from elastic.workers, which may differ from process to process.
+/// Puts that in the place of auto. It follows from elastic.workers, which may differ from process to process. Where no
+/// tokens travel no microbatches take turns either: with that said, what was resolved is a valid config.
 void ResolveExpertPlacement(Config* config);
 
 /// FLOPs per token that model FLOPs utilisation counts: 6 N + 12 L H D T' (Chowdhery et al. 2022, PaLM, appendix B):

@@ -1,6 +1,6 @@
 // Proves FLOP counts against formulas written by hand, of windows by counting pairs, and that recomputation costs what
-// it should; and the bytes that a mixture sends. That arena sizes are exact is proven by every pass in
-// transformer_test.cc, whose arenas have the planned capacity.
+// it should; the bytes that a mixture sends, and what follows from them. That arena sizes are exact is proven by every
+// pass in transformer_test.cc, whose arenas have the planned capacity.
 #include "models/plan.h"
 
 #include <gtest/gtest.h>
@@ -163,6 +163,22 @@ TEST(PlanTest, AMixtureSendsWhatItsGroupIsExpectedTo) {
   // Each expert with a worker of its own, of which one in six is the home.
   EXPECT_NEAR(bytes(6, 1).move, 100 * 2 * (5.0 / 6) * (5 * kVector + 20), 1e-6);
   EXPECT_NEAR(bytes(12, 1).move, 100 * 2 * (11.0 / 12) * (5 * kVector + 20), 1e-6);  // as many have none
+}
+
+// Validation refuses microbatches that take turns with parallel.experts: gather, also in the config that a run keeps.
+TEST(PlanTest, WhatIsResolvedTakesTurnsOnlyWhereTokensTravel) {
+  Config few;
+  few.model = TinyMixture();
+  few.parallel.overlap_microbatches = true;
+  few.batch = {.sequence_length = 1, .microbatch_size = 1};
+  Config many = few;
+  many.batch = {.sequence_length = 1024, .microbatch_size = 1024};
+  ResolveExpertPlacement(&few);
+  ResolveExpertPlacement(&many);
+  EXPECT_EQ(few.parallel.experts, ExpertPlacement::kMove);
+  EXPECT_TRUE(few.parallel.overlap_microbatches);
+  EXPECT_EQ(many.parallel.experts, ExpertPlacement::kGather);
+  EXPECT_FALSE(many.parallel.overlap_microbatches);
 }
 
 TEST(PlanTest, DroppedChoicesAreNotCounted) {

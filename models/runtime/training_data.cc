@@ -166,8 +166,8 @@ void WarnOfUnreadValidation(const Config& config) {
   int64_t before = 0;  // sequences
   for (const std::string& file : config.data.validation) {
     if (before >= read) {
-      return LogWarning("train.validation_microbatches: ", limit, " microbatches are the first ", read,
-                        " sequences of data.validation, which end before ", file,
+      return LogWarning("train.validation_microbatches: ", Counted(limit, "microbatch"), limit == 1 ? " is" : " are",
+                        " the first ", read, " sequences of data.validation, which end before ", file,
                         ": no loss is of that file; set it to 0 to validate on all, or higher");
     }
     const auto size = Dataset::Measure({&file, 1}, config.batch.sequence_length, {.files = &places});

@@ -169,6 +169,9 @@ TEST_F(ExpertsTest, ADenseModelIsUpcycledAndTrainedOn) {
   const CommandResult made = RunHoldfast({"model", "upcycle", Path("a/model"), Path("moe"), "--experts", "4"});
   ASSERT_EQ(made.exit_code, 0) << made.output;
   EXPECT_THAT(made.output, HasSubstr("mixtral with 4 experts, 2 for a token"));
+  const CommandResult of_one =
+      RunHoldfast({"model", "upcycle", Path("a/model"), Path("of_one"), "--experts", "1", "--experts-per-token", "1"});
+  EXPECT_THAT(of_one.output, HasSubstr("mixtral with 1 expert, 1 for a token"));
   EXPECT_THAT(ReadAll(directory_ / "moe/config.json"), HasSubstr("MixtralForCausalLM"));
   WriteAll(directory_ / "more.yaml", "data: {train: [" + Path("train.bin") +
                                          "]}\nbatch: {sequence_length: 32, microbatch_size: 2}\n"

@@ -2,6 +2,7 @@
 
 #include <cstdio>
 
+#include "framework/base/counted.h"
 #include "framework/base/status.h"
 #include "framework/metrics/progress.h"
 #include "models/plan.h"
@@ -22,8 +23,8 @@ absl::StatusOr<int> ModelUpcycleCommand::Upcycle(const std::stop_token& stop) co
   SharedProgress progress("writing");
   ASSIGN_OR_RETURN(const ModelConfig made, UpcycleModel(stoppable, progress.Listener()));
   progress.Finish();
-  std::printf("%s: %s with %lld experts, %lld for a token: %s parameters, of which %s are used for a token\n",
-              options.output.c_str(), made.family.c_str(), static_cast<long long>(made.num_experts),
+  std::printf("%s: %s with %s, %lld for a token: %s parameters, of which %s are used for a token\n",
+              options.output.c_str(), made.family.c_str(), Counted(made.num_experts, "expert").c_str(),
               static_cast<long long>(made.experts_per_token),
               FormatCount(static_cast<double>(TransformerLayout(made).elements())).c_str(),
               FormatCount(static_cast<double>(ActiveParameters(made))).c_str());

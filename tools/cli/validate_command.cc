@@ -109,7 +109,8 @@ void PrintSavedForm(const ModelConfig& model, bool adapters) {
     return;
   }
   const std::string refused = family->RefusedBecause(model);
-  PrintRow("saved as", absl::StrCat(adapters ? "adapters of PEFT for " : "", "a ", model.family, " of transformers",
+  const char* const article = absl::StartsWith(model.family, "o") ? "an " : "a ";
+  PrintRow("saved as", absl::StrCat(adapters ? "adapters of PEFT for " : "", article, model.family, " of transformers",
                                     refused.empty() ? "" : ", which version 5 refuses to load: ", refused));
 }
 

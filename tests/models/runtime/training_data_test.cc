@@ -80,6 +80,7 @@ TEST_F(TrainingDataTest, AFileThatNoValidationComesToIsWarnedOf) {
   EXPECT_THAT(log(two, 8), HasSubstr("train.validation_microbatches: 8 microbatches are the first 16 sequences of "
                                      "data.validation, which end before " +
                                      (root_ / "other.bin")));
+  EXPECT_THAT(log(two, 1), HasSubstr(": 1 microbatch is the first 2 sequences of data.validation, which end before"));
   EXPECT_THAT(log(two, 124), HasSubstr("which end before"));
   for (const int enough : {125, 1000, 0}) EXPECT_THAT(log(two, enough), Not(HasSubstr("which end before"))) << enough;
   EXPECT_THAT(log(one, 8), Not(HasSubstr("which end before")));

@@ -10,6 +10,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "checkpoint/model_directory.h"
 #include "checkpoint/place/checkpoint_place.h"
 #include "elastic/control/checkpoint_schedule.h"
 #include "elastic/control/run_event.h"
@@ -313,6 +314,11 @@ absl::StatusOr<PreparedRun> PrepareRun(const Config& config, const RunDirectory&
           absl::StrCat(directory.root(), " holds a run with ", Counted(run.history.recorded_step, "step"),
                        " recorded, and train.steps is ", config.train.steps,
                        ": raise train.steps, or go back to a step with --resume STEP"));
+    }
+    // At its end it could not save its adapters (SaveAdapterFiles).
+    if (config.lora.rank > 0 && HoldsConfigAndWeights(directory.model())) {
+      return absl::AlreadyExistsError(absl::StrCat(directory.model(), " holds a model, and the run saves its adapters ",
+                                                   "there: move the model elsewhere"));
     }
     RETURN_IF_ERROR(StillOurs(run));
     RETURN_IF_ERROR(directory.CutMetrics(run.history.recorded_step));

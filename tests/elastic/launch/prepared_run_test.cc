@@ -365,6 +365,23 @@ TEST_F(PreparedRunTest, UtilisationCountsWhatIsTrained) {
   EXPECT_DOUBLE_EQ(StartOf(adapters, *run).flops_per_token({}), TrainedFlopsPerToken(adapters));
 }
 
+// As `ckpt export RUN RUN/model --merge --overwrite` leaves it. The run would train to its end and then fail.
+TEST_F(PreparedRunTest, AModelWhereAdaptersGoIsFoundBeforeTheRunGoesOn) {
+  const Config whole = ConfigOf();
+  ASSERT_TRUE(Prepare(whole, {.workers_are_new = true}).ok());
+  std::filesystem::create_directories(directory_.model());
+  for (const char* name : {"/config.json", "/model.safetensors"}) std::ofstream(directory_.model() + name) << "{}";
+  Config adapters = whole;
+  adapters.lora.rank = 1;
+  const auto outline = CheckTraining(whole, 1);
+  ASSERT_TRUE(outline.ok()) << outline.status();
+  const auto prepare = [&](const Config& config) {
+    return std::string(PrepareRun(config, directory_, outline->layout, {.workers_are_new = true}).status().message());
+  };
+  EXPECT_THAT(prepare(adapters), HasSubstr("holds a model, and the run saves its adapters there"));
+  EXPECT_EQ(prepare(whole), "");
+}
+
 TEST_F(PreparedRunTest, AStepToResumeFromCutsTheRecord) {
   Config config = ConfigOf({"checkpoint.every_steps=100", "checkpoint.keep_last=10", "train.steps=8"});
   Train(config);  // whose last step is saved

@@ -25,7 +25,7 @@ class ManyRuns : public ::testing::Test {
     const RunDirectory run(directory_ / name);
     EXPECT_TRUE(run.Create(/*overwrite=*/false).ok());
     std::string lines;
-    for (const float loss : losses) {
+    for (const float& loss : losses) {
       StepMetrics step;
       step.step = static_cast<int64_t>(&loss - losses.data()) + 1;
       step.loss = loss;

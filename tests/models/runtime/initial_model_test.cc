@@ -79,10 +79,10 @@ TEST_F(InitialModelTest, TensorsThatAreMissingAreNamed) {
   Save(config);
   config.train.init_from = root_ / "model";
   EXPECT_TRUE(CheckInitialWeights(config).ok());
-  const std::string file = root_ / "model/config.json", json = ReadFile(file, 1 << 20).value();
+  const std::string file = root_ / "model/config.json", text = ReadFile(file, 1 << 20).value();
   const auto say_layers = [&](int64_t layers) {
     std::ofstream(file) << absl::StrReplaceAll(
-        json, {{"\"num_hidden_layers\": 1", absl::StrCat("\"num_hidden_layers\": ", layers)}});
+        text, {{"\"num_hidden_layers\": 1", absl::StrCat("\"num_hidden_layers\": ", layers)}});
     config.model.num_layers = layers;
   };
   say_layers(2);

@@ -152,7 +152,7 @@ void Coordinator::RetryFailed() {
         return worker.rank >= 0 && !open_->rank(worker.rank).failed && worker.last_message <= since;
       });
   const bool all_live = unheard == roster_.workers().end();
-  open_->unheard = all_live ? roster_.workers().rbegin()->first : unheard->first;
+  if (!all_live) open_->unheard = unheard->first;
   if (!all_live && now_ - since < limit) return;
   // What a worker lacks looks like cut links to those that try to reach it.
   if (!open_->links_are_known && !blame_.IsAtHome() && TriesLinks()) return;

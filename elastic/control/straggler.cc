@@ -13,6 +13,7 @@ constexpr double kClear = 5;             // robust standard deviations
 constexpr double kLeastExcess = 0.0005;  // seconds per microbatch: below, nobody notices
 constexpr double kNotable = 1.2;         // against the ranks, for one that is slower than it used to be
 constexpr int64_t kStreak = 3;
+constexpr double kStreakSeconds = 1;
 constexpr int64_t kMemoryWindows = 10;  // without microbatches
 constexpr double kUsualWeight = 0.02;   // of one step in the long-time mean
 
@@ -32,6 +33,7 @@ void StragglerDetector::Add(const Sample& sample) {
     return;
   }
   track.idle_steps = 0;
+  track.last_seconds = sample.compute_seconds;
   track.seconds.push_back(std::max(0.0, sample.compute_seconds) / static_cast<double>(sample.microbatches));
   if (track.seconds.size() > window_) track.seconds.pop_front();
   if (track.seconds.size() == window_) track.median = LowerMedian({track.seconds.begin(), track.seconds.end()});
@@ -77,9 +79,12 @@ std::vector<StragglerDetector::Change> StragglerDetector::OnStep(const std::vect
   Measure();
   for (auto& [worker, track] : tracks_) {
     if (track.median <= 0 || track.idle_steps > 0) continue;
-    track.streak = SpeaksForChange(track) ? track.streak + 1 : 0;
-    if (track.streak >= kStreak) {
+    const bool speaks = SpeaksForChange(track);
+    track.streak = speaks ? track.streak + 1 : 0;
+    track.streak_seconds = speaks ? track.streak_seconds + track.last_seconds : 0;
+    if (track.streak >= kStreak && track.streak_seconds >= kStreakSeconds) {
       track.streak = 0;
+      track.streak_seconds = 0;
       track.slow = !track.slow;
       const double own = track.usual_ratio > 0 ? track.ratio / track.usual_ratio : 0;
       changes.push_back({worker, track.slow, track.ratio, own,

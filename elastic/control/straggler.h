@@ -4,7 +4,8 @@
 // A rank's time is its median over the last `window` steps. It is a straggler if that exceeds `factor` times the median
 // of the ranks (the lower one, so that of two ranks the quicker is the measure) and stands clear of the spread of the
 // ranks (5 robust standard deviations); or if, against the ranks, it has become `factor` times slower than it used to
-// be. It is one no more when it has come back half the way. Both must hold for several steps on end.
+// be. It is one no more when it has come back half the way. Both must hold for several steps on end, and for a second
+// of its computing: on a busy machine steps of some milliseconds are slow by dozens.
 //
 // A rank without microbatches shows no speed; what was known about it is believed for some windows, then forgotten, so
 // that it is tried again.
@@ -55,6 +56,8 @@ class StragglerDetector {
     double usual_ratio = 0;      // the same, long-time mean while it is no straggler
     int64_t idle_steps = 0;      // without microbatches
     int64_t streak = 0;          // steps on end that speak for a change
+    double streak_seconds = 0;   // of computing in them
+    double last_seconds = 0;     // of the last step
     bool slow = false;
   };
 

@@ -18,10 +18,31 @@ TEST(StragglerStreak, AMedianThatIsSlowForOneStepIsNoStraggler) {
   StragglerDetector detector(/*factor=*/1.5, kWindow);
   const std::string pattern = std::string(30, 'f') + "sssffffsss" + std::string(20, 'f');
   for (size_t step = 0; step < pattern.size(); ++step) {
-    std::vector<StragglerDetector::Sample> samples{{"w0", pattern[step] == 's' ? 0.3 : 0.1, 1}};
-    for (const char* other : {"w1", "w2", "w3"}) samples.push_back({other, 0.1, 1});
+    std::vector<StragglerDetector::Sample> samples{{"w0", pattern[step] == 's' ? 3.0 : 1.0, 1}};
+    for (const char* other : {"w1", "w2", "w3"}) samples.push_back({other, 1, 1});
     EXPECT_TRUE(detector.OnStep(samples).empty()) << "step " << step;
   }
+}
+
+// Steps of some milliseconds on a machine that others use: a rank waits for a processor through dozens of them.
+TEST(StragglerStreak, ShortStepsMustBeSlowForASecond) {
+  constexpr int64_t kWindow = 10;
+  StragglerDetector detector(/*factor=*/1.5, kWindow);
+  const auto named = [&](int steps, double seconds) {
+    size_t changes = 0;
+    for (int i = 0; i < steps; ++i) {
+      std::vector<StragglerDetector::Sample> samples{{"w0", seconds, 1}};
+      for (const char* other : {"w1", "w2", "w3"}) samples.push_back({other, 0.015, 1});
+      changes += detector.OnStep(samples).size();
+    }
+    return changes;
+  };
+  EXPECT_EQ(named(100, 0.015), 0u);
+  EXPECT_EQ(named(30, 0.03), 0u);
+  EXPECT_EQ(named(100, 0.015), 0u);
+  EXPECT_EQ(named(60, 0.03), 1u);
+  EXPECT_EQ(named(40, 0.015), 0u) << "it is back for a moment";
+  EXPECT_EQ(named(60, 0.015), 1u);
 }
 
 TEST(BalanceGain, MicrobatchesMoveForMoreThanAFewPercentOnly) {

@@ -16,8 +16,8 @@ absl::StatusOr<std::unique_ptr<EventLog>> EventLog::Open(const RunDirectory& dir
 
 void EventLog::OnEvent(const RunEvent& event) {
   const double now = std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
-  absl::Status written = file_.CheckInPlace();  // else nobody would find it
-  if (written.ok()) written = file_.Write(EventLine(now, event));
+  absl::Status written = file_.Write(EventLine(now, event));  // a directory that was moved may come back
+  if (written.ok()) written = file_.CheckInPlace();
   if (!written.ok() && !fails_) on_failure_(absl::StrCat("cannot write events: ", std::string(written.message())));
   fails_ = !written.ok();
 }

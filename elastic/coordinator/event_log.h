@@ -14,8 +14,8 @@ namespace holdfast {
 
 class EventLog final : public RunObserver {
  public:
-  /// Appends to the file. An event that cannot be written, as somebody has removed the file, too, is missing there:
-  /// `on_failure` is told why, once for those that follow each other.
+  /// Appends to the file. An event that cannot be written, or not where it is looked for, as somebody has moved or
+  /// removed the file, may be missing: `on_failure` is told why, once for those that follow each other.
   static absl::StatusOr<std::unique_ptr<EventLog>> Open(const RunDirectory& directory,
                                                         std::function<void(const std::string&)> on_failure);
 

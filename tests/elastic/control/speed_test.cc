@@ -28,10 +28,10 @@ TEST(StragglerStreak, AMedianThatIsSlowForOneStepIsNoStraggler) {
 TEST(StragglerStreak, ShortStepsMustBeSlowForASecond) {
   constexpr int64_t kWindow = 10;
   StragglerDetector detector(/*factor=*/1.5, kWindow);
-  const auto named = [&](int steps, double seconds) {
+  const auto named = [&](int steps, double of_w0) {
     size_t changes = 0;
     for (int i = 0; i < steps; ++i) {
-      std::vector<StragglerDetector::Sample> samples{{"w0", seconds, 1}};
+      std::vector<StragglerDetector::Sample> samples{{"w0", of_w0, 1}};
       for (const char* other : {"w1", "w2", "w3"}) samples.push_back({other, 0.015, 1});
       changes += detector.OnStep(samples).size();
     }

@@ -34,10 +34,8 @@ class Glm4Moe final : public MixtureLike {
   }
 
   std::string Inexpressible(const ModelConfig& c) const override {
-    ModelConfig turned = c;
-    turned.rope_dim = 0;  // any can be said
     const int64_t width = c.expert_intermediate_size, shared = c.shared_expert_intermediate_size;
-    return FirstKey({{LlamaLike::Inexpressible(turned)},
+    return FirstKey({{NoLlama(c)},
                      {"num_experts", c.num_experts == 0},
                      {"router_score", c.router_score != RouterScoreKind::kSigmoid},
                      {"router_bias", !c.router_bias},

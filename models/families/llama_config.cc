@@ -155,11 +155,14 @@ ModelConfig LlamaLike::preset() const {
           .tie_embeddings = false};
 }
 
-std::string LlamaLike::Inexpressible(const ModelConfig& c) const {
+std::string LlamaLike::NoLlama(const ModelConfig& c) {
   return FirstKey({{"position", c.position != PositionKind::kRope},
                    {"norm", c.norm != NormType::kRmsNorm},
-                   {"activation", c.activation != ActivationKind::kSwiglu},
-                   {"rope_dim", c.rope_dim > 0}});
+                   {"activation", c.activation != ActivationKind::kSwiglu}});
+}
+
+std::string LlamaLike::Inexpressible(const ModelConfig& c) const {
+  return FirstKey({{NoLlama(c)}, {"rope_dim", c.rope_dim > 0}});
 }
 
 TensorNames LlamaLike::Names(const ModelConfig& c) const {

@@ -29,6 +29,8 @@ class LlamaLike : public Family {
   bool IsIgnorable(const ModelConfig& config, const std::string& tensor) const override;
 
  protected:
+  /// Empty, or what of a config no file after Llama's can say.
+  static std::string NoLlama(const ModelConfig& config);
   /// Sizes, epsilon, rotary angles, tied head. Also checks the activation and that `architectures` holds nothing but
   /// `causal_model` and `bare_model`.
   ModelConfig ReadShared(ConfigFields& in, const char* causal_model, const char* bare_model,

@@ -164,6 +164,8 @@ def drawn(seed):
             {"rope_type": "yarn", "factor": 2.5, "original_max_position_embeddings": 16, "beta_fast": 4.0,
              "beta_slow": 0.5, "truncate": False, "mscale": 1.0, "mscale_all_dim": 0.7},
             {"rope_type": "yarn", "factor": 8.0, "original_max_position_embeddings": 64, "attention_factor": 0.9}))
+    if family == "mixtral" and "rope_scaling" in config:
+        config.setdefault("head_dim", config["hidden_size"] // heads)  # without it 5.24 fails on YaRN
     if family == "llama":
         config.update(attention_bias=rng.random() < 0.3, mlp_bias=rng.random() < 0.3)
     if family in ("qwen3", "qwen3_moe", "olmoe"):

@@ -71,6 +71,7 @@ class CopyingOps final : public Ops {
   }
   static Dropout OnDevice(const Dropout& dropout) { return dropout; }
   static RandomKey OnDevice(const RandomKey& key) { return key; }
+  static RotaryHeads OnDevice(const RotaryHeads& heads) { return heads; }
   Matrix OnDevice(Matrix m);
   ConstMatrix OnDevice(ConstMatrix m);
   Positions OnDevice(Positions positions);

@@ -38,16 +38,18 @@ std::string GzipOf(const std::string& text) {
   return out;
 }
 
-/// With a checksum, as the program zstd writes it.
-std::string ZstdOf(const std::string& text) {
+std::string ZstdFrame(const std::string& text, bool checksum) {
   const std::unique_ptr<ZSTD_CCtx, size_t (*)(ZSTD_CCtx*)> context(ZSTD_createCCtx(), ZSTD_freeCCtx);
-  ZSTD_CCtx_setParameter(context.get(), ZSTD_c_checksumFlag, 1);
+  ZSTD_CCtx_setParameter(context.get(), ZSTD_c_checksumFlag, checksum ? 1 : 0);
   std::string out(ZSTD_compressBound(text.size()), '\0');
   const size_t size = ZSTD_compress2(context.get(), out.data(), out.size(), text.data(), text.size());
   EXPECT_FALSE(ZSTD_isError(size));
   out.resize(size);
   return out;
 }
+
+/// As the program zstd writes it.
+std::string ZstdOf(const std::string& text) { return ZstdFrame(text, /*checksum=*/true); }
 
 struct Compression {
   std::string name;  // the end of a file's
@@ -141,6 +143,14 @@ TEST_F(CompressedTest, MembersAreReadOneAfterTheOther) {
   EXPECT_EQ(Packed(), "one two");
   ASSERT_TRUE(Run(Write("b.gz", GzipOf("one") + std::string(100, '\0'))).ok());
   EXPECT_EQ(Packed(), "one");
+}
+
+// All of the file was read, and what its last block becomes is more than there was room for.
+TEST_F(CompressedTest, WhatIsStillToBeDecompressedAtTheEndIsNotLost) {
+  const std::string text = "one" + std::string(kDocumentPieceBytes, 'b');
+  const std::string stored = ZstdFrame("one", /*checksum=*/false) + ZstdFrame(text.substr(3), /*checksum=*/false);
+  ASSERT_TRUE(Run(Write("a.zst", stored)).ok());
+  EXPECT_TRUE(Packed() == text);
 }
 
 TEST_F(CompressedTest, AFileThatIsCutShortIsRefusedWhereverItIs) {

@@ -20,6 +20,10 @@ using Violations = std::vector<Violation>;
 
 constexpr int64_t kMaxExpertsInAll = int64_t{1} << 20;  // keeps the bytes of all parameters in int64_t
 
+int64_t HeadDimOf(const ModelConfig& model) {
+  return model.head_dim != 0 ? model.head_dim : model.hidden_size / model.num_heads;
+}
+
 void CheckHeads(const ModelConfig& model, Violations* violations) {
   if (model.num_kv_heads != 0 && model.num_heads % model.num_kv_heads != 0) {
     violations->push_back(
@@ -32,7 +36,7 @@ void CheckHeads(const ModelConfig& model, Violations* violations) {
                                         model.num_heads, "; change one of them or set head_dim")});
     return;
   }
-  const int64_t head_dim = model.head_dim != 0 ? model.head_dim : model.hidden_size / model.num_heads;
+  const int64_t head_dim = HeadDimOf(model);
   // Also gives RoPE the even head_dim it needs.
   if (head_dim == 0 || head_dim % 8 != 0 || head_dim > 256) {
     const std::string source =
@@ -101,7 +105,7 @@ void CheckExperts(const ModelConfig& model, Violations* violations) {
 }
 
 void CheckTurned(const ModelConfig& model, Violations* violations) {
-  const int64_t head_dim = model.head_dim != 0 ? model.head_dim : model.hidden_size / model.num_heads;
+  const int64_t head_dim = HeadDimOf(model);
   if (model.rope_dim % 2 == 0 && model.rope_dim <= head_dim) return;
   violations->push_back(
       {{"model.rope_dim", "model.head_dim"},
@@ -156,7 +160,7 @@ void CheckParameters(ModelConfig model, Violations* violations) {
 
 /// Attention multiplies by 1 / sqrt(head_dim), where 1 / head_dim is wanted: the rest is a factor of the norm's weight.
 void CheckBaseHeads(const ModelConfig& model, Violations* violations) {
-  const int64_t head_dim = model.head_dim != 0 ? model.head_dim : model.hidden_size / model.num_heads;
+  const int64_t head_dim = HeadDimOf(model);
   if (model.base_head_dim == 0 || model.base_head_dim == head_dim) return;
   if (model.qk_norm && model.clip_qkv == 0) return;
   violations->push_back(
@@ -239,7 +243,7 @@ std::vector<Violation> ParametrizationViolations(const ModelConfig& model) {
 
 void ResolveDerived(ModelConfig* model) {
   if (model->num_kv_heads == 0) model->num_kv_heads = model->num_heads;
-  if (model->head_dim == 0) model->head_dim = model->hidden_size / model->num_heads;
+  model->head_dim = HeadDimOf(*model);
   if (model->rope_dim == model->head_dim) model->rope_dim = 0;
   if (model->intermediate_size == 0) model->intermediate_size = 4 * model->hidden_size;
   if (model->expert_intermediate_size == 0 && model->num_experts > 0) {

@@ -78,13 +78,12 @@ void ReadYarn(ConfigFields& fields, int64_t max_position_embeddings, Rope* rope)
   fields.Ignore({"finetuned"});  // in the first files with this scaling
 }
 
-/// The object of "rope_parameters" or "rope_scaling".
-Rope ReadRopeObject(ConfigFields& in, const std::string& key, double theta, double part,
-                    int64_t max_position_embeddings) {
+/// The object of "rope_parameters" or "rope_scaling". `otherwise`: base and part where it does not say them.
+Rope ReadRopeObject(ConfigFields& in, const std::string& key, const Rope& otherwise, int64_t max_position_embeddings) {
   ConfigFields fields(in[key], in.Path(key));
-  Rope rope{.theta = fields.Positive("rope_theta", theta), .part = ReadPart(fields, part)};
-  if (in.Has("rope_theta") && rope.theta != theta) {
-    in.Invalid(key, absl::StrCat("has rope_theta ", rope.theta, ", but rope_theta beside it is ", theta));
+  Rope rope{.theta = fields.Positive("rope_theta", otherwise.theta), .part = ReadPart(fields, otherwise.part)};
+  if (in.Has("rope_theta") && rope.theta != otherwise.theta) {
+    in.Invalid(key, absl::StrCat("has rope_theta ", rope.theta, ", but rope_theta beside it is ", otherwise.theta));
   }
   rope.scaling = ReadRopeType(fields);
   if (rope.scaling == RopeScaling::kLinear) rope.factor = fields.RequiredPositive("factor");
@@ -102,8 +101,8 @@ Rope ReadRopeObject(ConfigFields& in, const std::string& key, double theta, doub
 
 /// transformers 5 keeps both base and scaling in "rope_parameters", earlier ones in "rope_theta" and "rope_scaling".
 Rope ReadRope(ConfigFields& in, const LlamaDefaults& defaults, int64_t max_position_embeddings) {
-  const double theta = in.Positive("rope_theta", defaults.rope_theta);
-  const double part = ReadPart(in, defaults.partial_rotary_factor);
+  const Rope outside{.theta = in.Positive("rope_theta", defaults.rope_theta),
+                     .part = ReadPart(in, defaults.partial_rotary_factor)};
   std::optional<Rope> found;
   for (const char* key : {"rope_parameters", "rope_scaling"}) {
     in.Ignore({key});
@@ -112,12 +111,11 @@ Rope ReadRope(ConfigFields& in, const LlamaDefaults& defaults, int64_t max_posit
       in.Invalid(key, "is not an object");
       continue;
     }
-    const Rope rope = ReadRopeObject(in, key, found.has_value() ? found->theta : theta,
-                                     found.has_value() ? found->part : part, max_position_embeddings);
+    const Rope rope = ReadRopeObject(in, key, found.value_or(outside), max_position_embeddings);
     if (found.has_value() && *found != rope) in.Invalid(key, "says something else than rope_parameters");
     found = rope;
   }
-  const Rope rope = found.value_or(Rope{.theta = theta, .part = part});
+  const Rope rope = found.value_or(outside);
   // Version 5 takes this one for the length inside, whatever that is. Angles without it have none.
   const char* const length = "original_max_position_embeddings";
   in.Ignore({length});

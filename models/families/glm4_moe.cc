@@ -91,15 +91,9 @@ class Glm4Moe final : public MixtureLike {
   }
 
   TensorNames Names(const ModelConfig& c) const override {
-    TensorNames names = MixtureLike::Names(c);
-    const int64_t shared = c.shared_expert_intermediate_size;
-    const std::string mlp = "layers.#.mlp.";
-    names.rules.insert(
-        names.rules.begin(),  // before those of a shared expert of another name
-        {{.ours = "blocks.#.experts", .theirs = {{mlp + "gate"}}, .kind = ".e_score_correction_bias"},
-         {.ours = "blocks.#.experts.shared.gate_up",
-          .theirs = {{mlp + "shared_experts.gate_proj", shared}, {mlp + "shared_experts.up_proj", shared}}},
-         {.ours = "blocks.#.experts.shared.down", .theirs = {{mlp + "shared_experts.down_proj"}}}});
+    TensorNames names = NamesWith(c, "shared_experts");
+    names.rules.push_back(
+        {.ours = "blocks.#.experts", .theirs = {{"layers.#.mlp.gate"}}, .kind = ".e_score_correction_bias"});
     return names;
   }
 

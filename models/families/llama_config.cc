@@ -16,8 +16,7 @@ using nlohmann::ordered_json;
 
 constexpr char kDynamicRope[] =
     ": angles change with the length of the whole sequence; up to max_position_embeddings tokens they are not scaled, "
-    "so "
-    "for those the model is the same without this object";
+    "so for those the model is the same without this object";
 constexpr char kFull[] = "full_attention", kSliding[] = "sliding_attention";
 
 /// Rotary angles, as one of the places says them.

@@ -36,24 +36,25 @@ std::string MixtureLike::Inexpressible(const ModelConfig& c) const {
                    {"router_bias", c.router_bias}});
 }
 
-TensorNames MixtureLike::Names(const ModelConfig& c) const {
+TensorNames MixtureLike::NamesWith(const ModelConfig& c, const std::string& shared) const {
   TensorNames names = NamesBesidesExperts(c);
-  const int64_t width = c.expert_intermediate_size, shared = c.shared_expert_intermediate_size;
+  const int64_t width = c.expert_intermediate_size, shared_width = c.shared_expert_intermediate_size;
   const std::string mlp = "layers.#.mlp.";
-  names.rules.insert(names.rules.end(),
-                     {{.ours = "blocks.#.experts.router", .theirs = {{mlp + "gate"}}},
-                      {.ours = "blocks.#.experts.#.gate_up",
-                       .theirs = {{mlp + "experts.#.gate_proj", width}, {mlp + "experts.#.up_proj", width}},
-                       .stacked = mlp + "experts.gate_up_proj",
-                       .stack = c.num_experts},
-                      {.ours = "blocks.#.experts.#.down",
-                       .theirs = {{mlp + "experts.#.down_proj"}},
-                       .stacked = mlp + "experts.down_proj",
-                       .stack = c.num_experts},
-                      {.ours = "blocks.#.experts.shared.gate_up",
-                       .theirs = {{mlp + "shared_expert.gate_proj", shared}, {mlp + "shared_expert.up_proj", shared}}},
-                      {.ours = "blocks.#.experts.shared.down", .theirs = {{mlp + "shared_expert.down_proj"}}},
-                      {.ours = "blocks.#.experts.shared.gate", .theirs = {{mlp + "shared_expert_gate"}}}});
+  names.rules.insert(
+      names.rules.end(),
+      {{.ours = "blocks.#.experts.router", .theirs = {{mlp + "gate"}}},
+       {.ours = "blocks.#.experts.#.gate_up",
+        .theirs = {{mlp + "experts.#.gate_proj", width}, {mlp + "experts.#.up_proj", width}},
+        .stacked = mlp + "experts.gate_up_proj",
+        .stack = c.num_experts},
+       {.ours = "blocks.#.experts.#.down",
+        .theirs = {{mlp + "experts.#.down_proj"}},
+        .stacked = mlp + "experts.down_proj",
+        .stack = c.num_experts},
+       {.ours = "blocks.#.experts.shared.gate_up",
+        .theirs = {{mlp + shared + ".gate_proj", shared_width}, {mlp + shared + ".up_proj", shared_width}}},
+       {.ours = "blocks.#.experts.shared.down", .theirs = {{mlp + shared + ".down_proj"}}},
+       {.ours = "blocks.#.experts.shared.gate", .theirs = {{mlp + shared + "_gate"}}}});
   return names;
 }
 

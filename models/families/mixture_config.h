@@ -19,10 +19,11 @@ struct ExpertDefaults {
 class MixtureLike : public LlamaLike {
  public:
   std::string Inexpressible(const ModelConfig& config) const override;
-  /// As Qwen2-MoE has them and those after it.
-  TensorNames Names(const ModelConfig& config) const override;
+  TensorNames Names(const ModelConfig& config) const override { return NamesWith(config, "shared_expert"); }
 
  protected:
+  /// As Qwen2-MoE has them and those after it. `shared`: what the shared expert is called.
+  TensorNames NamesWith(const ModelConfig& config, const std::string& shared) const;
   /// Those of everything but experts.
   TensorNames NamesBesidesExperts(const ModelConfig& config) const { return LlamaLike::Names(config); }
   /// Number, width and choice of experts into `config`, which has the keys of ReadShared.

@@ -25,11 +25,11 @@ absl::StatusOr<TrainerOptions> MakeTrainerOptions(const Config& config, Language
                          .transfer_timeout = std::chrono::milliseconds(config.elastic.collective_timeout_ms),
                          .cpu_threads = static_cast<int>(config.train.threads)};
   if (in_parts) {
-    options.in_parts = {
+    options.in_parts.emplace(TrainerOptions::InParts{
         .arena_bytes = plans.arena_bytes_in_parts,
         .training_schedule = std::move(plans.training_in_parts.schedule),
         .evaluation_schedule = std::move(plans.evaluation_in_parts.schedule),
-        .second_arena_bytes = config.parallel.overlap_microbatches ? plans.training_in_parts.arena_bytes : 0};
+        .second_arena_bytes = config.parallel.overlap_microbatches ? plans.training_in_parts.arena_bytes : 0});
   }
   options.begins_random = config.lora.rank > 0;
   if (!config.train.init_from.empty()) {

@@ -28,7 +28,7 @@ Attention::Attention(ParameterBuilder& builder, const std::string& name, const M
       num_kv_heads_(config.num_kv_heads),
       head_dim_(config.head_dim),
       turned_dim_(config.TurnedDim()),
-      window_(config.sliding_window),
+      window_(config.WindowOf(layer)),
       layer_(layer),
       limit_(static_cast<float>(config.clip_qkv)),
       rope_(rope),

@@ -81,9 +81,9 @@ class DryStore final : public UnitStore, public PartStore {
 
 constexpr char kTokenTable[] = "embedding.tokens.weight", kBlockUnit[] = "blocks.", kExpertsUnit[] = ".experts";
 
-/// That model FLOPs utilisation counts for a token.
-double SeenKeys(const ModelConfig& config, int64_t sequence) {
-  const int64_t window = config.sliding_window > 0 ? std::min(config.sliding_window, sequence) : sequence;
+/// That model FLOPs utilisation counts for a token in a layer, counted from 1.
+double SeenKeys(const ModelConfig& config, int64_t layer, int64_t sequence) {
+  const int64_t own = config.WindowOf(layer), window = own > 0 ? std::min(own, sequence) : sequence;
   // Over a sequence, the pairs that a causal query sees, twice, but those of a query with itself once.
   const auto pairs = static_cast<double>(2 * window * sequence - window * (window - 1) - sequence);
   return pairs / static_cast<double>(sequence);
@@ -154,8 +154,10 @@ double FlopsPerTokenOf(const ModelConfig& config, int64_t sequence) {
   const int64_t positions = config.position == PositionKind::kLearned ? config.max_sequence_length : 0;
   const int64_t looked_up = positions + (config.tie_embeddings ? 0 : config.vocab_size);
   const int64_t multiplied = ActiveParameters(config) - looked_up * config.hidden_size;
-  const auto attention = static_cast<double>(config.num_layers * config.num_heads * config.head_dim);
-  return 6.0 * static_cast<double>(multiplied) + 12.0 * attention * SeenKeys(config, sequence);
+  double seen = 0;  // keys, in all layers
+  for (int64_t layer = 1; layer <= config.num_layers; ++layer) seen += SeenKeys(config, layer, sequence);
+  const auto attention = static_cast<double>(config.num_heads * config.head_dim);
+  return 6.0 * static_cast<double>(multiplied) + 12.0 * attention * seen;
 }
 
 double FlopsPerTokenOf(const ModelConfig& config, int64_t sequence, const ParameterLayout& layout,
@@ -173,13 +175,15 @@ double FlopsPerTokenOf(const ModelConfig& config, int64_t sequence, const Parame
         of_expert ? static_cast<double>(config.experts_per_token) / static_cast<double>(config.num_experts) : 1.0;
     multiplied += passes * share * static_cast<double>(spec.shape.elements());
   }
-  double passes = 0;  // of attention, whose backward half is twice the forward one
+  double seen = 0;  // keys by a token, in attention's forward half once, in its backward half twice
+  int64_t layer = 0;
   for (int u = 0; u < layout.num_units(); ++u) {
     const std::string& name = layout.units()[static_cast<size_t>(u)].name;
-    if (absl::StartsWith(name, kBlockUnit) && !absl::EndsWith(name, kExpertsUnit)) passes += u >= lowest ? 3 : 1;
+    if (!absl::StartsWith(name, kBlockUnit) || absl::EndsWith(name, kExpertsUnit)) continue;
+    seen += (u >= lowest ? 3 : 1) * SeenKeys(config, ++layer, sequence);
   }
   const auto attention = static_cast<double>(config.num_heads * config.head_dim);
-  return 2.0 * multiplied + 4.0 * passes * attention * SeenKeys(config, sequence);
+  return 2.0 * multiplied + 4.0 * seen * attention;
 }
 
 }  // namespace holdfast

@@ -44,6 +44,9 @@ struct ModelConfig {
   bool qk_norm_joint = false;   // of qk_norm: over all heads of query, and of key, at once
   double clip_qkv = 0.0;        // values of query, key (after their norms) and value stay within +-this; 0 = no limit
   int64_t sliding_window = 0;   // keys that a query sees, its own the last; 0 = all up to its own
+  /// Layers from first_window_layer on have the window, all but every full_attention_step-th of them.
+  int64_t first_window_layer = 1;   // counted from 1
+  int64_t full_attention_step = 0;  // 0 = none of these is left out
   bool tie_embeddings = true;
   double norm_eps = 1e-5;
   int64_t rope_dim = 0;  // values of each head of query and key that are turned by rotary angles, its first; 0 = all
@@ -108,6 +111,12 @@ struct ModelConfig {
   int64_t base_head_dim = 0;     // 0 = head_dim
 
   int64_t TurnedDim() const { return rope_dim > 0 ? rope_dim : head_dim; }
+  /// The window of a layer, counted from 1; 0 = none.
+  int64_t WindowOf(int64_t layer) const {
+    const int64_t nth = layer - first_window_layer + 1;  // of those that may have one
+    const bool full = nth < 1 || (full_attention_step > 0 && nth % full_attention_step == 0);
+    return full ? 0 : sliding_window;
+  }
   bool HasQkvBias() const { return bias || attention_bias || qkv_bias; }
   bool HasAttentionOutBias() const { return bias || attention_bias; }
   bool HasMlpBias() const { return bias || mlp_bias; }

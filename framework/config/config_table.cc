@@ -58,6 +58,8 @@ Section ModelTable(ModelConfig* model, std::vector<std::string> families) {
                Bool("qk_norm_joint", &model->qk_norm_joint),
                Double("clip_qkv", &model->clip_qkv, 0.0, 1e6),
                Int("sliding_window", &model->sliding_window, 0, kMaxSequenceLength),
+               Int("first_window_layer", &model->first_window_layer, 1, 4096),
+               Int("full_attention_step", &model->full_attention_step, 0, 4096),
                Bool("tie_embeddings", &model->tie_embeddings),
                Double("norm_eps", &model->norm_eps, 1e-20, 1.0),
                Int("rope_dim", &model->rope_dim, 0, 256),

@@ -104,6 +104,20 @@ void CheckExperts(const ModelConfig& model, Violations* violations) {
   }
 }
 
+void CheckWindows(const ModelConfig& model, Violations* violations) {
+  if (model.sliding_window == 0) return;
+  if (model.first_window_layer > model.num_layers) {
+    violations->push_back({{"model.first_window_layer", "model.num_layers"},
+                           absl::StrCat("first_window_layer ", model.first_window_layer,
+                                        " is beyond the last of num_layers ", model.num_layers)});
+  }
+  if (model.full_attention_step == 1) {
+    violations->push_back(
+        {{"model.full_attention_step", "model.sliding_window"},
+         "with 1 no layer has the window; set it to 0 or to 2 or more, or model.sliding_window to 0"});
+  }
+}
+
 void CheckTurned(const ModelConfig& model, Violations* violations) {
   const int64_t head_dim = HeadDimOf(model);
   if (model.rope_dim % 2 == 0 && model.rope_dim <= head_dim) return;
@@ -212,6 +226,13 @@ void SimplifyBiases(ModelConfig* model) {
   model->mlp_bias = mlp && !out;
 }
 
+/// The same layers with a window, said in one way.
+void SimplifyWindows(ModelConfig* model) {
+  if (model->sliding_window == 0) model->first_window_layer = 1;
+  const int64_t first_full = model->first_window_layer - 1 + model->full_attention_step;
+  if (model->sliding_window == 0 || first_full > model->num_layers) model->full_attention_step = 0;
+}
+
 /// "" or the range that the value of `field` is outside of.
 std::string RangeOf(const Field& field) {
   if (const auto* number = std::get_if<IntValue>(&field.value)) {
@@ -230,6 +251,7 @@ std::vector<Violation> ModelViolations(const ModelConfig& model) {
   CheckHeads(model, &violations);
   CheckNorms(model, &violations);
   CheckExperts(model, &violations);
+  CheckWindows(model, &violations);
   CheckRope(model, &violations);
   CheckParameters(model, &violations);
   return violations;
@@ -268,8 +290,10 @@ std::vector<ModelDifference> ArithmeticDifferences(const ModelConfig& ours, cons
   Config a, b;
   a.model = ours;
   b.model = theirs;
-  SimplifyBiases(&a.model);
-  SimplifyBiases(&b.model);
+  for (ModelConfig* model : {&a.model, &b.model}) {
+    SimplifyBiases(model);
+    SimplifyWindows(model);
+  }
   const std::vector<Field> our_fields = ModelFields(&a), their_fields = ModelFields(&b);
   std::vector<ModelDifference> differences;
   for (size_t i = 0; i < our_fields.size(); ++i) {

@@ -152,6 +152,12 @@ ModelConfig LlamaLike::preset() const {
           .tie_embeddings = false};
 }
 
+std::string LlamaLike::SomeWindowsKey(const ModelConfig& c) {
+  if (c.sliding_window == 0) return "";
+  return FirstKey({{"first_window_layer", c.first_window_layer > 1},
+                   {"full_attention_step", c.full_attention_step > 0 && c.full_attention_step <= c.num_layers}});
+}
+
 std::string LlamaLike::NoLlama(const ModelConfig& c) {
   return FirstKey({{"position", c.position != PositionKind::kRope},
                    {"norm", c.norm != NormType::kRmsNorm},
@@ -260,26 +266,41 @@ std::optional<std::vector<std::string>> ReadLayerTypes(ConfigFields& in, int64_t
   return types;
 }
 
-int64_t ReadQwenWindow(ConfigFields& in, int64_t num_layers) {
+void SetWindows(ConfigFields& in, const std::vector<std::string>& types, int64_t window, ModelConfig* c) {
+  const auto first = std::find(types.begin(), types.end(), kSliding);
+  if (first == types.end()) return;
+  if (window == 0) return in.Unsupported("layer_types");
+  c->sliding_window = window;
+  c->first_window_layer = first - types.begin() + 1;
+  const auto full = std::find(first, types.end(), kFull);
+  c->full_attention_step = full == types.end() ? 0 : full - first + 1;
+  if (LayerTypes(*c) != types) in.Unsupported("layer_types");
+}
+
+std::vector<std::string> LayerTypes(const ModelConfig& c) {
+  std::vector<std::string> types;
+  for (int64_t layer = 1; layer <= c.num_layers; ++layer) types.emplace_back(c.WindowOf(layer) > 0 ? kSliding : kFull);
+  return types;
+}
+
+void ReadQwenWindow(ConfigFields& in, ModelConfig* c) {
   const bool used = in.Bool("use_sliding_window", false);
   const int64_t given = in.Whole("sliding_window", in.IsNull("sliding_window") ? 0 : 4096);
   const int64_t window = used ? given : 0, first = in.Whole("max_window_layers", 28);
-  int64_t sliding = window > 0 ? std::max<int64_t>(num_layers - first, 0) : 0;
-  const auto types = ReadLayerTypes(in, num_layers, {kFull, kSliding});
-  if (in.Has("layer_types") && !types.has_value()) return 0;  // a problem that is known
-  if (types.has_value()) sliding = std::count(types->begin(), types->end(), kSliding);
-  if (sliding > 0 && (sliding < num_layers || window == 0)) {
-    in.Unsupported(types.has_value() ? "layer_types" : "max_window_layers");
-  }
-  return sliding > 0 ? window : 0;
+  const auto types = ReadLayerTypes(in, c->num_layers, {kFull, kSliding});
+  if (types.has_value()) return SetWindows(in, *types, window, c);
+  if (in.Has("layer_types") || window == 0 || first >= c->num_layers) return;
+  c->sliding_window = window;
+  c->first_window_layer = first + 1;
 }
 
 void WriteQwenWindow(const ModelConfig& c, ordered_json* object) {
   const bool slides = c.sliding_window > 0;
   (*object)["use_sliding_window"] = slides;
   (*object)["sliding_window"] = slides ? ordered_json(c.sliding_window) : ordered_json(nullptr);
-  (*object)["max_window_layers"] = slides ? 0 : c.num_layers;
-  (*object)["layer_types"] = std::vector<std::string>(static_cast<size_t>(c.num_layers), slides ? kSliding : kFull);
+  // Versions without layer_types have a window in all layers from here on.
+  (*object)["max_window_layers"] = slides ? c.first_window_layer - 1 : c.num_layers;
+  (*object)["layer_types"] = LayerTypes(c);
 }
 
 }  // namespace holdfast

@@ -29,6 +29,8 @@ class LlamaLike : public Family {
   bool IsIgnorable(const ModelConfig& config, const std::string& tensor) const override;
 
  protected:
+  /// Empty, or the key by which only some layers have the window.
+  static std::string SomeWindowsKey(const ModelConfig& config);
   /// Empty, or what of a config no file after Llama's can say.
   static std::string NoLlama(const ModelConfig& config);
   /// Sizes, epsilon, rotary angles, tied head. Also checks the activation and that `architectures` holds nothing but
@@ -43,9 +45,15 @@ class LlamaLike : public Family {
 std::optional<std::vector<std::string>> ReadLayerTypes(ConfigFields& in, int64_t num_layers,
                                                        std::initializer_list<const char*> known);
 
-/// A dense family after Qwen2, with use_sliding_window, sliding_window, max_window_layers and layer_types: the window
-/// that all layers have, 0 if none has one. If only some have, layer_types or max_window_layers is unsupported.
-int64_t ReadQwenWindow(ConfigFields& in, int64_t num_layers);
+/// Gives the layers of which layer_types says "sliding_attention" the window, all others none. layer_types is
+/// unsupported if no keys of a config say that (ModelConfig::WindowOf), or if there is no window to give.
+void SetWindows(ConfigFields& in, const std::vector<std::string>& types, int64_t window, ModelConfig* config);
+/// What layer_types says of the windows of a config.
+std::vector<std::string> LayerTypes(const ModelConfig& config);
+
+/// The windows of a dense family after Qwen2, with use_sliding_window, sliding_window, max_window_layers and
+/// layer_types.
+void ReadQwenWindow(ConfigFields& in, ModelConfig* config);
 void WriteQwenWindow(const ModelConfig& config, nlohmann::ordered_json* object);
 
 }  // namespace holdfast

@@ -14,6 +14,7 @@ class Mistral final : public LlamaLike {
 
   std::string Inexpressible(const ModelConfig& c) const override {
     return FirstKey({{LlamaLike::Inexpressible(c)},
+                     {SomeWindowsKey(c)},
                      {"num_experts", c.num_experts > 0},
                      {"bias", c.bias},
                      {"attention_bias", c.attention_bias},

@@ -19,6 +19,7 @@ class Mixtral final : public MixtureLike {
 
   std::string Inexpressible(const ModelConfig& c) const override {
     return FirstKey({{MixtureLike::Inexpressible(c)},
+                     {SomeWindowsKey(c)},
                      {"bias", c.bias},
                      {"attention_bias", c.attention_bias},
                      {"qkv_bias", c.qkv_bias},

@@ -83,6 +83,8 @@ ModelConfig ReadOwnConfig(ConfigFields& in) {
   c.qk_norm_joint = in.Bool("qk_norm_joint", false);
   c.clip_qkv = in.NotNegative("clip_qkv", 0.0);
   c.sliding_window = in.Whole("sliding_window", 0);
+  c.first_window_layer = in.Size("first_window_layer", 1);
+  c.full_attention_step = in.Whole("full_attention_step", 0);
   c.tie_embeddings = in.Bool("tie_embeddings", false);
   c.norm_eps = in.Positive("norm_eps", c.norm_eps);
   c.rope_dim = in.Whole("rope_dim", 0);
@@ -123,6 +125,8 @@ nlohmann::ordered_json WriteOwnConfig(const ModelConfig& c) {
                                    {"qk_norm_joint", c.qk_norm_joint},
                                    {"clip_qkv", c.clip_qkv},
                                    {"sliding_window", c.sliding_window},
+                                   {"first_window_layer", c.first_window_layer},
+                                   {"full_attention_step", c.full_attention_step},
                                    {"tie_embeddings", c.tie_embeddings},
                                    {"norm_eps", c.norm_eps},
                                    {"rope_dim", c.rope_dim},

@@ -34,7 +34,7 @@ class Qwen2 final : public LlamaLike {
         ReadShared(in, "Qwen2ForCausalLM", "Qwen2Model", {.max_position_embeddings = 32768, .num_key_value_heads = 32});
     in.Only("use_mrope", {false});               // positions in three dimensions, of models that see pictures
     in.Ignore({"dual_chunk_attention_config"});  // of attention over a million tokens, which transformers has not
-    c.sliding_window = ReadQwenWindow(in, c.num_layers);
+    ReadQwenWindow(in, &c);
     return c;
   }
 

@@ -33,7 +33,7 @@ class Qwen3 final : public LlamaLike {
     ModelConfig c = ReadShared(in, "Qwen3ForCausalLM", "Qwen3Model",
                                {.max_position_embeddings = 32768, .num_key_value_heads = 32, .head_dim = 128});
     c.attention_bias = in.Bool("attention_bias", false);
-    c.sliding_window = ReadQwenWindow(in, c.num_layers);
+    ReadQwenWindow(in, &c);
     return c;
   }
 

@@ -20,6 +20,7 @@ class Qwen3Moe final : public MixtureLike {
 
   std::string Inexpressible(const ModelConfig& c) const override {
     return FirstKey({{MixtureLike::Inexpressible(c)},
+                     {SomeWindowsKey(c)},
                      {"bias", c.bias},
                      {"qkv_bias", c.qkv_bias},
                      {"qk_norm", !c.qk_norm},

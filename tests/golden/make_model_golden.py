@@ -84,6 +84,13 @@ def qwen2():
     return Qwen2ForCausalLM(Qwen2Config(**SIZES, max_position_embeddings=48, rope_theta=1000.0, tie_word_embeddings=True))
 
 
+def qwen2_window():
+    """The last two of three layers have a window."""
+    return Qwen2ForCausalLM(Qwen2Config(**{**SIZES, "num_hidden_layers": 3}, max_position_embeddings=48,
+                                        rope_theta=1000.0, tie_word_embeddings=False, use_sliding_window=True,
+                                        sliding_window=7, max_window_layers=1))
+
+
 def qwen3():
     return Qwen3ForCausalLM(Qwen3Config(**SIZES, head_dim=24, max_position_embeddings=48, rope_theta=1000.0,
                                         tie_word_embeddings=False))
@@ -153,7 +160,7 @@ def glm4_moe():
 # name, model, length of its sequences
 MODELS = (("tiny_gpt2", gpt2, 13), ("tiny_llama", llama, 13), ("tiny_llama31", llama31, 96),
           ("tiny_llama_linear", llama_linear, 48), ("tiny_llama_yarn", llama_yarn, 96), ("tiny_mistral", mistral, 80),
-          ("tiny_qwen2", qwen2, 48), ("tiny_qwen3", qwen3, 48), ("tiny_qwen3_window", qwen3_window, 48),
+          ("tiny_qwen2", qwen2, 48), ("tiny_qwen2_window", qwen2_window, 48), ("tiny_qwen3", qwen3, 48), ("tiny_qwen3_window", qwen3_window, 48),
           ("tiny_qwen3_yarn", qwen3_yarn, 64),
           ("tiny_mixtral", mixtral, 48), ("tiny_qwen2_moe", qwen2_moe, 48), ("tiny_qwen3_moe", qwen3_moe, 48),
           ("tiny_olmoe", olmoe, 48), ("tiny_olmoe_clip", olmoe_clip, 48),

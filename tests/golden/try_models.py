@@ -124,8 +124,9 @@ REFUSED = {
     "quantized": (dict(SMALL, model_type="mixtral", quantization_config={"quant_method": "awq"}),
                   'quantization_config = {"quant_method":"awq"} is not supported'),
     "window_of_some": (dict(SMALL, model_type="qwen3", head_dim=8, use_sliding_window=True, sliding_window=8,
-                            layer_types=["full_attention", "sliding_attention"]),
-                       'layer_types = ["full_attention","sliding_attention"] is not supported'),
+                            num_hidden_layers=3,
+                            layer_types=["sliding_attention", "full_attention", "full_attention"]),
+                       'layer_types = ["sliding_attention","full_attention","full_attention"] is not supported'),
     "some_dense": (dict(SMALL, model_type="qwen3_moe", num_hidden_layers=5, head_dim=8, mlp_only_layers=[1, 2]),
                    "mlp_only_layers = [1,2] is not supported"),
     "window_of_experts": (dict(SMALL, model_type="qwen2_moe", use_sliding_window=True, sliding_window=8),
@@ -175,7 +176,7 @@ def drawn(seed):
     if family == "qwen3_moe" and rng.random() < 0.5:
         config.update(use_sliding_window=True, sliding_window=5)
     if family in ("qwen2", "qwen3") and rng.random() < 0.5:
-        config.update(use_sliding_window=True, sliding_window=6, max_window_layers=0)
+        config.update(use_sliding_window=True, sliding_window=6, max_window_layers=rng.randrange(layers))
     if family in MIXTURES:
         experts = rng.choice((2, 3, 5, 11, 24, 60))
         config.update({COUNT_OF_EXPERTS.get(family, "num_experts"): experts},

@@ -101,6 +101,21 @@ TEST(PlanTest, AWindowCountsWhatIsLeftOfAttention) {
   }
 }
 
+TEST(PlanTest, AWindowCountsInTheLayersThatHaveIt) {
+  ModelConfig config = Gpt2Small();
+  const double none = FlopsPerTokenOf(config, 512);
+  config.sliding_window = 100;
+  const double all = FlopsPerTokenOf(config, 512);
+  config.first_window_layer = 5;  // 5, 6, 7, 9, 10 and 11 of 12
+  config.full_attention_step = 4;
+  EXPECT_NEAR(FlopsPerTokenOf(config, 512), (none + all) / 2, 1e-6 * none);
+  const auto frozen = [](const ParameterSpec& spec) { return !absl::StartsWith(spec.name, "blocks.11."); };
+  const auto of_last = [&] { return FlopsPerTokenOf(config, 512, TransformerLayout(config), frozen); };
+  const double some = of_last();
+  config.full_attention_step = 0;  // 8 and 12, too, of which the last has a backward half
+  EXPECT_NEAR(some - of_last(), (none - all) / 12 * (1.0 / 3 + 1), 1e-6 * none);
+}
+
 // By hand, and by what a pass of one token a sequence multiplies, where attention is next to nothing; but for vectors,
 // which multiply no matrix.
 TEST(PlanTest, WhatIsFrozenHasNoGradientOfItsOwn) {
@@ -137,7 +152,8 @@ TEST(PlanTest, WhatIsFrozenHasNoGradientOfItsOwn) {
     const auto model = MakeTransformer(Gpt2Small(), {.lora = c.lora, .frozen = c.frozen}, *device).value();
     EXPECT_NEAR(flops, PlanTraining(*model, 64, 1).flops / 64, 5e-3 * flops) << c.name;
   }
-  for (const ModelConfig& config : {Gpt2Small(), TinyMixture(), TinyQwen2Moe(), TinyMistral()}) {
+  for (const ModelConfig& config :
+       {Gpt2Small(), TinyMixture(), TinyQwen2Moe(), TinyMistral(), TinyQwen3SomeWindows()}) {
     const auto nothing = [](const ParameterSpec&) { return false; };
     const double flops = FlopsPerTokenOf(config, 7);
     EXPECT_NEAR(FlopsPerTokenOf(config, 7, TransformerLayout(config), nothing), flops, 1e-12 * flops);

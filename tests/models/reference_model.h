@@ -195,6 +195,16 @@ class ReferenceModel {
     return rotated;
   }
 
+  /// `layer` counts from 0.
+  bool HasWindow(int64_t layer) const {
+    bool has = false;
+    for (int64_t l = c_.first_window_layer - 1, since_full = 0; l <= layer; ++l) {
+      has = ++since_full != c_.full_attention_step;
+      if (!has) since_full = 0;
+    }
+    return has && c_.sliding_window > 0;
+  }
+
   Rows Attention(const std::string& block, int64_t layer, const Rows& x) {
     const int64_t heads = c_.num_heads, kv = c_.num_kv_heads, d = c_.head_dim, t = sequence_;
     Rows qkv = Linear(block + "attention.qkv", x, (heads + 2 * kv) * d);
@@ -206,7 +216,7 @@ class ReferenceModel {
         const int64_t group = h / (heads / kv);
         const int64_t begin = begins_[r];
         const Row q = HeadOf(qkv[r], h, i - begin);
-        const int64_t first = c_.sliding_window == 0 ? begin : std::max(begin, i - c_.sliding_window + 1);
+        const int64_t first = !HasWindow(layer) ? begin : std::max(begin, i - c_.sliding_window + 1);
         Row p(i + 1);
         double sum = 0;
         for (int64_t j = first; j <= i; ++j) {

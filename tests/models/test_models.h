@@ -81,6 +81,17 @@ inline ModelConfig TinyMistral() {
   return c;
 }
 
+/// The second and the fourth of four layers have a window.
+inline ModelConfig TinyQwen3SomeWindows() {
+  ModelConfig c = TinyLlama();
+  c.family = "qwen3";
+  c.qk_norm = true;
+  c.num_layers = 4;
+  c.sliding_window = 3;
+  c.first_window_layer = c.full_attention_step = 2;
+  return c;
+}
+
 inline ModelConfig TinyQwen2() {
   ModelConfig c = TinyLlama();
   c.family = "qwen2";
@@ -240,6 +251,7 @@ inline std::vector<NamedConfig> TinyModels() {
           {"Qwen3", TinyQwen3()},
           {"Qwen3Yarn", TinyQwen3Yarn()},
           {"Qwen3Window", qwen_window},
+          {"Qwen3SomeWindows", TinyQwen3SomeWindows()},
           {"Gpt2NormsAndWindow", gpt2_window},
           {"Mixture", TinyMixture()},
           {"MixtureDropout", mixture_dropout},

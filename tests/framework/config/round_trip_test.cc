@@ -99,6 +99,9 @@ TEST(RoundTripTest, RandomConfigsComeBackExactly) {
     config.model.experts_per_token = config.model.router_groups = config.model.router_groups_chosen = 1;
     if (!config.model.router_bias) config.model.router_bias_rate = ModelConfig().router_bias_rate;
     config.model.first_expert_layer = config.model.num_layers;
+    config.model.first_window_layer =
+        config.model.sliding_window == 0 ? 1 : 1 + config.model.first_window_layer % config.model.num_layers;
+    if (config.model.sliding_window == 0 || config.model.full_attention_step == 1) config.model.full_attention_step = 0;
     const bool rope = config.model.position == PositionKind::kRope;
     if (!rope) config.model.rope_scaling = RopeScaling::kNone;
     config.model.rope_dim = rope ? 2 * (config.model.rope_dim % (config.model.head_dim / 2)) : 0;

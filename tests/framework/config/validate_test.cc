@@ -105,6 +105,45 @@ TEST(ValidateTest, Yarn) {
             "rope");
 }
 
+TEST(ValidateTest, LayersWithAWindow) {
+  const std::string window = "model.sliding_window=16";
+  EXPECT_EQ(ErrorsOf(kGood, {window, "model.first_window_layer=12", "model.full_attention_step=2"}), "");
+  EXPECT_EQ(ErrorsOf(kGood, {window, "model.full_attention_step=13"}), "") << "a step beyond the last layer";
+  EXPECT_EQ(ErrorsOf(kGood, {window, "model.first_window_layer=13"}),
+            "--set model.first_window_layer=13: first_window_layer 13 is beyond the last of num_layers 12");
+  EXPECT_EQ(ErrorsOf(kGood, {window, "model.full_attention_step=1"}),
+            "--set model.full_attention_step=1: with 1 no layer has the window; set it to 0 or to 2 or more, or "
+            "model.sliding_window to 0");
+  ModelConfig model = {.num_layers = 6, .sliding_window = 5};
+  const auto windows = [&](int64_t first, int64_t step) {
+    model.first_window_layer = first;
+    model.full_attention_step = step;
+    std::vector<int64_t> of_layers;
+    for (int64_t layer = 1; layer <= model.num_layers; ++layer) of_layers.push_back(model.WindowOf(layer));
+    return of_layers;
+  };
+  EXPECT_THAT(windows(1, 0), testing::ElementsAre(5, 5, 5, 5, 5, 5));
+  EXPECT_THAT(windows(4, 0), testing::ElementsAre(0, 0, 0, 5, 5, 5));
+  EXPECT_THAT(windows(1, 4), testing::ElementsAre(5, 5, 5, 0, 5, 5));
+  EXPECT_THAT(windows(2, 2), testing::ElementsAre(0, 5, 0, 5, 0, 5));
+  EXPECT_THAT(windows(3, 3), testing::ElementsAre(0, 0, 5, 5, 0, 5));
+}
+
+TEST(ValidateTest, TheSameWindowsInOtherKeysAreNoDifference) {
+  ModelConfig ours = {.num_layers = 6}, theirs = ours;
+  theirs.first_window_layer = 3;
+  theirs.full_attention_step = 2;
+  EXPECT_TRUE(ArithmeticDifferences(ours, theirs).empty()) << "without a window";
+  ours.sliding_window = theirs.sliding_window = 5;
+  ASSERT_EQ(ArithmeticDifferences(ours, theirs).size(), 2u);
+  ours.first_window_layer = theirs.first_window_layer;
+  theirs.full_attention_step = 5;  // the seventh layer
+  EXPECT_TRUE(ArithmeticDifferences(ours, theirs).empty());
+  theirs.full_attention_step = 4;  // the sixth
+  ASSERT_EQ(ArithmeticDifferences(ours, theirs).size(), 1u);
+  EXPECT_EQ(ArithmeticDifferences(ours, theirs)[0].key, "full_attention_step");
+}
+
 TEST(ValidateTest, ExpertsHaveNoBiasesAndAttentionMay) {
   EXPECT_EQ(ErrorsOf(kGood, {"model.family=mixtral", "model.attention_bias=true"}), "");
   EXPECT_EQ(ErrorsOf(kGood, {"model.family=mixtral", "model.mlp_bias=true"}),
@@ -304,6 +343,11 @@ TEST(ValidateTest, KeysThatNothingReads) {
        {},
        "model.bias=false",
        {{"model.attention_bias=true", "false"}, {"model.mlp_bias=true", "false"}}},
+      {"no layer has a window",
+       "model.sliding_window",
+       {},
+       "model.sliding_window=16",
+       {{"model.first_window_layer=2", "1"}, {"model.full_attention_step=4", "0"}}},
       {"positions are not rotary",
        "model.position",
        {},

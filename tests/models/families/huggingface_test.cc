@@ -8,7 +8,10 @@
 #include <algorithm>
 #include <map>
 #include <set>
+#include <string>
+#include <vector>
 
+#include "absl/strings/str_join.h"
 #include "framework/config/model_size.h"
 #include "models/families/families.h"
 #include "nlohmann/json.hpp"
@@ -466,30 +469,45 @@ TEST(HuggingFaceTest, BiasesOfAttentionAndMlpAreApart) {
   }
 }
 
-TEST(HuggingFaceTest, AQwenWindowIsOfAllLayersOrRefused) {
+TEST(HuggingFaceTest, LayersOfAQwenWithAWindowAreReadOrRefused) {
   for (const char* type : {"qwen2", "qwen3"}) {
-    const auto window = [&](const std::string& more) {
-      const auto read = OfType(type, more);
-      return read.ok() ? std::to_string(read->model.sliding_window) : std::string(read.status().message());
+    const auto windows = [&](const std::string& more) {
+      const auto read = OfType(type, R"("num_hidden_layers": 5, )" + more);
+      if (!read.ok()) return std::string(read.status().message());
+      std::vector<int64_t> of_layers;
+      for (int64_t layer = 1; layer <= 5; ++layer) of_layers.push_back(read->model.WindowOf(layer));
+      const auto again = ParseHuggingFaceConfig(HuggingFaceConfigJson(read->model, {}), "x");
+      EXPECT_TRUE(again.ok() && again->model == read->model) << again.status();
+      return absl::StrJoin(of_layers, " ");
     };
     const std::string slides = R"("use_sliding_window": true, "sliding_window": 77)";
-    const std::string all = R"("layer_types": ["sliding_attention", "sliding_attention"])";
-    EXPECT_EQ(window(R"("sliding_window": 77, "max_window_layers": 0)"), "0");  // not in use
-    EXPECT_EQ(window(slides), "0");                                             // from layer 28 on
-    EXPECT_EQ(window(slides + R"(, "max_window_layers": 0)"), "77");
-    EXPECT_EQ(window(slides + R"(, "max_window_layers": 28, )" + all), "77");
-    EXPECT_EQ(window(slides + R"(, "layer_types": ["full_attention", "full_attention"])"), "0");
-    EXPECT_EQ(window(R"("use_sliding_window": true, "sliding_window": null, "max_window_layers": 0)"), "0");
-    EXPECT_THAT(window(slides + R"(, "max_window_layers": 1)"), ::testing::HasSubstr("max_window_layers = 1 is not"));
-    EXPECT_THAT(window(slides + R"(, "layer_types": ["full_attention", "sliding_attention"])"),
-                ::testing::HasSubstr("layer_types"));
-    EXPECT_THAT(window(all), ::testing::HasSubstr("layer_types"));  // without a window
-    for (const std::string kind : {"full", "sliding"}) {
-      const std::string layer = absl::StrCat("\"", kind, "_attention\"");
-      EXPECT_THAT(window(absl::StrCat(slides, ", \"layer_types\": [", layer, ", ", layer, ", ", layer, "]")),
-                  ::testing::HasSubstr("layer_types has length 3, num_hidden_layers is 2"));
+    const auto layers = [](const std::string& kinds) {
+      std::vector<std::string> words;
+      for (const char kind : kinds) words.push_back(kind == 's' ? "\"sliding_attention\"" : "\"full_attention\"");
+      return absl::StrCat("\"layer_types\": [", absl::StrJoin(words, ", "), "]");
+    };
+    EXPECT_EQ(windows(R"("sliding_window": 77, "max_window_layers": 0)"), "0 0 0 0 0");  // not in use
+    EXPECT_EQ(windows(slides), "0 0 0 0 0");                                             // from layer 28 on
+    EXPECT_EQ(windows(slides + R"(, "max_window_layers": 0)"), "77 77 77 77 77");
+    EXPECT_EQ(windows(slides + R"(, "max_window_layers": 2)"), "0 0 77 77 77");
+    EXPECT_EQ(windows(slides + R"(, "max_window_layers": 4)"), "0 0 0 0 77");
+    EXPECT_EQ(windows(slides + R"(, "max_window_layers": 5)"), "0 0 0 0 0");
+    EXPECT_EQ(windows(R"("use_sliding_window": true, "sliding_window": null, "max_window_layers": 0)"), "0 0 0 0 0");
+    EXPECT_EQ(windows(slides + R"(, "max_window_layers": 28, )" + layers("sssss")), "77 77 77 77 77");
+    EXPECT_EQ(windows(slides + R"(, "max_window_layers": 0, )" + layers("fffff")), "0 0 0 0 0");
+    EXPECT_EQ(windows(slides + ", " + layers("ffsss")), "0 0 77 77 77");
+    EXPECT_EQ(windows(slides + ", " + layers("sssfs")), "77 77 77 0 77");
+    EXPECT_EQ(windows(slides + ", " + layers("fsfsf")), "0 77 0 77 0");
+    EXPECT_EQ(windows(slides + ", " + layers("ssssf")), "77 77 77 77 0");
+    for (const char* kinds : {"sffff", "ssfsf", "sfssf"}) {
+      EXPECT_THAT(windows(slides + ", " + layers(kinds)), ::testing::HasSubstr("layer_types")) << kinds;
     }
-    EXPECT_THAT(window(R"("layer_types": ["chunked_attention", "full_attention"])"),
+    EXPECT_THAT(windows(layers("sssss")), ::testing::HasSubstr("layer_types"));  // without a window
+    for (const std::string kinds : {"fff", "sss"}) {
+      EXPECT_THAT(windows(slides + ", " + layers(kinds)),
+                  ::testing::HasSubstr("layer_types has length 3, num_hidden_layers is 5"));
+    }
+    EXPECT_THAT(windows(R"("layer_types": ["chunked_attention", "full_attention"])"),
                 ::testing::HasSubstr("layer_types"));
   }
 }
@@ -714,6 +732,14 @@ TEST(FamiliesTest, WhatAFamilyCannotSayIsNamed) {
   EXPECT_EQ(inexpressible(TinyLlamaLinear(), "llama"), "");
   EXPECT_EQ(inexpressible(TinyLlamaYarn(), "llama"), "");
   EXPECT_EQ(inexpressible(TinyQwen3Yarn(), "qwen3"), "");
+  EXPECT_EQ(inexpressible(TinyQwen3SomeWindows(), "qwen3"), "");
+  ModelConfig windows = TinyMistral();
+  windows.full_attention_step = 3;  // of two layers
+  EXPECT_EQ(inexpressible(windows, "mistral"), "");
+  windows.full_attention_step = 2;
+  EXPECT_EQ(inexpressible(windows, "mistral"), "full_attention_step");
+  windows.first_window_layer = 2;
+  EXPECT_EQ(inexpressible(windows, "mistral"), "first_window_layer");
   EXPECT_EQ(inexpressible(TinyLlamaLinear(), "mistral"), "attention_bias");
   EXPECT_EQ(inexpressible(TinyLlamaYarn(), "mistral"), "mlp_bias");
   EXPECT_EQ(inexpressible(TinyLlama(), "qwen2"), "qkv_bias");
@@ -748,7 +774,7 @@ TEST(FamiliesTest, WhatAFamilyCannotSayIsNamed) {
   EXPECT_EQ(written["model_type"], "holdfast");
   EXPECT_EQ(written["family"], "gpt2");
   EXPECT_EQ(ParseHuggingFaceConfig(written.dump(), "x")->model, wide);
-  for (ModelConfig own : {TinyQwen3Yarn(), TinyLlamaYarn()}) {
+  for (ModelConfig own : {TinyQwen3Yarn(), TinyLlamaYarn(), TinyQwen3SomeWindows()}) {
     own.family = "mistral";
     EXPECT_EQ(ParseHuggingFaceConfig(HuggingFaceConfigJson(own, {}), "x")->model, own);
   }

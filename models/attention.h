@@ -57,7 +57,8 @@ class Attention {
 };
 
 /// Standard deviation of projections that write into the residual stream: init_std / sqrt(2 * layers), so that the
-/// stream's variance does not grow with depth (Radford et al. 2019, section 2.3).
+/// stream's variance does not grow with depth (Radford et al. 2019, section 2.3). Of those whose output passes a norm
+/// first, init_std.
 float ResidualInitStd(const ModelConfig& config);
 
 }  // namespace holdfast

@@ -1,10 +1,12 @@
 #pragma once
-// One pre-norm block: x + attention(norm1(x)), then + mlp(norm2(.)). The additions happen in the norm that reads the
-// sum: norm2 for the attention branch, the next module's norm for the MLP branch. The MLP may be a mixture of experts.
+// One block: x + attention(norm1(x)), then + mlp(norm2(.)), or with norm_position after: x + norm1(attention(x)), then
+// + norm2(mlp(.)). A norm that reads a sum adds it up: norm2 for the attention branch, the next module's norm for the
+// MLP branch. Where no norm does, the block itself adds. The MLP may be a mixture of experts.
 
 #include <optional>
 #include <string>
 
+#include "absl/functional/function_ref.h"
 #include "models/attention.h"
 #include "models/experts.h"
 #include "models/mlp.h"
@@ -13,13 +15,13 @@
 namespace holdfast {
 
 struct BlockActivations {
-  Tensor input;  // (R, C) value of the residual stream on entry: all that recomputation needs
+  Tensor input;  // (R, C) value of the residual stream on entry
   NormActivations norm1;
-  Tensor norm1_out;  // (R, C)
+  Tensor inner1;  // (R, C) between norm1 and attention: what the first of them gives the second
   AttentionActivations attention;
   Tensor middle;  // (R, C) input + dropout(attention branch)
   NormActivations norm2;
-  Tensor norm2_out;           // (R, C)
+  Tensor inner2;              // (R, C) likewise between norm2 and MLP
   MlpActivations mlp;         // of a dense block
   ExpertActivations experts;  // or of one with experts
 };
@@ -37,8 +39,9 @@ class Block {
   }
   const Experts& experts() const { return *experts_; }
 
-  /// activations->experts.routing, which recomputation keeps.
-  void AllocateRouting(const Pass& pass, BlockActivations* activations) const;
+  /// What recomputation keeps besides `input`: experts.routing, and with norm_position after norm2 and inner2, or the
+  /// last projection would be repeated.
+  void AllocateKept(const Pass& pass, BlockActivations* activations) const;
   /// Everything but that, `input` and `middle`, which the caller allocates (they may be one memory if no backward
   /// follows).
   void AllocateInner(const Pass& pass, BlockActivations* activations) const;
@@ -48,7 +51,7 @@ class Block {
   absl::StatusOr<ResidualStream> Forward(const Pass& pass, const BlockTensors& weights, const ResidualStream& in,
                                          const BlockActivations& activations, const Tensor& branch) const;
 
-  /// Fills `activations` again from activations.input: the same calls on the same bits. `branch` (R, C) is scratch.
+  /// Fills `activations` again from what was kept: the same calls on the same bits. `branch` (R, C) is scratch.
   void Recompute(const Pass& pass, const BlockTensors& weights, const BlockActivations& activations,
                  const Tensor& branch) const;
 
@@ -58,10 +61,27 @@ class Block {
                         const BlockActivations& activations, const Tensor& gradient) const;
 
  private:
+  void AllocateNorm2(const Pass& pass, BlockActivations* activations) const;
   void ForwardInner(const Pass& pass, const BlockTensors& weights, const ResidualStream& in,
                     const BlockActivations& activations, const Tensor& branch, bool route) const;
+  /// What the MLP is given.
+  const Tensor& MlpInput(const BlockActivations& a) const { return norms_after_ ? a.middle : a.inner2; }
+  /// A norm and the module, attention or the MLP, that it stands before or after.
+  struct Half {
+    const Norm& norm;
+    const NormActivations& activations;
+    const Tensor& stream;  // (R, C) its value before this half
+    const Tensor& inner;   // (R, C) between norm and module
+    kernels::Dropout dropout;
+  };
+  /// `gradient` (R, C) holds that of the stream after `half` and receives that of the stream before it.
+  /// module(x, d_y): the module's backward pass, with the gradient of its input x (R, C) in the memory of x.
+  absl::Status BackwardHalf(const Pass& pass, const BlockTensors& weights, const BlockTensors& gradients,
+                            const Half& half, const Tensor& gradient,
+                            absl::FunctionRef<absl::Status(kernels::Matrix x, kernels::ConstMatrix d_y)> module) const;
 
   int64_t layer_;
+  bool norms_after_;
   Norm norm1_;
   Attention attention_;
   Norm norm2_;

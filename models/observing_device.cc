@@ -21,14 +21,18 @@ class ObservingOps final : public kernels::ForwardingOps {
     Show(Observed::kEmbedding, out);
   }
 
-  // A norm that has a branch to add is that of the stream: after attention and after the MLP in turn.
+  // Branches enter the stream after attention and after the MLP in turn: in a norm, or where none follows by
+  // themselves.
   void NormForward(kernels::Matrix out, kernels::Matrix residual_out, const kernels::NormStats& stats,
                    kernels::ConstMatrix residual, kernels::ConstMatrix branch, const kernels::NormParams& params,
                    const kernels::Dropout& dropout) override {
     stream_.ops().NormForward(out, residual_out, stats, residual, branch, params, dropout);
-    if (branch.data == nullptr) return;
-    Show(branches_++ % 2 == 0 ? Observed::kAttention : Observed::kMlp, branch);
-    Show(Observed::kStream, residual_out);
+    if (branch.data != nullptr) ShowBranch(branch, residual_out);
+  }
+
+  void AddDropout(kernels::Matrix sum, kernels::ConstMatrix in, const kernels::Dropout& dropout) override {
+    stream_.ops().AddDropout(sum, in, dropout);
+    ShowBranch(in, sum);
   }
 
   void SoftmaxCrossEntropy(float* losses, kernels::Matrix d_logits, kernels::ConstMatrix logits, const int32_t* targets,
@@ -39,6 +43,11 @@ class ObservingOps final : public kernels::ForwardingOps {
 
  private:
   void Forward(std::function<void(kernels::Ops&)> call) override { call(stream_.ops()); }
+
+  void ShowBranch(kernels::ConstMatrix branch, kernels::ConstMatrix stream) {
+    Show(branches_++ % 2 == 0 ? Observed::kAttention : Observed::kMlp, branch);
+    Show(Observed::kStream, stream);
+  }
 
   void Show(Observed what, kernels::ConstMatrix values) {
     if (device_.observer() == nullptr) return;

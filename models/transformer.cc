@@ -229,10 +229,10 @@ absl::Status Transformer::ForwardBlocks(const Pass& pass, UnitStore& store, Save
     ASSIGN_OR_RETURN(const BlockWeights unit, AcquireBlock(pass, store, l));
     BlockActivations& activations = saved->blocks[l];
     activations.input = input;
-    // Recomputation keeps the input alone. `middle` then only has to live until the next norm has added the branch to
-    // it, in place, which makes it the next input.
+    // Of the stream recomputation keeps the input alone. `middle` then only has to live until the branch has been added
+    // to it, in place, which makes it the next input.
     const Tensor next_input = pass.Activation(config_.hidden_size);
-    modules_.blocks[l].AllocateRouting(pass, &activations);
+    modules_.blocks[l].AllocateKept(pass, &activations);
     std::optional<ArenaScope> inner;
     if (options_.recompute_blocks) inner.emplace(*pass.arena);
     activations.middle = options_.recompute_blocks ? next_input : pass.Activation(config_.hidden_size);
@@ -315,7 +315,7 @@ absl::Status Transformer::ForwardOnly(const Pass& pass, UnitStore& store, const 
     ASSIGN_OR_RETURN(const BlockWeights unit, AcquireBlock(pass, store, l));
     BlockActivations activations;
     activations.input = activations.middle = residual;
-    modules_.blocks[l].AllocateRouting(pass, &activations);
+    modules_.blocks[l].AllocateKept(pass, &activations);
     modules_.blocks[l].AllocateInner(pass, &activations);
     ASSIGN_OR_RETURN(stream, modules_.blocks[l].Forward(pass, unit.tensors(), stream, activations, branch));
   }

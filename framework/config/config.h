@@ -35,6 +35,9 @@ struct ModelConfig {
   int64_t intermediate_size = 0;  // 0 = 4 * hidden_size
   PositionKind position = PositionKind::kLearned;
   NormType norm = NormType::kLayerNorm;
+  /// Of the norms in blocks. kBefore: x + branch(norm(x)). kAfter: x + norm(branch(x)), as OLMo 2 has it (arXiv
+  /// 2501.00656, section 2.1.2).
+  NormPosition norm_position = NormPosition::kBefore;
   ActivationKind activation = ActivationKind::kGelu;
   bool bias = true;             // on linear layers (norm biases follow `norm`)
   bool attention_bias = false;  // on all four projections of attention, also without `bias`

@@ -61,6 +61,7 @@ void ConfigReader::ApplyFamilyPreset(ModelConfig* model) const {
     if (family.name != model->family) continue;
     model->position = family.model.position;
     model->norm = family.model.norm;
+    model->norm_position = family.model.norm_position;
     model->activation = family.model.activation;
     model->bias = family.model.bias;
     model->qkv_bias = family.model.qkv_bias;

@@ -49,6 +49,7 @@ Section ModelTable(ModelConfig* model, std::vector<std::string> families) {
                Int("intermediate_size", &model->intermediate_size, 0, int64_t{1} << 20),
                Enum("position", &model->position),
                Enum("norm", &model->norm),
+               Enum("norm_position", &model->norm_position),
                Enum("activation", &model->activation),
                Bool("bias", &model->bias),
                Bool("attention_bias", &model->attention_bias),

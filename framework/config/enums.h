@@ -18,6 +18,10 @@ enum class NormType { kLayerNorm, kRmsNorm };
 template <>
 inline constexpr std::array kWordsOf<NormType> = {"layernorm", "rmsnorm"};
 
+enum class NormPosition { kBefore, kAfter };
+template <>
+inline constexpr std::array kWordsOf<NormPosition> = {"before", "after"};
+
 enum class ActivationKind { kGelu, kSwiglu };
 template <>
 inline constexpr std::array kWordsOf<ActivationKind> = {"gelu", "swiglu"};

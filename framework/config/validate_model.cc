@@ -203,6 +203,11 @@ void CheckParametrization(const ModelConfig& model, Violations* violations) {
   check("base_num_layers", model.base_num_layers, depth, depth);
   check("base_head_dim", model.base_head_dim, false, width);
   if (width) CheckBaseHeads(model, violations);
+  if (depth && model.norm_position == NormPosition::kAfter) {
+    violations->push_back({{"model.norm_position", "model.parametrization"},
+                           "a norm at the end of a branch undoes what parametrization completep multiplies the branch "
+                           "by; set model.norm_position to before or model.parametrization to mup"});
+  }
   if (model.zero_init_head && model.tie_embeddings) {
     violations->push_back(
         {{"model.zero_init_head", "model.tie_embeddings"},

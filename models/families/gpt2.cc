@@ -35,6 +35,7 @@ class Gpt2 final : public Family {
   std::string Inexpressible(const ModelConfig& c) const override {
     return FirstKey({{"position", c.position != PositionKind::kLearned},
                      {"norm", c.norm != NormType::kLayerNorm},
+                     {"norm_position", c.norm_position != NormPosition::kBefore},
                      {"activation", c.activation != ActivationKind::kGelu},
                      {"bias", !c.bias},
                      {"qk_norm", c.qk_norm},

@@ -158,9 +158,10 @@ std::string LlamaLike::SomeWindowsKey(const ModelConfig& c) {
                    {"full_attention_step", c.full_attention_step > 0 && c.full_attention_step <= c.num_layers}});
 }
 
-std::string LlamaLike::NoLlama(const ModelConfig& c) {
+std::string LlamaLike::NoLlama(const ModelConfig& c) const {
   return FirstKey({{"position", c.position != PositionKind::kRope},
                    {"norm", c.norm != NormType::kRmsNorm},
+                   {"norm_position", c.norm_position != preset().norm_position},
                    {"activation", c.activation != ActivationKind::kSwiglu}});
 }
 

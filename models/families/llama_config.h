@@ -32,7 +32,7 @@ class LlamaLike : public Family {
   /// Empty, or the key by which only some layers have the window.
   static std::string SomeWindowsKey(const ModelConfig& config);
   /// Empty, or what of a config no file after Llama's can say.
-  static std::string NoLlama(const ModelConfig& config);
+  std::string NoLlama(const ModelConfig& config) const;
   /// Sizes, epsilon, rotary angles, tied head. Also checks the activation and that `architectures` holds nothing but
   /// `causal_model` and `bare_model`.
   ModelConfig ReadShared(ConfigFields& in, const char* causal_model, const char* bare_model,

@@ -74,6 +74,7 @@ ModelConfig ReadOwnConfig(ConfigFields& in) {
   c.intermediate_size = in.Size("intermediate_size");
   c.position = ReadRequiredEnum<PositionKind>(in, "position");
   c.norm = ReadRequiredEnum<NormType>(in, "norm");
+  c.norm_position = ReadEnum(in, "norm_position", NormPosition::kBefore);
   c.activation = ReadRequiredEnum<ActivationKind>(in, "activation");
   c.bias = in.Bool("bias", false);
   c.attention_bias = in.Bool("attention_bias", false);
@@ -116,6 +117,7 @@ nlohmann::ordered_json WriteOwnConfig(const ModelConfig& c) {
                                    {"intermediate_size", c.intermediate_size},
                                    {"position", Name(c.position)},
                                    {"norm", Name(c.norm)},
+                                   {"norm_position", Name(c.norm_position)},
                                    {"activation", Name(c.activation)},
                                    {"bias", c.bias},
                                    {"attention_bias", c.attention_bias},

@@ -40,10 +40,14 @@ TEST(PlanTest, RecomputationCostsAForwardWithoutTheDownProjection) {
   const auto device = MakeCpuDevice(1);
   const double rows = 4 * 1024, width = 768;
   const double again = 2 * rows * width * width * (3 + 1 + 4) + 2 * (2.0 * 4 * 12 * 64 * (1024.0 * 1024 / 2));
-  const PassPlan kept = PlanTraining(*Make(Gpt2Small(), false, *device), 4, 1024);
-  const PassPlan recomputed = PlanTraining(*Make(Gpt2Small(), true, *device), 4, 1024);
-  EXPECT_DOUBLE_EQ(recomputed.flops, kept.flops + 12 * again);
-  EXPECT_LT(recomputed.arena_bytes, kept.arena_bytes / 2);
+  for (const NormPosition position : {NormPosition::kBefore, NormPosition::kAfter}) {
+    ModelConfig config = Gpt2Small();
+    config.norm_position = position;
+    const PassPlan kept = PlanTraining(*Make(config, false, *device), 4, 1024);
+    const PassPlan recomputed = PlanTraining(*Make(config, true, *device), 4, 1024);
+    EXPECT_DOUBLE_EQ(recomputed.flops, kept.flops + 12 * again);
+    EXPECT_LT(recomputed.arena_bytes, kept.arena_bytes / 2);
+  }
 }
 
 TEST(PlanTest, LogitsAreNeverAllThere) {

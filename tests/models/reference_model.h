@@ -6,6 +6,7 @@
 #include <cmath>
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "framework/config/config.h"
@@ -54,10 +55,13 @@ class ReferenceModel {
     Drop(&x, 0);
     for (int64_t l = 0; l < c_.num_layers; ++l) {
       const std::string block = absl::StrCat("blocks.", l, ".");
-      AddDropped(&x, Attention(block, l, Norm(block + "norm1", x)), (l + 1) * 8 + 2);
-      const Rows normed = Norm(block + "norm2", x);
+      const bool after = c_.norm_position == NormPosition::kAfter;
+      const auto before = [&](const char* norm) { return after ? x : Norm(block + norm, x); };
+      const auto behind = [&](const char* norm, Rows y) { return after ? Norm(block + norm, std::move(y)) : y; };
+      AddDropped(&x, behind("norm1", Attention(block, l, before("norm1"))), (l + 1) * 8 + 2);
+      const Rows in = before("norm2");
       const bool dense = Find(block + "experts.router.weight") == nullptr;
-      AddDropped(&x, dense ? Mlp(block, normed) : Experts(block + "experts.", normed), (l + 1) * 8 + 3);
+      AddDropped(&x, behind("norm2", dense ? Mlp(block, in) : Experts(block + "experts.", in)), (l + 1) * 8 + 3);
     }
     if (c_.router_balance == RouterBalanceKind::kPooled) {
       const double rows = static_cast<double>(c_.NumExpertLayers() * tokens.inputs.size());

@@ -209,6 +209,9 @@ inline std::vector<NamedConfig> TinyModels() {
   gpt2_window.sliding_window = 4;
   gpt2_window.dropout = 0.2;
   qwen_window.sliding_window = 5;
+  ModelConfig llama_after = TinyLlama(), gpt2_after = TinyGpt2(), mixture_after = TinyQwen2Moe();
+  for (ModelConfig* after : {&llama_after, &gpt2_after, &mixture_after}) after->norm_position = NormPosition::kAfter;
+  llama_after.dropout = 0.2;
   ModelConfig mixture_dropout = TinyMixture(), sigmoid = TinyMixture();
   mixture_dropout.dropout = 0.2;
   mixture_dropout.router_normalize = false;
@@ -253,6 +256,9 @@ inline std::vector<NamedConfig> TinyModels() {
           {"Qwen3Window", qwen_window},
           {"Qwen3SomeWindows", TinyQwen3SomeWindows()},
           {"Gpt2NormsAndWindow", gpt2_window},
+          {"LlamaNormsAfter", llama_after},
+          {"Gpt2NormsAfter", gpt2_after},
+          {"Qwen2MoeNormsAfter", mixture_after},
           {"Mixture", TinyMixture()},
           {"MixtureDropout", mixture_dropout},
           {"MixtureSigmoid", sigmoid},

@@ -422,6 +422,16 @@ TEST(TransformerLayoutTest, NamesUnitsDecayAndInitialisation) {
   const auto& out = layout.parameters()[layout.Find("blocks.0.attention.out.weight")];
   EXPECT_FLOAT_EQ(out.init_std, 0.02f / 2);  // 2 layers: 0.02 / sqrt(4)
   EXPECT_FLOAT_EQ(layout.parameters()[layout.Find("blocks.0.mlp.up.weight")].init_std, 0.02f);
+  ModelConfig after = TinyGpt2();
+  after.norm_position = NormPosition::kAfter;  // norms decide how large branches are
+  const ParameterLayout same = TransformerLayout(after);
+  ASSERT_EQ(same.parameters().size(), names.size());
+  for (size_t i = 0; i < names.size(); ++i) {
+    EXPECT_EQ(same.parameters()[i].name, names[i]);
+    if (same.parameters()[i].is_matrix()) {
+      EXPECT_FLOAT_EQ(same.parameters()[i].init_std, 0.02f) << names[i];
+    }
+  }
   EXPECT_GE(TransformerLayout(TinyLlama()).Find("blocks.0.mlp.gate_up.weight"), 0);
   EXPECT_GE(TransformerLayout(TinyLlama()).Find("head.weight"), 0);
 }

@@ -125,6 +125,7 @@ struct Setting {
   OptimizerConfig optimizer = {.lr = 3e-3};
   bool wide = false;
   int64_t num_experts = 0;
+  bool norms_after = false;
   bool in_parts = false;  // experts are computed where they lie
   bool turns = false;     // where two passes of a rank take turns
   int64_t microbatches = kMicrobatches;
@@ -158,6 +159,7 @@ struct Process {
       : device(setting.deferred ? std::make_unique<DeferredDevice>() : MakeCpuDevice(1)) {
     ModelConfig config = TinyModel(setting.tied, 0.1, setting.wide);
     if (setting.num_experts > 0) AddExperts(setting.num_experts, &config);
+    if (setting.norms_after) config.norm_position = NormPosition::kAfter;
     if (setting.completep) {
       config.parametrization = Parametrization::kCompleteP;
       config.base_hidden_size = 8;
@@ -580,7 +582,8 @@ TEST_P(EveryWorld, HasThemWithExperts) {
                     .recompute = variant,
                     .deferred = variant,
                     .optimizer = {.name = variant ? OptimizerKind::kMuon : OptimizerKind::kAdamW, .lr = 3e-3},
-                    .num_experts = num_experts};
+                    .num_experts = num_experts,
+                    .norms_after = variant};
     Setting kept = setting;
     kept.recompute = false;
     const std::vector<TestWorld::Step> expected = Undisturbed(kept);

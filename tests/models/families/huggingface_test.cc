@@ -727,6 +727,10 @@ TEST(FamiliesTest, WhatAFamilyCannotSayIsNamed) {
   EXPECT_EQ(inexpressible(TinyLlama(), "gpt2"), "position");
   EXPECT_EQ(inexpressible(TinyGpt2(), "llama"), "position");
   EXPECT_EQ(inexpressible(TinyMistral(), "llama"), "sliding_window");
+  for (ModelConfig after : {TinyGpt2(), TinyLlama(), TinyGlm4Moe()}) {
+    after.norm_position = NormPosition::kAfter;
+    EXPECT_EQ(inexpressible(after, after.family), "norm_position");
+  }
   EXPECT_EQ(inexpressible(TinyQwen2(), "llama"), "qkv_bias");
   EXPECT_EQ(inexpressible(TinyQwen3(), "llama"), "qk_norm");
   EXPECT_EQ(inexpressible(TinyLlamaLinear(), "llama"), "");

@@ -171,16 +171,19 @@ std::string LlamaLike::Inexpressible(const ModelConfig& c) const {
 
 TensorNames LlamaLike::Names(const ModelConfig& c) const {
   const int64_t query = c.num_heads * c.head_dim, key = c.num_kv_heads * c.head_dim;
+  const bool after = c.norm_position == NormPosition::kAfter;  // as OLMo 2 names them
+  const char* const norm1 = after ? "layers.#.post_attention_layernorm" : "layers.#.input_layernorm";
+  const char* const norm2 = after ? "layers.#.post_feedforward_layernorm" : "layers.#.post_attention_layernorm";
   return {
       "model.",
       {{"embedding.tokens", {{"embed_tokens"}}},
-       {"blocks.#.norm1", {{"layers.#.input_layernorm"}}},
+       {"blocks.#.norm1", {{norm1}}},
        {"blocks.#.attention.qkv",
         {{"layers.#.self_attn.q_proj", query}, {"layers.#.self_attn.k_proj", key}, {"layers.#.self_attn.v_proj", key}}},
        {"blocks.#.attention.q_norm", {{"layers.#.self_attn.q_norm"}}},
        {"blocks.#.attention.k_norm", {{"layers.#.self_attn.k_norm"}}},
        {"blocks.#.attention.out", {{"layers.#.self_attn.o_proj"}}},
-       {"blocks.#.norm2", {{"layers.#.post_attention_layernorm"}}},
+       {"blocks.#.norm2", {{norm2}}},
        {"blocks.#.mlp.gate_up",
         {{"layers.#.mlp.gate_proj", c.intermediate_size}, {"layers.#.mlp.up_proj", c.intermediate_size}}},
        {"blocks.#.mlp.down", {{"layers.#.mlp.down_proj"}}},

@@ -29,7 +29,7 @@ import torch
 import transformers
 from safetensors.torch import load_file, save_file
 from transformers import (AutoConfig, AutoModelForCausalLM, Glm4MoeConfig, Glm4MoeForCausalLM, GPT2Config, GPT2LMHeadModel,
-                          LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM, MixtralConfig, MixtralForCausalLM, OlmoeConfig, OlmoeForCausalLM, Qwen2Config,
+                          LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM, MixtralConfig, MixtralForCausalLM, Olmo2Config, Olmo2ForCausalLM, OlmoeConfig, OlmoeForCausalLM, Qwen2Config,
                           Qwen2ForCausalLM, Qwen2MoeConfig, Qwen2MoeForCausalLM, Qwen3Config, Qwen3ForCausalLM,
                           Qwen3MoeConfig, Qwen3MoeForCausalLM)
 
@@ -143,6 +143,11 @@ def olmoe_clip():
                                         rope_theta=1000.0, pad_token_id=None, eos_token_id=None))
 
 
+def olmo2():
+    return Olmo2ForCausalLM(Olmo2Config(**SIZES, max_position_embeddings=48, rope_parameters={
+        "rope_type": "default", "rope_theta": 1000.0}, pad_token_id=None, eos_token_id=None))
+
+
 def glm4_moe():
     """Half of each head is turned, the first of three layers is dense; a token's experts come from two of three groups."""
     model = Glm4MoeForCausalLM(Glm4MoeConfig(
@@ -164,7 +169,7 @@ MODELS = (("tiny_gpt2", gpt2, 13), ("tiny_llama", llama, 13), ("tiny_llama31", l
           ("tiny_qwen3_yarn", qwen3_yarn, 64),
           ("tiny_mixtral", mixtral, 48), ("tiny_qwen2_moe", qwen2_moe, 48), ("tiny_qwen3_moe", qwen3_moe, 48),
           ("tiny_olmoe", olmoe, 48), ("tiny_olmoe_clip", olmoe_clip, 48),
-          ("tiny_glm4_moe", glm4_moe, 48))
+          ("tiny_glm4_moe", glm4_moe, 48), ("tiny_olmo2", olmo2, 48))
 
 
 def randomise(model, generator):

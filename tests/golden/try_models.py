@@ -106,6 +106,12 @@ PUBLISHED = {
     "qwen3_0_6b": dict(model_type="qwen3", hidden_size=64, num_attention_heads=16, num_key_value_heads=8, head_dim=8,
                        intermediate_size=192, rms_norm_eps=1e-6, rope_theta=1e6, attention_bias=False,
                        use_sliding_window=False, sliding_window=None, max_window_layers=28, tie_word_embeddings=True),
+    "olmo2_1124_7b": dict(model_type="olmo2", hidden_size=256, num_attention_heads=32, num_key_value_heads=32,
+                          intermediate_size=688, rms_norm_eps=1e-6, rope_theta=5e5, rope_scaling=None,
+                          attention_bias=False, tie_word_embeddings=False),
+    "olmo2_0325_32b": dict(model_type="olmo2", hidden_size=320, num_attention_heads=40, num_key_value_heads=8,
+                           intermediate_size=1728, rms_norm_eps=1e-6, rope_theta=5e5, rope_scaling=None,
+                           attention_bias=False, tie_word_embeddings=False),
 }
 
 SMALL = dict(vocab_size=VOCABULARY, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
@@ -114,7 +120,7 @@ SMALL = dict(vocab_size=VOCABULARY, hidden_size=32, intermediate_size=48, num_hi
 REFUSED = {
     **{name: (dict(SMALL, model_type=name), f'model_type = "{name}" is not supported') for name in (
         "deepseek_v2", "deepseek_v3", "phimoe", "granitemoe", "jamba", "gpt_oss", "dbrx", "llama4_text",
-        "ernie4_5_moe", "qwen3_next", "phi3", "gemma2", "olmo2")},
+        "ernie4_5_moe", "qwen3_next", "phi3", "gemma2")},
     "longrope": (dict(SMALL, model_type="qwen2_moe", shared_expert_intermediate_size=16, moe_intermediate_size=16,
                       rope_scaling={"type": "longrope", "factor": 4.0, "original_max_position_embeddings": 32768}),
                  'rope_scaling: type = "longrope" is not supported'),
@@ -140,7 +146,7 @@ REFUSED = {
 def drawn(seed):
     """A config by seed: of any family, with experts twice as often as without."""
     rng = random.Random(seed)
-    family = rng.choice(MIXTURES * 2 + ("gpt2", "llama", "mistral", "qwen2", "qwen3"))
+    family = rng.choice(MIXTURES * 2 + ("gpt2", "llama", "mistral", "qwen2", "qwen3", "olmo2"))
     if family == "gpt2":
         heads = rng.choice((1, 3, 5))
         return dict(model_type=family, n_embd=8 * heads * rng.choice((1, 2)), n_head=heads, n_layer=rng.choice((1, 2)),
@@ -152,7 +158,7 @@ def drawn(seed):
                   hidden_size=heads * rng.choice((8, 16)), intermediate_size=rng.choice((20, 40, 72)),
                   rms_norm_eps=rng.choice((1e-5, 1e-6)), rope_theta=rng.choice((100.0, 1e4, 1e6)),
                   tie_word_embeddings=rng.random() < 0.4)
-    if family in ("llama", "mistral", "qwen3", "qwen3_moe", "mixtral") and rng.random() < 0.5:
+    if family in ("llama", "mistral", "qwen3", "qwen3_moe", "mixtral", "olmo2") and rng.random() < 0.5:
         config.update(head_dim=rng.choice((8, 24, 40)), hidden_size=heads * rng.choice((8, 9, 12)))
     if family.startswith("qwen3"):
         config.setdefault("head_dim", config["hidden_size"] // heads)  # 128 where nothing is said
@@ -169,7 +175,7 @@ def drawn(seed):
         config.setdefault("head_dim", config["hidden_size"] // heads)  # without it 5.24 fails on YaRN
     if family == "llama":
         config.update(attention_bias=rng.random() < 0.3, mlp_bias=rng.random() < 0.3)
-    if family in ("qwen3", "qwen3_moe", "olmoe"):
+    if family in ("qwen3", "qwen3_moe", "olmoe", "olmo2"):
         config["attention_bias"] = rng.random() < 0.3
     if family in ("mistral", "mixtral"):
         config["sliding_window"] = rng.choice((None, 3, 8))

@@ -171,6 +171,14 @@ inline ModelConfig TinyOlmoe() {
   return c;
 }
 
+inline ModelConfig TinyOlmo2() {
+  ModelConfig c = TinyLlama();
+  c.family = "olmo2";
+  c.norm_position = NormPosition::kAfter;
+  c.qk_norm = c.qk_norm_joint = true;
+  return c;
+}
+
 /// Half of each head is turned, the first of three layers is dense, experts are chosen from two of three groups.
 inline ModelConfig TinyGlm4Moe() {
   ModelConfig c = TinyQwen3Moe();
@@ -275,6 +283,7 @@ inline std::vector<NamedConfig> TinyModels() {
           {"Olmoe", TinyOlmoe()},
           {"OlmoeClip", clip},
           {"Glm4Moe", TinyGlm4Moe()},
+          {"Olmo2", TinyOlmo2()},
           {"Gpt2Clip", gpt2_clip}};
 }
 

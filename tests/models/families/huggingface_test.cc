@@ -461,7 +461,7 @@ TEST(HuggingFaceTest, BiasesOfAttentionAndMlpAreApart) {
   EXPECT_EQ(Named(of_mlp, "model.layers.0.mlp.up_proj.bias").first_row, 128);
   EXPECT_EQ(Named(of_mlp, "model.layers.0.mlp.down_proj.bias").shape, Shape{64});
   EXPECT_EQ(of_mlp.size(), of_attention.size() - 2) << "three biases a layer, not four";
-  for (const char* type : {"qwen3", "qwen3_moe", "olmoe"}) {
+  for (const char* type : {"qwen3", "qwen3_moe", "olmoe", "olmo2"}) {
     const auto read = OfType(type, R"("attention_bias": true)");
     ASSERT_TRUE(read.ok()) << read.status();
     EXPECT_TRUE(read->model.attention_bias) << type;
@@ -513,7 +513,7 @@ TEST(HuggingFaceTest, LayersOfAQwenWithAWindowAreReadOrRefused) {
 }
 
 TEST(HuggingFaceTest, EveryFamilyRefusesWhatItDoesNotKnow) {
-  for (const char* type : {"llama", "mistral", "qwen2", "qwen3"}) {
+  for (const char* type : {"llama", "mistral", "qwen2", "qwen3", "olmo2"}) {
     for (const char* more :
          {R"("num_experts": 8)", R"("num_local_experts": 8)", R"("query_pre_attn_scalar": 256)", R"("mup": 1)",
           R"("hidden_act": "gelu")", R"("architectures": ["SomethingElse"])", R"("quantization_config": {"bits": 4})",
@@ -634,6 +634,13 @@ TEST(HuggingFaceTest, PublishedFilesAreRead) {
       "vocab_size": 50304)");
   EXPECT_TRUE(olmoe.qk_norm_joint);
   EXPECT_EQ(olmoe.expert_intermediate_size, 1024);
+  const ModelConfig olmo2 = read(R"("architectures": ["Olmo2ForCausalLM"], "attention_bias": false, "hidden_size": 4096,
+      "intermediate_size": 11008, "max_position_embeddings": 4096, "model_type": "olmo2", "num_attention_heads": 32,
+      "num_hidden_layers": 32, "num_key_value_heads": 32, "pad_token_id": 100277, "rms_norm_eps": 1e-06,
+      "rope_scaling": null, "rope_theta": 500000, "tie_word_embeddings": false, "vocab_size": 100352)");
+  EXPECT_EQ(olmo2.norm_position, NormPosition::kAfter);
+  EXPECT_TRUE(olmo2.qk_norm && olmo2.qk_norm_joint);
+  EXPECT_EQ(TransformerLayout(olmo2).elements(), 7'298'617'344);
   const ModelConfig glm = read(R"("architectures": ["Glm4MoeForCausalLM"], "attention_bias": true,
       "first_k_dense_replace": 1, "head_dim": 128, "hidden_size": 4096, "intermediate_size": 10944,
       "max_position_embeddings": 131072, "model_type": "glm4_moe", "moe_intermediate_size": 1408, "n_group": 1,
@@ -646,6 +653,21 @@ TEST(HuggingFaceTest, PublishedFilesAreRead) {
   EXPECT_EQ(glm.first_expert_layer, 2);
   EXPECT_EQ(glm.shared_expert_intermediate_size, 1408);
   EXPECT_TRUE(glm.router_bias && glm.qkv_bias && !glm.qk_norm);
+}
+
+TEST(HuggingFaceTest, NormsOfAnOlmo2StandAtTheEndOfBranches) {
+  const ParameterLayout layout = TransformerLayout(TinyOlmo2());
+  const TensorMap map = HuggingFaceTensorMap(TinyOlmo2(), layout);
+  const auto ours = [&](const char* theirs) {
+    return layout.parameters()[static_cast<size_t>(Named(map, theirs).parameter)].name;
+  };
+  EXPECT_EQ(ours("model.layers.1.post_attention_layernorm.weight"), "blocks.1.norm1.weight");
+  EXPECT_EQ(ours("model.layers.1.post_feedforward_layernorm.weight"), "blocks.1.norm2.weight");
+  EXPECT_EQ(ours("model.norm.weight"), "final_norm.weight");
+  EXPECT_EQ(Named(map, "model.layers.0.self_attn.k_norm.weight").shape, Shape{16});
+  EXPECT_TRUE(std::none_of(map.begin(), map.end(), [](const ExternalTensor& tensor) {
+    return tensor.name.find("input_layernorm") != std::string::npos;
+  }));
 }
 
 TEST(HuggingFaceTest, GlmNamesAndLayersBehindTheLast) {
@@ -756,6 +778,12 @@ TEST(FamiliesTest, WhatAFamilyCannotSayIsNamed) {
   EXPECT_EQ(inexpressible(TinyGlm4Moe(), "glm4_moe"), "");
   EXPECT_EQ(inexpressible(TinyGlm4Moe(), "qwen3_moe"), "rope_dim");
   EXPECT_EQ(inexpressible(TinyQwen3Moe(), "glm4_moe"), "router_score");
+  EXPECT_EQ(inexpressible(TinyOlmo2(), "olmo2"), "");
+  EXPECT_EQ(inexpressible(TinyOlmo2(), "llama"), "norm_position");
+  EXPECT_EQ(inexpressible(TinyLlama(), "olmo2"), "norm_position");
+  ModelConfig of_heads = TinyOlmo2();
+  of_heads.qk_norm_joint = false;
+  EXPECT_EQ(inexpressible(of_heads, "olmo2"), "qk_norm_joint");
   ModelConfig uneven = TinyGlm4Moe();
   uneven.shared_expert_intermediate_size += 8;
   EXPECT_EQ(inexpressible(uneven, "glm4_moe"), "shared_expert_intermediate_size");

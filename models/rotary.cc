@@ -58,6 +58,22 @@ double AttentionFactor(const ModelConfig& config) {
   return config.rope_attention_factor > 0 ? config.rope_attention_factor : YarnAttentionFactor(config.rope_factor);
 }
 
+std::vector<float> OneTable(const ModelConfig& config) {
+  const std::vector<double> frequencies = RopeFrequencies(config);
+  const int64_t turned = config.TurnedDim(), half = turned / 2;
+  const double factor = AttentionFactor(config);
+  std::vector<float> table(static_cast<size_t>(config.max_sequence_length * turned));
+  for (int64_t position = 0; position < config.max_sequence_length; ++position) {
+    float* row = &table[static_cast<size_t>(position * turned)];
+    for (int64_t i = 0; i < half; ++i) {
+      const auto [sine, cosine] = portable::SinCos(static_cast<double>(position) * frequencies[static_cast<size_t>(i)]);
+      row[i] = static_cast<float>(factor * cosine);
+      row[half + i] = static_cast<float>(factor * sine);
+    }
+  }
+  return table;
+}
+
 }  // namespace
 
 std::vector<double> RopeFrequencies(const ModelConfig& config) {
@@ -75,19 +91,21 @@ double YarnAttentionFactor(double rope_factor, double m) {
 }
 
 std::vector<float> RopeTable(const ModelConfig& config) {
-  const std::vector<double> frequencies = RopeFrequencies(config);
-  const int64_t turned = config.TurnedDim(), half = turned / 2;
-  const double factor = AttentionFactor(config);
-  std::vector<float> table(static_cast<size_t>(config.max_sequence_length * turned));
-  for (int64_t position = 0; position < config.max_sequence_length; ++position) {
-    float* row = &table[static_cast<size_t>(position * turned)];
-    for (int64_t i = 0; i < half; ++i) {
-      const auto [sine, cosine] = portable::SinCos(static_cast<double>(position) * frequencies[static_cast<size_t>(i)]);
-      row[i] = static_cast<float>(factor * cosine);
-      row[half + i] = static_cast<float>(factor * sine);
-    }
+  std::vector<float> table = OneTable(config);
+  for (int64_t layer = 1; layer <= config.num_layers; ++layer) {
+    if (RopeTableOffset(config, layer) == 0) continue;
+    ModelConfig unscaled = config;
+    unscaled.rope_scaling = RopeScaling::kNone;
+    const std::vector<float> second = OneTable(unscaled);
+    table.insert(table.end(), second.begin(), second.end());
+    break;
   }
   return table;
+}
+
+int64_t RopeTableOffset(const ModelConfig& config, int64_t layer) {
+  const bool first = config.rope_scaling == RopeScaling::kNone || config.ScalesRope(layer);
+  return first ? 0 : config.max_sequence_length * config.TurnedDim();
 }
 
 }  // namespace holdfast

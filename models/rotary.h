@@ -1,6 +1,7 @@
 #pragma once
 // Rotary positions (Su et al. 2021): the table that kernels::Ops::Rope turns heads by.
 
+#include <cstdint>
 #include <vector>
 
 #include "framework/config/config.h"
@@ -24,7 +25,10 @@ std::vector<double> RopeFrequencies(const ModelConfig& config);
 double YarnAttentionFactor(double rope_factor, double m = 1);
 
 /// (max_sequence_length, D): D/2 cosines then D/2 sines of position * frequency; with `yarn` times its factor for
-/// attention.
+/// attention. Where some layers' angles are not scaled, a second such table follows, which is theirs.
 std::vector<float> RopeTable(const ModelConfig& config);
+
+/// Where in RopeTable that of a layer, counted from 1, begins.
+int64_t RopeTableOffset(const ModelConfig& config, int64_t layer);
 
 }  // namespace holdfast

@@ -32,7 +32,7 @@ struct Modules {
     blocks.reserve(static_cast<size_t>(config.num_layers));
     for (int64_t l = 0; l < config.num_layers; ++l) {
       const std::string name = absl::StrCat("blocks.", l);
-      blocks.emplace_back(Unit(builder, name), name, config, l + 1, rope);
+      blocks.emplace_back(Unit(builder, name), name, config, l + 1, Advance(rope, RopeTableOffset(config, l + 1)));
       const std::string experts = name + ".experts";
       if (blocks.back().has_experts()) {
         blocks.back().AddExperts(Unit(builder, experts), experts, config, options.cut_at_experts);

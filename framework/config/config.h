@@ -59,6 +59,7 @@ struct ModelConfig {
   /// rope_original_length / rope_high_freq_factor stay, between them both are mixed. yarn: those that turn less often
   /// than rope_beta_slow times in rope_original_length; those that turn more often than rope_beta_fast times stay.
   RopeScaling rope_scaling = RopeScaling::kNone;
+  RopeScalingLayers rope_scaling_layers = RopeScalingLayers::kAll;  // or those without a window alone
   double rope_factor = 8.0;
   double rope_low_freq_factor = 1.0;
   double rope_high_freq_factor = 4.0;
@@ -119,6 +120,10 @@ struct ModelConfig {
     const int64_t nth = layer - first_window_layer + 1;  // of those that may have one
     const bool full = nth < 1 || (full_attention_step > 0 && nth % full_attention_step == 0);
     return full ? 0 : sliding_window;
+  }
+  /// Whether what rope_scaling says is of a layer, counted from 1.
+  bool ScalesRope(int64_t layer) const {
+    return rope_scaling_layers == RopeScalingLayers::kAll || WindowOf(layer) == 0;
   }
   bool HasQkvBias() const { return bias || attention_bias || qkv_bias; }
   bool HasAttentionOutBias() const { return bias || attention_bias; }

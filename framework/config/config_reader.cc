@@ -67,6 +67,7 @@ void ConfigReader::ApplyFamilyPreset(ModelConfig* model) const {
     model->qkv_bias = family.model.qkv_bias;
     model->qk_norm = family.model.qk_norm;
     model->qk_norm_joint = family.model.qk_norm_joint;
+    model->rope_scaling_layers = family.model.rope_scaling_layers;
     model->tie_embeddings = family.model.tie_embeddings;
     model->num_experts = family.model.num_experts;
     model->experts_per_token = family.model.experts_per_token;

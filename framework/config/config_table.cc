@@ -66,6 +66,7 @@ Section ModelTable(ModelConfig* model, std::vector<std::string> families) {
                Int("rope_dim", &model->rope_dim, 0, 256),
                Double("rope_theta", &model->rope_theta, 1.0, 1e12),
                Enum("rope_scaling", &model->rope_scaling),
+               Enum("rope_scaling_layers", &model->rope_scaling_layers),
                Double("rope_factor", &model->rope_factor, 1.0, 1e6),
                Double("rope_low_freq_factor", &model->rope_low_freq_factor, 1e-6, 1e6),
                Double("rope_high_freq_factor", &model->rope_high_freq_factor, 1e-6, 1e6),

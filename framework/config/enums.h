@@ -34,6 +34,10 @@ enum class RopeScaling { kNone, kLlama3, kLinear, kYarn };
 template <>
 inline constexpr std::array kWordsOf<RopeScaling> = {"none", "llama3", "linear", "yarn"};
 
+enum class RopeScalingLayers { kAll, kFullAttention };
+template <>
+inline constexpr std::array kWordsOf<RopeScalingLayers> = {"all", "full_attention"};
+
 enum class ComputeDType { kBF16, kF32 };
 template <>
 inline constexpr std::array kWordsOf<ComputeDType> = {"bf16", "f32"};

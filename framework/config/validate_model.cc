@@ -231,9 +231,12 @@ void SimplifyBiases(ModelConfig* model) {
   model->mlp_bias = mlp && !out;
 }
 
-/// The same layers with a window, said in one way.
+/// The same layers with a window, and those with scaled angles, said in one way.
 void SimplifyWindows(ModelConfig* model) {
-  if (model->sliding_window == 0) model->first_window_layer = 1;
+  if (model->sliding_window == 0) {
+    model->first_window_layer = 1;
+    model->rope_scaling_layers = RopeScalingLayers::kAll;
+  }
   const int64_t first_full = model->first_window_layer - 1 + model->full_attention_step;
   if (model->sliding_window == 0 || first_full > model->num_layers) model->full_attention_step = 0;
 }

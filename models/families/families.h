@@ -21,6 +21,7 @@ const Family& Qwen2MoeFamily();
 const Family& Qwen3MoeFamily();
 const Family& OlmoeFamily();
 const Family& Olmo2Family();
+const Family& Olmo3Family();
 const Family& Glm4MoeFamily();
 
 absl::Span<const Family* const> Families();

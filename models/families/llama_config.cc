@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <string_view>
 #include <vector>
 
 #include "absl/strings/match.h"
@@ -98,6 +99,30 @@ Rope ReadRopeObject(ConfigFields& in, const std::string& key, const Rope& otherw
   return rope;
 }
 
+/// rope_parameters with an object for each kind of layer: what it says of layers without a window. Those with one must
+/// have the same base, unscaled.
+Rope ReadRopeOfLayerTypes(ConfigFields& in, const Rope& outside, const LlamaDefaults& defaults,
+                          int64_t max_position_embeddings) {
+  const char* const key = "rope_parameters";
+  ConfigFields kinds(in[key], in.Path(key));
+  const auto read = [&](const char* kind, const Rope& otherwise) {
+    kinds.Ignore({kind});
+    if (!kinds.Has(kind) || !kinds[kind].is_object()) return kinds.Invalid(kind, "is not an object"), otherwise;
+    return ReadRopeObject(kinds, kind, otherwise, max_position_embeddings);
+  };
+  const Rope full = read(kFull, outside),
+             sliding = read(kSliding, {.theta = defaults.rope_theta, .part = outside.part});
+  kinds.RefuseUnknown();
+  if (kinds.status().ok() && sliding != Rope{.theta = full.theta, .part = full.part}) {
+    in.Unsupported(key, "; layers with a window must have the base of those without, unscaled");
+  }
+  if (in.Has("rope_theta") && full.theta != outside.theta) {
+    in.Invalid(key, absl::StrCat("has rope_theta ", full.theta, ", but rope_theta beside it is ", outside.theta));
+  }
+  in.Add(kinds.status());
+  return full;
+}
+
 /// transformers 5 keeps both base and scaling in "rope_parameters", earlier ones in "rope_theta" and "rope_scaling".
 Rope ReadRope(ConfigFields& in, const LlamaDefaults& defaults, int64_t max_position_embeddings) {
   const Rope outside{.theta = in.Positive("rope_theta", defaults.rope_theta),
@@ -110,7 +135,9 @@ Rope ReadRope(ConfigFields& in, const LlamaDefaults& defaults, int64_t max_posit
       in.Invalid(key, "is not an object");
       continue;
     }
-    const Rope rope = ReadRopeObject(in, key, found.value_or(outside), max_position_embeddings);
+    const bool of_layer_types = defaults.rope_of_layer_types && std::string_view(key) == "rope_parameters";
+    const Rope rope = of_layer_types ? ReadRopeOfLayerTypes(in, outside, defaults, max_position_embeddings)
+                                     : ReadRopeObject(in, key, found.value_or(outside), max_position_embeddings);
     if (found.has_value() && *found != rope) in.Invalid(key, "says something else than rope_parameters");
     found = rope;
   }
@@ -162,6 +189,8 @@ std::string LlamaLike::NoLlama(const ModelConfig& c) const {
   return FirstKey({{"position", c.position != PositionKind::kRope},
                    {"norm", c.norm != NormType::kRmsNorm},
                    {"norm_position", c.norm_position != preset().norm_position},
+                   {"rope_scaling_layers",
+                    c.rope_scaling != RopeScaling::kNone && c.rope_scaling_layers != preset().rope_scaling_layers},
                    {"activation", c.activation != ActivationKind::kSwiglu}});
 }
 

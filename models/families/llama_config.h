@@ -19,6 +19,7 @@ struct LlamaDefaults {
   double rms_norm_eps = 1e-6;
   double rope_theta = 10000.0;
   double partial_rotary_factor = 0;  // 0 = the family turns all of a head
+  bool rope_of_layer_types = false;  // rope_parameters has an object for each kind of layer
 };
 
 class LlamaLike : public Family {

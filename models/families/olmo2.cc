@@ -1,5 +1,5 @@
-// OLMo 2 (OLMo Team 2024, arXiv 2501.00656): Olmo2ForCausalLM, Llama with norms at the end of branches and norms of query
-// and key over all heads.
+// OLMo 2 (OLMo Team 2024, arXiv 2501.00656): Olmo2ForCausalLM, Llama with norms at the end of branches and norms of
+// query and key over all heads.
 
 #include "models/families/families.h"
 #include "models/families/llama_config.h"

@@ -91,6 +91,7 @@ ModelConfig ReadOwnConfig(ConfigFields& in) {
   c.rope_dim = in.Whole("rope_dim", 0);
   c.rope_theta = in.Positive("rope_theta", c.rope_theta);
   c.rope_scaling = ReadEnum(in, "rope_scaling", RopeScaling::kNone);
+  c.rope_scaling_layers = ReadEnum(in, "rope_scaling_layers", RopeScalingLayers::kAll);
   c.rope_factor = in.Positive("rope_factor", c.rope_factor);
   c.rope_low_freq_factor = in.Positive("rope_low_freq_factor", c.rope_low_freq_factor);
   c.rope_high_freq_factor = in.Positive("rope_high_freq_factor", c.rope_high_freq_factor);
@@ -134,6 +135,7 @@ nlohmann::ordered_json WriteOwnConfig(const ModelConfig& c) {
                                    {"rope_dim", c.rope_dim},
                                    {"rope_theta", c.rope_theta},
                                    {"rope_scaling", Name(c.rope_scaling)},
+                                   {"rope_scaling_layers", Name(c.rope_scaling_layers)},
                                    {"rope_factor", c.rope_factor},
                                    {"rope_low_freq_factor", c.rope_low_freq_factor},
                                    {"rope_high_freq_factor", c.rope_high_freq_factor},

@@ -282,8 +282,9 @@ void GoldenTest::ExpectLossAndGradients(DType dtype) {
     const double rounding = 1e-7 * norm, p_norm = Norm(of(expected));
     EXPECT_LE(Distance(of(gradients), of(expected)), (exact ? 1e-5 : 0.08) * p_norm + rounding) << p.name;
   }
-  // A group of experts on the edge takes all of its own with it.
-  const double in_bf16 = config_.router_groups > 1 ? 0.12 : mixture() ? 0.06 : 0.03;
+  // A group of experts on the edge takes all of its own with it. Norms at the end of branches round once more each way.
+  const double dense = config_.norm_position == NormPosition::kAfter ? 0.045 : 0.03;
+  const double in_bf16 = config_.router_groups > 1 ? 0.12 : mixture() ? 0.06 : dense;
   EXPECT_LT(Distance(gradients, expected), norm * (exact ? 3e-6 : in_bf16));
 }
 
@@ -504,7 +505,7 @@ INSTANTIATE_TEST_SUITE_P(Models, GoldenTest,
                                            "tiny_llama_yarn", "tiny_qwen3_yarn", "tiny_mistral", "tiny_qwen2",
                                            "tiny_qwen2_window", "tiny_qwen3", "tiny_qwen3_window", "tiny_mixtral",
                                            "tiny_qwen2_moe", "tiny_qwen3_moe", "tiny_olmoe", "tiny_olmoe_clip",
-                                           "tiny_glm4_moe", "tiny_olmo2"),
+                                           "tiny_glm4_moe", "tiny_olmo2", "tiny_olmo3"),
                          [](const auto& tested) { return tested.param; });
 
 INSTANTIATE_TEST_SUITE_P(Models, TrainingGoldenTest, ::testing::Values("tiny_gpt2", "tiny_llama"),

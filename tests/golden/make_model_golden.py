@@ -29,7 +29,7 @@ import torch
 import transformers
 from safetensors.torch import load_file, save_file
 from transformers import (AutoConfig, AutoModelForCausalLM, Glm4MoeConfig, Glm4MoeForCausalLM, GPT2Config, GPT2LMHeadModel,
-                          LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM, MixtralConfig, MixtralForCausalLM, Olmo2Config, Olmo2ForCausalLM, OlmoeConfig, OlmoeForCausalLM, Qwen2Config,
+                          LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM, MixtralConfig, MixtralForCausalLM, Olmo2Config, Olmo2ForCausalLM, Olmo3Config, Olmo3ForCausalLM, OlmoeConfig, OlmoeForCausalLM, Qwen2Config,
                           Qwen2ForCausalLM, Qwen2MoeConfig, Qwen2MoeForCausalLM, Qwen3Config, Qwen3ForCausalLM,
                           Qwen3MoeConfig, Qwen3MoeForCausalLM)
 
@@ -148,6 +148,15 @@ def olmo2():
         "rope_type": "default", "rope_theta": 1000.0}, pad_token_id=None, eos_token_id=None))
 
 
+def olmo3():
+    """The first and the last of three layers have a window, the second one's angles are scaled."""
+    rope = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16, "rope_theta": 1000.0}
+    return Olmo3ForCausalLM(Olmo3Config(
+        **{**SIZES, "num_hidden_layers": 3}, max_position_embeddings=64, sliding_window=7, rope_parameters={
+            "full_attention": rope, "sliding_attention": {"rope_type": "default", "rope_theta": 1000.0}},
+        layer_types=["sliding_attention", "full_attention", "sliding_attention"], pad_token_id=None, eos_token_id=None))
+
+
 def glm4_moe():
     """Half of each head is turned, the first of three layers is dense; a token's experts come from two of three groups."""
     model = Glm4MoeForCausalLM(Glm4MoeConfig(
@@ -169,7 +178,7 @@ MODELS = (("tiny_gpt2", gpt2, 13), ("tiny_llama", llama, 13), ("tiny_llama31", l
           ("tiny_qwen3_yarn", qwen3_yarn, 64),
           ("tiny_mixtral", mixtral, 48), ("tiny_qwen2_moe", qwen2_moe, 48), ("tiny_qwen3_moe", qwen3_moe, 48),
           ("tiny_olmoe", olmoe, 48), ("tiny_olmoe_clip", olmoe_clip, 48),
-          ("tiny_glm4_moe", glm4_moe, 48), ("tiny_olmo2", olmo2, 48))
+          ("tiny_glm4_moe", glm4_moe, 48), ("tiny_olmo2", olmo2, 48), ("tiny_olmo3", olmo3, 64))
 
 
 def randomise(model, generator):
@@ -252,7 +261,7 @@ def check(name):
     expected = load_file(os.path.join(directory, "golden.safetensors"))
     config = AutoConfig.from_pretrained(directory)
     if int(transformers.__version__.split(".")[0]) < 5 and hasattr(config, "rope_parameters"):  # of files that 5 has saved
-        rope = dict(config.rope_parameters)
+        rope = dict(config.rope_parameters.get("full_attention", config.rope_parameters))
         config.rope_theta = rope.pop("rope_theta")
         config.rope_scaling = rope if rope["rope_type"] != "default" else None
         if config.model_type == "qwen3_moe":

@@ -144,9 +144,9 @@ class ReferenceModel {
   }
 
   /// theta^(-2i/D), and what Llama 3.1 makes of it, in terms of wavelengths.
-  double Frequency(int64_t i) const {
+  double Frequency(int64_t i, bool scaled) const {
     const double frequency = std::pow(c_.rope_theta, -2.0 * i / c_.TurnedDim()), wavelength = 2 * M_PI / frequency;
-    if (c_.rope_scaling == RopeScaling::kNone) return frequency;
+    if (c_.rope_scaling == RopeScaling::kNone || !scaled) return frequency;
     if (c_.rope_scaling == RopeScaling::kLinear) return frequency / c_.rope_factor;
     if (c_.rope_scaling == RopeScaling::kYarn) return YarnFrequency(i, frequency);
     const double length = c_.rope_original_length, low = c_.rope_low_freq_factor, high = c_.rope_high_freq_factor;
@@ -180,19 +180,19 @@ class ReferenceModel {
     return heads;
   }
 
-  /// One of them, a query or a key rotated to its position.
-  Row HeadOf(const Row& heads, int64_t head, int64_t position) const {
+  /// One of them, a query or a key rotated to its position, by angles that are scaled or not.
+  Row HeadOf(const Row& heads, int64_t head, int64_t position, bool scaled) const {
     const int64_t d = c_.head_dim;
     const Row v(heads.begin() + head * d, heads.begin() + (head + 1) * d);
     if (c_.position != PositionKind::kRope || head >= c_.num_heads + c_.num_kv_heads) return v;
     Row rotated = v;
     const int64_t half = c_.TurnedDim() / 2;
     double factor = 1;
-    if (c_.rope_scaling == RopeScaling::kYarn) {
+    if (c_.rope_scaling == RopeScaling::kYarn && scaled) {
       factor = c_.rope_attention_factor > 0 ? c_.rope_attention_factor : 0.1 * std::log(c_.rope_factor) + 1;
     }
     for (int64_t i = 0; i < half; ++i) {
-      const double angle = position * Frequency(i);
+      const double angle = position * Frequency(i, scaled);
       rotated[i] = factor * (v[i] * std::cos(angle) - v[i + half] * std::sin(angle));
       rotated[i + half] = factor * (v[i + half] * std::cos(angle) + v[i] * std::sin(angle));
     }
@@ -214,24 +214,25 @@ class ReferenceModel {
     Rows qkv = Linear(block + "attention.qkv", x, (heads + 2 * kv) * d);
     for (size_t r = 0; r < x.size(); ++r) qkv[r] = Heads(block, r, qkv[r]);
     Rows out(x.size(), Row(heads * d));
+    const bool scaled = c_.rope_scaling_layers == RopeScalingLayers::kAll || !HasWindow(layer);
     for (size_t r = 0; r < x.size(); ++r) {
       const int64_t b = r / t, i = r % t;
       for (int64_t h = 0; h < heads; ++h) {
         const int64_t group = h / (heads / kv);
         const int64_t begin = begins_[r];
-        const Row q = HeadOf(qkv[r], h, i - begin);
+        const Row q = HeadOf(qkv[r], h, i - begin, scaled);
         const int64_t first = !HasWindow(layer) ? begin : std::max(begin, i - c_.sliding_window + 1);
         Row p(i + 1);
         double sum = 0;
         for (int64_t j = first; j <= i; ++j) {
-          const Row k = HeadOf(qkv[b * t + j], heads + group, j - begin);
+          const Row k = HeadOf(qkv[b * t + j], heads + group, j - begin, scaled);
           double score = 0;
           for (int64_t e = 0; e < d; ++e) score += q[e] * k[e];
           sum += p[j] = std::exp(score / std::sqrt(static_cast<double>(d)));
         }
         for (int64_t j = first; j <= i; ++j) {
           const double factor = p[j] / sum * DropFactor((layer + 1) * 8 + 1, ((b * heads + h) * t + i) * t + j);
-          const Row v = HeadOf(qkv[b * t + j], heads + kv + group, j - begin);
+          const Row v = HeadOf(qkv[b * t + j], heads + kv + group, j - begin, scaled);
           for (int64_t e = 0; e < d; ++e) out[r][h * d + e] += factor * v[e];
         }
       }

@@ -80,5 +80,32 @@ TEST(RotaryTest, YarnAttentionFactorFollowsFromTheFactor) {
   ExpectFactor(YarnOf(8, 100, 1, 64), 1);
 }
 
+TEST(RotaryTest, LayersWithAWindowMayHaveATableOfTheirOwn) {
+  ModelConfig config = YarnOf(16, 100, 4, 8);
+  config.num_layers = 4;
+  const std::vector<float> scaled = RopeTable(config);
+  ModelConfig unscaled = config;
+  unscaled.rope_scaling = RopeScaling::kNone;
+  const std::vector<float> plain = RopeTable(unscaled);
+  ASSERT_NE(scaled, plain);
+  config.sliding_window = 5;
+  config.full_attention_step = 2;
+  EXPECT_EQ(RopeTable(config), scaled) << "scaled in all layers";
+  EXPECT_EQ(RopeTableOffset(config, 1), 0);
+  config.rope_scaling_layers = RopeScalingLayers::kFullAttention;
+  std::vector<float> both = scaled;
+  both.insert(both.end(), plain.begin(), plain.end());
+  EXPECT_EQ(RopeTable(config), both);
+  const auto second = static_cast<int64_t>(scaled.size());
+  for (const int64_t layer : {1, 3}) EXPECT_EQ(RopeTableOffset(config, layer), second);
+  for (const int64_t layer : {2, 4}) EXPECT_EQ(RopeTableOffset(config, layer), 0);
+  config.rope_scaling = RopeScaling::kNone;
+  EXPECT_EQ(RopeTable(config), plain);
+  EXPECT_EQ(RopeTableOffset(config, 1), 0);
+  config.rope_scaling = RopeScaling::kYarn;
+  config.sliding_window = 0;
+  EXPECT_EQ(RopeTable(config), scaled) << "no layer has a window";
+}
+
 }  // namespace
 }  // namespace holdfast

@@ -179,6 +179,20 @@ inline ModelConfig TinyOlmo2() {
   return c;
 }
 
+/// The first and the last of three layers have a window; angles are scaled in the second.
+inline ModelConfig TinyOlmo3() {
+  ModelConfig c = TinyOlmo2();
+  c.family = "olmo3";
+  c.num_layers = 3;
+  c.sliding_window = 3;
+  c.full_attention_step = 2;
+  c.rope_scaling = RopeScaling::kYarn;
+  c.rope_scaling_layers = RopeScalingLayers::kFullAttention;
+  c.rope_factor = 2;
+  c.rope_original_length = 20;
+  return c;
+}
+
 /// Half of each head is turned, the first of three layers is dense, experts are chosen from two of three groups.
 inline ModelConfig TinyGlm4Moe() {
   ModelConfig c = TinyQwen3Moe();
@@ -284,6 +298,7 @@ inline std::vector<NamedConfig> TinyModels() {
           {"OlmoeClip", clip},
           {"Glm4Moe", TinyGlm4Moe()},
           {"Olmo2", TinyOlmo2()},
+          {"Olmo3", TinyOlmo3()},
           {"Gpt2Clip", gpt2_clip}};
 }
 

@@ -139,9 +139,13 @@ TEST(ValidateTest, TheSameWindowsInOtherKeysAreNoDifference) {
   ModelConfig ours = {.num_layers = 6}, theirs = ours;
   theirs.first_window_layer = 3;
   theirs.full_attention_step = 2;
+  ours.position = theirs.position = PositionKind::kRope;
+  ours.rope_scaling = theirs.rope_scaling = RopeScaling::kLinear;
+  theirs.rope_scaling_layers = RopeScalingLayers::kFullAttention;
   EXPECT_TRUE(ArithmeticDifferences(ours, theirs).empty()) << "without a window";
   ours.sliding_window = theirs.sliding_window = 5;
-  ASSERT_EQ(ArithmeticDifferences(ours, theirs).size(), 2u);
+  ASSERT_EQ(ArithmeticDifferences(ours, theirs).size(), 3u);
+  ours.rope_scaling_layers = theirs.rope_scaling_layers;
   ours.first_window_layer = theirs.first_window_layer;
   theirs.full_attention_step = 5;  // the seventh layer
   EXPECT_TRUE(ArithmeticDifferences(ours, theirs).empty());

@@ -469,6 +469,14 @@ TEST(HuggingFaceTest, BiasesOfAttentionAndMlpAreApart) {
   }
 }
 
+std::vector<int64_t> LayersWithWindow(const ModelConfig& model) {
+  std::vector<int64_t> layers;
+  for (int64_t layer = 1; layer <= model.num_layers; ++layer) {
+    if (model.WindowOf(layer) > 0) layers.push_back(layer);
+  }
+  return layers;
+}
+
 TEST(HuggingFaceTest, LayersOfAQwenWithAWindowAreReadOrRefused) {
   for (const char* type : {"qwen2", "qwen3"}) {
     const auto windows = [&](const std::string& more) {
@@ -513,7 +521,7 @@ TEST(HuggingFaceTest, LayersOfAQwenWithAWindowAreReadOrRefused) {
 }
 
 TEST(HuggingFaceTest, EveryFamilyRefusesWhatItDoesNotKnow) {
-  for (const char* type : {"llama", "mistral", "qwen2", "qwen3", "olmo2"}) {
+  for (const char* type : {"llama", "mistral", "qwen2", "qwen3", "olmo2", "olmo3"}) {
     for (const char* more :
          {R"("num_experts": 8)", R"("num_local_experts": 8)", R"("query_pre_attn_scalar": 256)", R"("mup": 1)",
           R"("hidden_act": "gelu")", R"("architectures": ["SomethingElse"])", R"("quantization_config": {"bits": 4})",
@@ -641,6 +649,16 @@ TEST(HuggingFaceTest, PublishedFilesAreRead) {
   EXPECT_EQ(olmo2.norm_position, NormPosition::kAfter);
   EXPECT_TRUE(olmo2.qk_norm && olmo2.qk_norm_joint);
   EXPECT_EQ(TransformerLayout(olmo2).elements(), 7'298'617'344);
+  const ModelConfig olmo3 = read(R"("architectures": ["Olmo3ForCausalLM"], "attention_bias": false, "hidden_size": 4096,
+      "intermediate_size": 11008, "layer_types": ["sliding_attention", "sliding_attention", "sliding_attention",
+      "full_attention", "sliding_attention", "sliding_attention", "sliding_attention", "full_attention"],
+      "max_position_embeddings": 65536, "model_type": "olmo3", "num_attention_heads": 32, "num_hidden_layers": 8,
+      "num_key_value_heads": 32, "pad_token_id": 100277, "rms_norm_eps": 1e-06, "rope_scaling": {
+      "attention_factor": 1.2079441541679836, "beta_fast": 32.0, "beta_slow": 1.0, "factor": 8.0,
+      "original_max_position_embeddings": 8192, "rope_type": "yarn"}, "rope_theta": 500000, "sliding_window": 4096,
+      "tie_word_embeddings": false, "vocab_size": 100278)");
+  EXPECT_EQ(olmo3.full_attention_step, 4);
+  EXPECT_EQ(olmo3.rope_scaling_layers, RopeScalingLayers::kFullAttention);
   const ModelConfig glm = read(R"("architectures": ["Glm4MoeForCausalLM"], "attention_bias": true,
       "first_k_dense_replace": 1, "head_dim": 128, "hidden_size": 4096, "intermediate_size": 10944,
       "max_position_embeddings": 131072, "model_type": "glm4_moe", "moe_intermediate_size": 1408, "n_group": 1,
@@ -668,6 +686,51 @@ TEST(HuggingFaceTest, NormsOfAnOlmo2StandAtTheEndOfBranches) {
   EXPECT_TRUE(std::none_of(map.begin(), map.end(), [](const ExternalTensor& tensor) {
     return tensor.name.find("input_layernorm") != std::string::npos;
   }));
+}
+
+TEST(HuggingFaceTest, AnglesOfAnOlmo3AreScaledInLayersWithoutAWindow) {
+  const auto read = [](const std::string& more) { return OfType("olmo3", R"("num_hidden_layers": 5, )" + more); };
+  const auto error = [&](const std::string& more) { return std::string(read(more).status().message()); };
+  const auto of_kinds = [](const std::string& full, const std::string& sliding) {
+    return absl::StrCat(R"("rope_parameters": {"full_attention": {)", full, R"(}, "sliding_attention": {)", sliding,
+                        "}}");
+  };
+  const std::string yarn = R"("rope_type": "yarn", "factor": 8.0, "original_max_position_embeddings": 16)";
+  const std::string plain = R"("rope_type": "default")", theta = R"(, "rope_theta": 1000)";
+  const ModelConfig usual = read(R"("rope_scaling": null)")->model;
+  EXPECT_THAT(LayersWithWindow(usual), ::testing::ElementsAre(1, 2, 3, 5));
+  EXPECT_EQ(usual.sliding_window, 4096);
+  EXPECT_EQ(usual.rope_theta, 500000);
+  for (const std::string& more : {absl::StrCat(R"("rope_theta": 500000, "rope_scaling": {)", yarn, "}"),
+                                  of_kinds(yarn, plain), of_kinds(yarn + theta, plain + theta)}) {
+    const auto scaled = read(more);
+    ASSERT_TRUE(scaled.ok()) << scaled.status();
+    EXPECT_EQ(scaled->model.rope_scaling, RopeScaling::kYarn);
+    EXPECT_EQ(scaled->model.rope_theta, more.find(theta) == std::string::npos ? 500000 : 1000);
+    for (int64_t layer = 1; layer <= 5; ++layer) EXPECT_EQ(scaled->model.ScalesRope(layer), layer == 4) << layer;
+    const Json written = Json::parse(HuggingFaceConfigJson(scaled->model, {}));
+    EXPECT_EQ(written["rope_parameters"]["full_attention"]["rope_type"], "yarn");
+    EXPECT_EQ(written["rope_parameters"]["sliding_attention"],
+              Json({{"rope_type", "default"}, {"rope_theta", scaled->model.rope_theta}}));
+    EXPECT_EQ(written["rope_scaling"]["rope_type"], "yarn");  // where transformers 4 looks
+  }
+  EXPECT_THAT(error(of_kinds(yarn, yarn)), ::testing::HasSubstr("must have the base of those without, unscaled"));
+  EXPECT_THAT(error(of_kinds(plain + theta, plain)), ::testing::HasSubstr("must have the base of those without"));
+  EXPECT_THAT(error(R"("rope_theta": 1000)"), ::testing::HasSubstr("rope_theta = 1000 is not supported without"));
+  EXPECT_THAT(error(R"("rope_theta": 2000, )" + of_kinds(plain + theta, plain + theta)),
+              ::testing::HasSubstr("has rope_theta 1000, but rope_theta beside it is 2000"));
+  EXPECT_THAT(error(absl::StrCat(R"("rope_parameters": {)", plain, theta, "}")),
+              ::testing::HasSubstr("rope_parameters: full_attention is not an object"));
+  EXPECT_THAT(error(R"("rope_parameters": {"full_attention": {}, "sliding_attention": {}, "chunked_attention": {}})"),
+              ::testing::HasSubstr("chunked_attention"));
+  EXPECT_THAT(error(R"("sliding_window": null)"), ::testing::HasSubstr("sliding_window is null"));
+  ModelConfig full = TinyOlmo2();
+  full.family = "olmo3";
+  full.rope_scaling_layers = RopeScalingLayers::kFullAttention;
+  const Json written = Json::parse(HuggingFaceConfigJson(full, {}));
+  EXPECT_EQ(written["layer_types"], Json({"full_attention", "full_attention"}));
+  EXPECT_EQ(written["sliding_window"], 4096);  // transformers 5 fails without one
+  EXPECT_EQ(ParseHuggingFaceConfig(written.dump(), "x")->model, full);
 }
 
 TEST(HuggingFaceTest, GlmNamesAndLayersBehindTheLast) {
@@ -781,6 +844,12 @@ TEST(FamiliesTest, WhatAFamilyCannotSayIsNamed) {
   EXPECT_EQ(inexpressible(TinyOlmo2(), "olmo2"), "");
   EXPECT_EQ(inexpressible(TinyOlmo2(), "llama"), "norm_position");
   EXPECT_EQ(inexpressible(TinyLlama(), "olmo2"), "norm_position");
+  EXPECT_EQ(inexpressible(TinyOlmo3(), "olmo3"), "");
+  EXPECT_EQ(inexpressible(TinyOlmo3(), "olmo2"), "rope_scaling_layers");
+  ModelConfig all_scaled = TinyOlmo3();
+  all_scaled.rope_scaling_layers = RopeScalingLayers::kAll;
+  EXPECT_EQ(inexpressible(all_scaled, "olmo3"), "rope_scaling_layers");
+  EXPECT_EQ(inexpressible(all_scaled, "olmo2"), "sliding_window");
   ModelConfig of_heads = TinyOlmo2();
   of_heads.qk_norm_joint = false;
   EXPECT_EQ(inexpressible(of_heads, "olmo2"), "qk_norm_joint");

@@ -152,7 +152,7 @@ REFUSED = {
 def drawn(seed):
     """A config by seed: of any family, with experts twice as often as without."""
     rng = random.Random(seed)
-    family = rng.choice(MIXTURES * 2 + ("gpt2", "llama", "mistral", "qwen2", "qwen3", "olmo2"))
+    family = rng.choice(MIXTURES * 2 + ("gpt2", "llama", "mistral", "qwen2", "qwen3", "olmo2", "olmo3"))
     if family == "gpt2":
         heads = rng.choice((1, 3, 5))
         return dict(model_type=family, n_embd=8 * heads * rng.choice((1, 2)), n_head=heads, n_layer=rng.choice((1, 2)),
@@ -164,7 +164,7 @@ def drawn(seed):
                   hidden_size=heads * rng.choice((8, 16)), intermediate_size=rng.choice((20, 40, 72)),
                   rms_norm_eps=rng.choice((1e-5, 1e-6)), rope_theta=rng.choice((100.0, 1e4, 1e6)),
                   tie_word_embeddings=rng.random() < 0.4)
-    if family in ("llama", "mistral", "qwen3", "qwen3_moe", "mixtral", "olmo2") and rng.random() < 0.5:
+    if family in ("llama", "mistral", "qwen3", "qwen3_moe", "mixtral", "olmo2", "olmo3") and rng.random() < 0.5:
         config.update(head_dim=rng.choice((8, 24, 40)), hidden_size=heads * rng.choice((8, 9, 12)))
     if family.startswith("qwen3"):
         config.setdefault("head_dim", config["hidden_size"] // heads)  # 128 where nothing is said
@@ -181,8 +181,10 @@ def drawn(seed):
         config.setdefault("head_dim", config["hidden_size"] // heads)  # without it 5.24 fails on YaRN
     if family == "llama":
         config.update(attention_bias=rng.random() < 0.3, mlp_bias=rng.random() < 0.3)
-    if family in ("qwen3", "qwen3_moe", "olmoe", "olmo2"):
+    if family in ("qwen3", "qwen3_moe", "olmoe", "olmo2", "olmo3"):
         config["attention_bias"] = rng.random() < 0.3
+    if family == "olmo3":
+        config.update(rope_theta=5e5, sliding_window=rng.choice((3, 8)))
     if family in ("mistral", "mixtral"):
         config["sliding_window"] = rng.choice((None, 3, 8))
     if family == "qwen3_moe" and rng.random() < 0.5:

@@ -49,13 +49,18 @@ double Scale(double frequency, int64_t i, const ModelConfig& config) {
       return frequency / config.rope_factor;
     case RopeScaling::kYarn:
       return ScaleAsYarn(frequency, i, config);
+    case RopeScaling::kLongRope:
+      return frequency / config.RopeFactors()[static_cast<size_t>(i)];
   }
   return frequency;
 }
 
 double AttentionFactor(const ModelConfig& config) {
-  if (config.rope_scaling != RopeScaling::kYarn) return 1;
-  return config.rope_attention_factor > 0 ? config.rope_attention_factor : YarnAttentionFactor(config.rope_factor);
+  const bool yarn = config.rope_scaling == RopeScaling::kYarn;
+  if (!yarn && config.rope_scaling != RopeScaling::kLongRope) return 1;
+  if (config.rope_attention_factor > 0) return config.rope_attention_factor;
+  return yarn ? YarnAttentionFactor(config.rope_factor)
+              : LongRopeAttentionFactor(config.rope_factor, config.rope_original_length);
 }
 
 std::vector<float> OneTable(const ModelConfig& config) {
@@ -88,6 +93,11 @@ std::vector<double> RopeFrequencies(const ModelConfig& config) {
 
 double YarnAttentionFactor(double rope_factor, double m) {
   return rope_factor <= 1 ? 1 : 0.1 * m * portable::Log(rope_factor) + 1;
+}
+
+double LongRopeAttentionFactor(double rope_factor, int64_t rope_original_length) {
+  if (rope_factor <= 1) return 1;
+  return std::sqrt(1 + portable::Log(rope_factor) / portable::Log(static_cast<double>(rope_original_length)));
 }
 
 std::vector<float> RopeTable(const ModelConfig& config) {

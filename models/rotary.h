@@ -18,14 +18,20 @@ namespace holdfast {
 ///   rope_original_length are divided, those that turn more than rope_beta_fast times stay, and between them the two
 ///   are mixed. As in the authors' code, linearly in i, and with rope_truncate between whole i; the paper mixes
 ///   linearly in the number of turns.
+/// - `longrope` (Ding et al. 2024, arXiv 2402.13753): the i-th is divided by the i-th number of rope_long_factors where
+///   max_sequence_length is more than rope_original_length, else of rope_short_factors. transformers takes the long
+///   ones for each sequence that is longer than the original length, and the short ones for others.
 std::vector<double> RopeFrequencies(const ModelConfig& config);
 
 /// What `yarn` multiplies rotated queries and keys by, unless a model says another factor: 0.1 m ln(rope_factor) + 1
 /// with m = 1 (the same, section 3.4). transformers divides that of `mscale` by that of `mscale_all_dim` as m.
 double YarnAttentionFactor(double rope_factor, double m = 1);
 
-/// (max_sequence_length, D): D/2 cosines then D/2 sines of position * frequency; with `yarn` times its factor for
-/// attention. Where some layers' angles are not scaled, a second such table follows, which is theirs.
+/// The same of `longrope`: sqrt(1 + ln(rope_factor) / ln(rope_original_length)).
+double LongRopeAttentionFactor(double rope_factor, int64_t rope_original_length);
+
+/// (max_sequence_length, D): D/2 cosines then D/2 sines of position * frequency; with `yarn` and `longrope` times the
+/// factor for attention. Where some layers' angles are not scaled, a second such table follows, which is theirs.
 std::vector<float> RopeTable(const ModelConfig& config);
 
 /// Where in RopeTable that of a layer, counted from 1, begins.

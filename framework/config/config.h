@@ -58,6 +58,8 @@ struct ModelConfig {
   /// whose wavelength is longer than rope_original_length / rope_low_freq_factor; those shorter than
   /// rope_original_length / rope_high_freq_factor stay, between them both are mixed. yarn: those that turn less often
   /// than rope_beta_slow times in rope_original_length; those that turn more often than rope_beta_fast times stay.
+  /// longrope: each by a number of its own, of rope_long_factors where max_sequence_length is more than
+  /// rope_original_length, else of rope_short_factors.
   RopeScaling rope_scaling = RopeScaling::kNone;
   RopeScalingLayers rope_scaling_layers = RopeScalingLayers::kAll;  // or those without a window alone
   double rope_factor = 8.0;
@@ -67,7 +69,8 @@ struct ModelConfig {
   double rope_beta_fast = 32.0;
   double rope_beta_slow = 1.0;
   bool rope_truncate = true;           // both limits of yarn are moved apart to the next whole frequencies
-  double rope_attention_factor = 0.0;  // yarn: of rotated query and key; 0 = what follows from rope_factor
+  double rope_attention_factor = 0.0;  // yarn, longrope: of rotated query and key; 0 = what follows from rope_factor
+  std::vector<double> rope_short_factors{}, rope_long_factors{};  // (TurnedDim() / 2), of longrope
   /// Mixture of experts: layers from first_expert_layer on, every expert_layer_step-th, have num_experts SwiGLU layers
   /// of expert_intermediate_size instead of one of intermediate_size; a token goes to experts_per_token of them.
   int64_t num_experts = 0;  // 0 = a dense model
@@ -114,6 +117,10 @@ struct ModelConfig {
   int64_t base_num_layers = 0;   // with completep only
   int64_t base_head_dim = 0;     // 0 = head_dim
 
+  /// Of longrope: those by which frequencies are divided.
+  const std::vector<double>& RopeFactors() const {
+    return max_sequence_length > rope_original_length ? rope_long_factors : rope_short_factors;
+  }
   int64_t TurnedDim() const { return rope_dim > 0 ? rope_dim : head_dim; }
   /// The window of a layer, counted from 1; 0 = none.
   int64_t WindowOf(int64_t layer) const {

@@ -75,6 +75,8 @@ Section ModelTable(ModelConfig* model, std::vector<std::string> families) {
                Double("rope_beta_slow", &model->rope_beta_slow, 1e-6, 1e6),
                Bool("rope_truncate", &model->rope_truncate),
                Double("rope_attention_factor", &model->rope_attention_factor, 0.0, 1e3),
+               Numbers("rope_short_factors", &model->rope_short_factors, 1e-6, 1e6),
+               Numbers("rope_long_factors", &model->rope_long_factors, 1e-6, 1e6),
                Int("num_experts", &model->num_experts, 0, kMaxExperts),
                Int("experts_per_token", &model->experts_per_token, 1, kMaxExpertsPerToken),
                Int("expert_intermediate_size", &model->expert_intermediate_size, 0, int64_t{1} << 20),

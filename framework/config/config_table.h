@@ -35,6 +35,13 @@ struct DoubleValue {
   double max;
 };
 
+/// A list of such numbers.
+struct NumbersValue {
+  std::vector<double>* value;
+  double min;
+  double max;
+};
+
 struct BoolValue {
   bool* value;
 };
@@ -59,7 +66,8 @@ struct ListValue {
   std::vector<std::string> choices;  // each must be one of them; empty = any
 };
 
-using FieldValue = std::variant<IntValue, SeedValue, DoubleValue, BoolValue, StringValue, ChoiceValue, ListValue>;
+using FieldValue =
+    std::variant<IntValue, SeedValue, DoubleValue, NumbersValue, BoolValue, StringValue, ChoiceValue, ListValue>;
 
 struct Field {
   std::string key;

@@ -30,9 +30,9 @@ enum class Parametrization { kStandard, kMup, kCompleteP };
 template <>
 inline constexpr std::array kWordsOf<Parametrization> = {"standard", "mup", "completep"};
 
-enum class RopeScaling { kNone, kLlama3, kLinear, kYarn };
+enum class RopeScaling { kNone, kLlama3, kLinear, kYarn, kLongRope };
 template <>
-inline constexpr std::array kWordsOf<RopeScaling> = {"none", "llama3", "linear", "yarn"};
+inline constexpr std::array kWordsOf<RopeScaling> = {"none", "llama3", "linear", "yarn", "longrope"};
 
 enum class RopeScalingLayers { kAll, kFullAttention };
 template <>

@@ -97,6 +97,20 @@ std::string SetValue(const YamlNode& node, const DoubleValue& field) {
   return "";
 }
 
+std::string SetValue(const YamlNode& node, const NumbersValue& field) {
+  if (node.kind != YamlNode::Kind::kList) return Expected("a list of numbers", node);
+  std::vector<double> numbers;
+  for (const YamlNode& item : node.items) {
+    double number = 0;
+    if (std::string problem = SetValue(item, DoubleValue{&number, field.min, field.max}); !problem.empty()) {
+      return problem + " in the list";
+    }
+    numbers.push_back(number);
+  }
+  *field.value = std::move(numbers);
+  return "";
+}
+
 std::string SetValue(const YamlNode& node, const BoolValue& field) {
   const bool yes = IsPlain(node) && (node.text == "true" || node.text == "True" || node.text == "TRUE");
   const bool no = IsPlain(node) && (node.text == "false" || node.text == "False" || node.text == "FALSE");
@@ -177,6 +191,10 @@ std::string Quoted(const std::string& text) {
 std::string PrintValue(const IntValue& field, const std::string& /*indent*/) { return absl::StrCat(*field.value); }
 std::string PrintValue(const SeedValue& field, const std::string& /*indent*/) { return absl::StrCat(*field.value); }
 std::string PrintValue(const DoubleValue& field, const std::string& /*indent*/) { return PrintDouble(*field.value); }
+std::string PrintValue(const NumbersValue& field, const std::string& /*indent*/) {
+  const auto print = [](std::string* out, double number) { *out += PrintDouble(number); };
+  return absl::StrCat("[", absl::StrJoin(*field.value, ", ", print), "]");
+}
 std::string PrintValue(const BoolValue& field, const std::string& /*indent*/) {
   return *field.value ? "true" : "false";
 }

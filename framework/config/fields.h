@@ -25,6 +25,10 @@ inline Field Double(std::string key, double* value, double min, double max) {
   return {std::move(key), DoubleValue{value, min, max}};
 }
 
+inline Field Numbers(std::string key, std::vector<double>* value, double min, double max) {
+  return {std::move(key), NumbersValue{value, min, max}};
+}
+
 inline Field Bool(std::string key, bool* value) { return {std::move(key), BoolValue{value}}; }
 
 inline Field String(std::string key, std::string* value, StringRule rule) {

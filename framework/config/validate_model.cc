@@ -126,6 +126,22 @@ void CheckTurned(const ModelConfig& model, Violations* violations) {
        absl::StrCat("rope_dim must be even and at most head_dim ", head_dim, ", got ", model.rope_dim)});
 }
 
+void CheckLongRope(const ModelConfig& model, Violations* violations) {
+  const int64_t frequencies = (model.rope_dim != 0 ? model.rope_dim : HeadDimOf(model)) / 2;
+  const auto check = [&](const char* key, const std::vector<double>& factors) {
+    if (static_cast<int64_t>(factors.size()) == frequencies) return;
+    violations->push_back({{absl::StrCat("model.", key), "model.rope_scaling", "model.rope_dim", "model.head_dim"},
+                           absl::StrCat("rope_scaling longrope takes a number for each of the ", frequencies,
+                                        " rotary frequencies of a head, ", key, " has ", factors.size())});
+  };
+  check("rope_short_factors", model.rope_short_factors);
+  check("rope_long_factors", model.rope_long_factors);
+  if (model.rope_original_length == 1) {
+    violations->push_back({{"model.rope_original_length", "model.rope_scaling"},
+                           "longrope divides by its logarithm, which is 0; make it more than 1"});
+  }
+}
+
 void CheckRope(const ModelConfig& model, Violations* violations) {
   CheckTurned(model, violations);
   if (model.rope_scaling == RopeScaling::kNone) return;
@@ -138,6 +154,7 @@ void CheckRope(const ModelConfig& model, Violations* violations) {
                            absl::StrCat("rope_low_freq_factor ", model.rope_low_freq_factor,
                                         " must be less than rope_high_freq_factor ", model.rope_high_freq_factor)});
   }
+  if (model.rope_scaling == RopeScaling::kLongRope) CheckLongRope(model, violations);
   if (model.rope_scaling != RopeScaling::kYarn) return;
   if (model.rope_beta_slow > model.rope_beta_fast) {
     violations->push_back({{"model.rope_beta_slow", "model.rope_beta_fast"},
@@ -243,6 +260,13 @@ void SimplifyWindows(ModelConfig* model) {
 
 /// "" or the range that the value of `field` is outside of.
 std::string RangeOf(const Field& field) {
+  if (const auto* numbers = std::get_if<NumbersValue>(&field.value)) {
+    for (const double number : *numbers->value) {
+      if (number >= numbers->min && number <= numbers->max) continue;
+      return absl::StrCat("must hold numbers between ", numbers->min, " and ", numbers->max, ", got ", number);
+    }
+    return "";
+  }
   if (const auto* number = std::get_if<IntValue>(&field.value)) {
     if (*number->value >= number->min && *number->value <= number->max) return "";
     return absl::StrCat("must be between ", number->min, " and ", number->max, ", got ", *number->value);

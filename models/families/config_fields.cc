@@ -73,6 +73,19 @@ double ConfigFields::RequiredPositive(const std::string& key) {
 }
 double ConfigFields::NotNegative(const std::string& key, double otherwise) { return Number(key, otherwise, true); }
 
+std::vector<double> ConfigFields::Numbers(const std::string& key) {
+  Know(key);
+  if (!Has(key)) return {};
+  const nlohmann::json& values = object_[key];
+  const auto is_positive = [](const nlohmann::json& value) {
+    return value.is_number() && std::isfinite(value.get<double>()) && value.get<double>() > 0;
+  };
+  if (values.is_array() && std::all_of(values.begin(), values.end(), is_positive)) {
+    return values.get<std::vector<double>>();
+  }
+  return Invalid(key, absl::StrCat("is ", Shown(values), ", not a list of positive numbers")), std::vector<double>();
+}
+
 bool ConfigFields::Bool(const std::string& key, bool otherwise) {
   Know(key);
   if (!Has(key)) return otherwise;

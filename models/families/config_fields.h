@@ -41,6 +41,8 @@ class ConfigFields {
   double RequiredPositive(const std::string& key);
   double Positive(const std::string& key, double otherwise);
   double NotNegative(const std::string& key, double otherwise);
+  /// Positive ones; empty if the key is missing.
+  std::vector<double> Numbers(const std::string& key);
   bool Bool(const std::string& key, bool otherwise);
   std::string String(const std::string& key, const std::string& otherwise);
 

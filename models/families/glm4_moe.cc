@@ -36,6 +36,7 @@ class Glm4Moe final : public MixtureLike {
   std::string Inexpressible(const ModelConfig& c) const override {
     const int64_t width = c.expert_intermediate_size, shared = c.shared_expert_intermediate_size;
     return FirstKey({{NoLlama(c)},
+                     {"rope_scaling", c.rope_scaling == RopeScaling::kLongRope},
                      {"num_experts", c.num_experts == 0},
                      {"router_score", c.router_score != RouterScoreKind::kSigmoid},
                      {"router_bias", !c.router_bias},

@@ -195,7 +195,8 @@ std::string LlamaLike::NoLlama(const ModelConfig& c) const {
 }
 
 std::string LlamaLike::Inexpressible(const ModelConfig& c) const {
-  return FirstKey({{NoLlama(c)}, {"rope_dim", c.rope_dim > 0}});
+  return FirstKey(
+      {{NoLlama(c)}, {"rope_dim", c.rope_dim > 0}, {"rope_scaling", c.rope_scaling == RopeScaling::kLongRope}});
 }
 
 TensorNames LlamaLike::Names(const ModelConfig& c) const {

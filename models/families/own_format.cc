@@ -100,6 +100,8 @@ ModelConfig ReadOwnConfig(ConfigFields& in) {
   c.rope_beta_slow = in.Positive("rope_beta_slow", c.rope_beta_slow);
   c.rope_truncate = in.Bool("rope_truncate", c.rope_truncate);
   c.rope_attention_factor = in.NotNegative("rope_attention_factor", c.rope_attention_factor);
+  c.rope_short_factors = in.Numbers("rope_short_factors");
+  c.rope_long_factors = in.Numbers("rope_long_factors");
   c.init_std = in.NotNegative("init_std", c.init_std);
   ReadOwnExperts(in, &c);
   return c;
@@ -145,6 +147,9 @@ nlohmann::ordered_json WriteOwnConfig(const ModelConfig& c) {
                                    {"rope_truncate", c.rope_truncate},
                                    {"rope_attention_factor", c.rope_attention_factor},
                                    {"init_std", c.init_std}};
+  if (c.rope_scaling == RopeScaling::kLongRope) {
+    object.update({{"rope_short_factors", c.rope_short_factors}, {"rope_long_factors", c.rope_long_factors}});
+  }
   WriteOwnExperts(c, &object);
   return object;
 }

@@ -29,6 +29,7 @@ absl::StatusOr<std::unique_ptr<LanguageModel>> MakeModel(const Config& config, D
   // Rotary tables are as long as they are used: a config.json may say any length.
   ModelConfig model = config.model;
   if (model.position == PositionKind::kRope) {
+    model.rope_short_factors = model.RopeFactors();  // of longrope: by the length that the config says
     model.max_sequence_length = std::min(model.max_sequence_length, config.batch.sequence_length);
   }
   return MakeTransformer(model, options, device);

@@ -149,6 +149,10 @@ class ReferenceModel {
     if (c_.rope_scaling == RopeScaling::kNone || !scaled) return frequency;
     if (c_.rope_scaling == RopeScaling::kLinear) return frequency / c_.rope_factor;
     if (c_.rope_scaling == RopeScaling::kYarn) return YarnFrequency(i, frequency);
+    if (c_.rope_scaling == RopeScaling::kLongRope) {
+      const bool longer = c_.rope_original_length < c_.max_sequence_length;
+      return frequency / (longer ? c_.rope_long_factors[i] : c_.rope_short_factors[i]);
+    }
     const double length = c_.rope_original_length, low = c_.rope_low_freq_factor, high = c_.rope_high_freq_factor;
     if (wavelength < length / high) return frequency;
     if (wavelength > length / low) return frequency / c_.rope_factor;
@@ -188,9 +192,11 @@ class ReferenceModel {
     Row rotated = v;
     const int64_t half = c_.TurnedDim() / 2;
     double factor = 1;
-    if (c_.rope_scaling == RopeScaling::kYarn && scaled) {
-      factor = c_.rope_attention_factor > 0 ? c_.rope_attention_factor : 0.1 * std::log(c_.rope_factor) + 1;
+    if (scaled && c_.rope_scaling == RopeScaling::kYarn) factor = 0.1 * std::log(c_.rope_factor) + 1;
+    if (scaled && c_.rope_scaling == RopeScaling::kLongRope) {
+      factor = std::sqrt(1 + std::log(c_.rope_factor) / std::log(c_.rope_original_length));
     }
+    if (scaled && c_.rope_attention_factor > 0) factor = c_.rope_attention_factor;
     for (int64_t i = 0; i < half; ++i) {
       const double angle = position * Frequency(i, scaled);
       rotated[i] = factor * (v[i] * std::cos(angle) - v[i + half] * std::sin(angle));

@@ -27,6 +27,16 @@ ModelConfig YarnOf(int64_t head_dim, double theta, double factor, int64_t origin
   return config;
 }
 
+/// From 4096 tokens to 131072 at most.
+ModelConfig LongRopeOf(int64_t max_sequence_length) {
+  ModelConfig config = RopeOf(8, 1e4, RopeScaling::kLongRope, 32);
+  config.max_sequence_length = max_sequence_length;
+  config.rope_original_length = 4096;
+  config.rope_short_factors = {1, 1.1, 1.25, 2};
+  config.rope_long_factors = {1, 2.5, 8, 30.5};
+  return config;
+}
+
 /// Pairs of i and frequency, of fp32 arithmetic.
 void ExpectFrequencies(const ModelConfig& config, const std::vector<std::pair<size_t, double>>& expected) {
   const std::vector<double> frequencies = RopeFrequencies(config);
@@ -105,6 +115,21 @@ TEST(RotaryTest, LayersWithAWindowMayHaveATableOfTheirOwn) {
   config.rope_scaling = RopeScaling::kYarn;
   config.sliding_window = 0;
   EXPECT_EQ(RopeTable(config), scaled) << "no layer has a window";
+}
+
+TEST(RotaryTest, LongRopeDividesByTheListOfItsLength) {
+  const std::vector<std::pair<size_t, double>> of_short = {{0, 1}, {1, 0.09090909362}, {2, 0.008}, {3, 0.0005}},
+                                               of_long = {{0, 1}, {1, 0.04}, {2, 0.00125}, {3, 3.278688382e-05}};
+  ExpectFrequencies(LongRopeOf(2), of_short);
+  ExpectFrequencies(LongRopeOf(4096), of_short);
+  ExpectFrequencies(LongRopeOf(4097), of_long);
+  ExpectFrequencies(LongRopeOf(131072), of_long);
+  ModelConfig config = LongRopeOf(2);
+  ExpectFactor(config, 1.1902380714238083);
+  config.rope_factor = 1;
+  ExpectFactor(config, 1);
+  config.rope_attention_factor = 0.75;
+  ExpectFactor(config, 0.75);
 }
 
 }  // namespace

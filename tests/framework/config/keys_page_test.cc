@@ -52,6 +52,9 @@ struct TypeText {
   std::string operator()(const DoubleValue& v) const {
     return absl::StrCat("number, ", Number(v.min), " to ", Number(v.max));
   }
+  std::string operator()(const NumbersValue& v) const {
+    return absl::StrCat("list of numbers, ", Number(v.min), " to ", Number(v.max));
+  }
   std::string operator()(const BoolValue&) const { return Words({"true", "false"}); }
   std::string operator()(const ChoiceValue& v) const { return Words(v.choices); }
   std::string operator()(const StringValue& v) const {

@@ -239,6 +239,11 @@ TEST(LoadTest, Numbers) {
   EXPECT_EQ(SetError("lora.alpha=0"), "must be between 1e-06 and 1e+06, got '0'");  // trains nothing
   EXPECT_EQ(SetError("schedule.min_lr_ratio=1.5"), "must be between 0 and 1, got '1.5'");
   EXPECT_EQ(SetError("batch.microbatches=0"), "must be between 1 and 65536, got '0'");
+  EXPECT_EQ(SetError("model.rope_long_factors=2"), "expected a list of numbers, got '2'");
+  EXPECT_EQ(SetError("model.rope_long_factors=[1, x]"), "expected a number, got 'x' in the list");
+  EXPECT_EQ(SetError("model.rope_long_factors=[1, [2]]"), "expected a number, got a list in the list");
+  EXPECT_EQ(SetError("model.rope_long_factors=[inf]"), "expected a finite number, got 'inf' in the list");
+  EXPECT_EQ(SetError("model.rope_long_factors=[1, 0]"), "must be between 1e-06 and 1e+06, got '0' in the list");
 }
 
 TEST(LoadTest, StringsAndPaths) {

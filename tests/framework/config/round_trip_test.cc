@@ -34,6 +34,10 @@ std::string RandomText(Random& random) {
 
 struct Randomize {
   Random& random;
+  void operator()(const NumbersValue& v) {
+    v.value->resize(1 + random() % 3);
+    for (double& number : *v.value) (*this)(DoubleValue{&number, v.min, v.max});
+  }
   void operator()(const IntValue& v) { *v.value = std::uniform_int_distribution<int64_t>(v.min, v.max)(random); }
   void operator()(const SeedValue& v) { *v.value = random(); }
   void operator()(const DoubleValue& v) {
@@ -111,15 +115,21 @@ TEST(RoundTripTest, RandomConfigsComeBackExactly) {
     config.model.rope_beta_fast = 1 + config.model.rope_beta_slow / 2;
     config.model.rope_beta_slow = 1e-3;
     const ModelConfig usual;
+    const bool longrope = config.model.rope_scaling == RopeScaling::kLongRope;
     if (config.model.rope_scaling != RopeScaling::kYarn) {
       config.model.rope_beta_fast = usual.rope_beta_fast;
       config.model.rope_beta_slow = usual.rope_beta_slow;
       config.model.rope_truncate = usual.rope_truncate;
-      config.model.rope_attention_factor = usual.rope_attention_factor;
+      if (!longrope) config.model.rope_attention_factor = usual.rope_attention_factor;
     } else {
       config.model.rope_theta = std::max(config.model.rope_theta, 2.0);
     }
-    if (config.model.rope_scaling == RopeScaling::kLinear || config.model.rope_scaling == RopeScaling::kYarn) {
+    const auto frequencies = static_cast<size_t>(longrope ? config.model.TurnedDim() / 2 : 0);
+    config.model.rope_short_factors.resize(frequencies, 1.5);
+    config.model.rope_long_factors.resize(frequencies, 1.0 / 3);
+    if (longrope) config.model.rope_original_length = std::max<int64_t>(config.model.rope_original_length, 2);
+    if (config.model.rope_scaling == RopeScaling::kLinear || config.model.rope_scaling == RopeScaling::kYarn ||
+        longrope) {
       config.model.rope_low_freq_factor = usual.rope_low_freq_factor;
       config.model.rope_high_freq_factor = usual.rope_high_freq_factor;
     }

@@ -6,6 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <string>
 #include <utility>
 #include <vector>
@@ -152,6 +153,40 @@ TEST(ValidateTest, TheSameWindowsInOtherKeysAreNoDifference) {
   theirs.full_attention_step = 4;  // the sixth
   ASSERT_EQ(ArithmeticDifferences(ours, theirs).size(), 1u);
   EXPECT_EQ(ArithmeticDifferences(ours, theirs)[0].key, "full_attention_step");
+}
+
+TEST(ValidateTest, LongRope) {
+  const std::string rope = "model.position=rope", longrope = "model.rope_scaling=longrope";
+  const std::string numbers = "=[1, 1, 1, 1.5, 2, 2.5, 3, 4.25]";  // of heads of 16
+  const std::string short_factors = "model.rope_short_factors" + numbers;
+  const std::string long_factors = "model.rope_long_factors" + numbers;
+  EXPECT_EQ(ErrorsOf(kGood, {rope, short_factors, long_factors, longrope}), "");
+  const auto takes = [](int frequencies, const std::string& key, int has) {
+    return absl::StrCat("rope_scaling longrope takes a number for each of the ", frequencies,
+                        " rotary frequencies of a head, ", key, " has ", has);
+  };
+  EXPECT_EQ(ErrorsOf(kGood, {rope, short_factors, longrope}),
+            "--set " + longrope + ": " + takes(8, "rope_long_factors", 0));
+  EXPECT_EQ(ErrorsOf(kGood, {rope, long_factors, longrope, "model.rope_short_factors=[1, 2]"}),
+            "--set model.rope_short_factors=[1, 2]: " + takes(8, "rope_short_factors", 2));
+  EXPECT_EQ(ErrorsOf(kGood, {rope, short_factors, long_factors, longrope, "model.rope_dim=8"}),
+            "--set model.rope_dim=8: " + takes(4, "rope_short_factors", 8) +
+                "\n--set model.rope_dim=8: " + takes(4, "rope_long_factors", 8));
+  EXPECT_EQ(ErrorsOf(kGood, {rope, short_factors, long_factors, longrope, "model.rope_original_length=1"}),
+            "--set model.rope_original_length=1: longrope divides by its logarithm, which is 0; make it more than 1");
+  EXPECT_EQ(ErrorsOf(kGood, {rope, short_factors}), "--set " + short_factors +
+                                                        ": model.rope_short_factors is not used: only rope_scaling "
+                                                        "longrope has it; leave it out or set model.rope_scaling");
+  EXPECT_EQ(ErrorsOf(kGood, {rope, short_factors, long_factors, longrope, "model.rope_attention_factor=1.25"}), "");
+  EXPECT_THAT(ErrorsOf(kGood, {rope, short_factors, long_factors, longrope, "model.rope_low_freq_factor=2"}),
+              testing::HasSubstr("only rope_scaling llama3 has it"));
+  // Of a model from elsewhere.
+  ModelConfig model =
+      ParseConfig(kGood, "c.yaml", {rope, short_factors, long_factors, longrope}, {.families = FamilyPresets()})->model;
+  EXPECT_TRUE(CheckModel(model).ok()) << CheckModel(model);
+  model.rope_long_factors[3] = NAN;
+  EXPECT_THAT(std::string(CheckModel(model).message()),
+              testing::HasSubstr("model.rope_long_factors: must hold numbers between 1e-06 and 1e+06, got nan"));
 }
 
 TEST(ValidateTest, ExpertsHaveNoBiasesAndAttentionMay) {
@@ -376,7 +411,7 @@ TEST(ValidateTest, KeysThatNothingReads) {
        {"model.position=rope", "model.rope_scaling=yarn"},
        "model.rope_scaling=llama3",
        {{"model.rope_low_freq_factor=2", "1"}, {"model.rope_high_freq_factor=8", "4"}}},
-      {"only rope_scaling llama3 and yarn have it",
+      {"only rope_scaling llama3, yarn and longrope have it",
        "model.rope_scaling",
        {"model.position=rope", "model.rope_scaling=linear"},
        "model.rope_scaling=yarn",
@@ -385,10 +420,12 @@ TEST(ValidateTest, KeysThatNothingReads) {
        "model.rope_scaling",
        {"model.position=rope"},
        "model.rope_scaling=yarn",
-       {{"model.rope_beta_fast=16", "32"},
-        {"model.rope_beta_slow=2", "1"},
-        {"model.rope_truncate=false", "true"},
-        {"model.rope_attention_factor=0.5", "0"}}},
+       {{"model.rope_beta_fast=16", "32"}, {"model.rope_beta_slow=2", "1"}, {"model.rope_truncate=false", "true"}}},
+      {"only rope_scaling yarn and longrope have it",
+       "model.rope_scaling",
+       {"model.position=rope"},
+       "model.rope_scaling=yarn",
+       {{"model.rope_attention_factor=0.5", "0"}}},
       {"gradients are added in a tree, which has no such blocks",
        "batch.gradient_sum",
        {},

@@ -9,6 +9,7 @@ namespace {
 /// Of a projection to gate and up, `width` columns each, or with GELU to up alone.
 std::vector<Adapter::Segment> AdaptedUp(const LoraOptions& lora, bool swiglu, int64_t width) {
   if (!swiglu) return AdaptedIf(lora.up, lora, width);
+  if (lora.one_gate_up) return AdaptedIf(lora.up, lora, 2 * width);
   std::vector<Adapter::Segment> segments = AdaptedIf(lora.gate, lora, width);
   if (lora.rank > 0 && lora.up) segments.push_back({width, width});
   return segments;

@@ -24,7 +24,8 @@ struct LoraOptions {
   bool gate = false, up = false, down = false;                     // of dense MLPs
   bool experts = false, router = false;                            // of layers with experts
   bool shared_expert = false, shared_expert_gate = false;
-  bool one_qkv = false;  // query, key and value are one layer in the files of the model: they have one adapter
+  // One layer in the files of the model, with one adapter: query, key and value; gate and up of dense MLPs.
+  bool one_qkv = false, one_gate_up = false;
 };
 
 class ParameterBuilder {

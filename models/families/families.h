@@ -14,6 +14,7 @@ namespace holdfast {
 const Family& Gpt2Family();
 const Family& LlamaFamily();
 const Family& MistralFamily();
+const Family& Phi3Family();
 const Family& Qwen2Family();
 const Family& Qwen3Family();
 const Family& MixtralFamily();

@@ -1,7 +1,6 @@
 // GLM-4.5 (GLM-4.5 Team 2025, arXiv 2508.06471): Glm4MoeForCausalLM. A part of each head is turned; experts are chosen
 // and balanced as DeepSeek V3's, in layers behind some dense ones, beside a shared one without a gate.
 
-#include <cmath>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -13,12 +12,6 @@
 
 namespace holdfast {
 namespace {
-
-/// What, times head_dim and rounded down, as transformers has it, is TurnedDim().
-double PartialRotaryFactor(const ModelConfig& c) {
-  const auto turned = static_cast<double>(c.TurnedDim()), width = static_cast<double>(c.head_dim);
-  return width * (turned / width) < turned ? std::nextafter(turned / width, 1.0) : turned / width;
-}
 
 class Glm4Moe final : public MixtureLike {
  public:
@@ -75,7 +68,7 @@ class Glm4Moe final : public MixtureLike {
 
   nlohmann::ordered_json WriteConfig(const ModelConfig& c) const override {
     nlohmann::ordered_json object = WriteShared(c, "Glm4MoeForCausalLM");
-    object["partial_rotary_factor"] = object["rope_parameters"]["partial_rotary_factor"] = PartialRotaryFactor(c);
+    WriteTurnedPart(c, &object);
     object["n_routed_experts"] = c.num_experts;
     object["num_experts_per_tok"] = c.experts_per_token;
     object["moe_intermediate_size"] = c.expert_intermediate_size;

@@ -1,6 +1,7 @@
 #include "models/families/llama_config.h"
 
 #include <algorithm>
+#include <cmath>
 #include <optional>
 #include <string_view>
 #include <vector>
@@ -19,6 +20,7 @@ constexpr char kDynamicRope[] =
     ": angles change with the length of the whole sequence; up to max_position_embeddings tokens they are not scaled, "
     "so for those the model is the same without this object";
 constexpr char kFull[] = "full_attention", kSliding[] = "sliding_attention";
+constexpr char kOriginalLength[] = "original_max_position_embeddings";
 
 /// Rotary angles, as one of the places says them.
 struct Rope {
@@ -30,8 +32,9 @@ struct Rope {
   double beta_fast = 32, beta_slow = 1;
   bool truncate = true;
   double attention_factor = 0;
+  std::vector<double> short_factors{}, long_factors{};
 
-  bool HasOriginalLength() const { return scaling == RopeScaling::kLlama3 || scaling == RopeScaling::kYarn; }
+  bool HasOriginalLength() const { return scaling != RopeScaling::kNone && scaling != RopeScaling::kLinear; }
   bool operator==(const Rope&) const = default;
 };
 
@@ -42,8 +45,10 @@ double ReadPart(ConfigFields& in, double otherwise) {
   return otherwise;
 }
 
-std::optional<RopeScaling> ScalingOf(const std::string& word) {
+std::optional<RopeScaling> ScalingOf(const std::string& word, bool longrope) {
   if (word == "default") return RopeScaling::kNone;
+  if (longrope && (word == Name(RopeScaling::kLongRope) || word == "su")) return RopeScaling::kLongRope;  // first "su"
+  if (longrope) return std::nullopt;
   for (const RopeScaling scaling : {RopeScaling::kLlama3, RopeScaling::kLinear, RopeScaling::kYarn}) {
     if (word == Name(scaling)) return scaling;
   }
@@ -51,12 +56,12 @@ std::optional<RopeScaling> ScalingOf(const std::string& word) {
 }
 
 /// transformers before 4.43 has the word as "type". If both are there, "rope_type" counts.
-RopeScaling ReadRopeType(ConfigFields& fields) {
+RopeScaling ReadRopeType(ConfigFields& fields, bool longrope) {
   RopeScaling scaling = RopeScaling::kNone;
   for (const char* key : {"type", "rope_type"}) {
     const std::string word = fields.String(key, "default");
     if (!fields.Has(key)) continue;
-    if (const auto known = ScalingOf(word); known.has_value()) {
+    if (const auto known = ScalingOf(word, longrope); known.has_value()) {
       scaling = *known;
     } else {
       fields.Unsupported(key, word == "dynamic" ? kDynamicRope : "");
@@ -65,9 +70,9 @@ RopeScaling ReadRopeType(ConfigFields& fields) {
   return scaling;
 }
 
-void ReadYarn(ConfigFields& fields, int64_t max_position_embeddings, Rope* rope) {
+void ReadYarn(ConfigFields& fields, int64_t original_length, Rope* rope) {
   rope->factor = fields.RequiredPositive("factor");
-  rope->original_length = fields.Size("original_max_position_embeddings", max_position_embeddings);
+  rope->original_length = fields.Size(kOriginalLength, original_length);
   rope->beta_fast = fields.Positive("beta_fast", rope->beta_fast);
   rope->beta_slow = fields.Positive("beta_slow", rope->beta_slow);
   rope->truncate = fields.Bool("truncate", rope->truncate);
@@ -78,21 +83,37 @@ void ReadYarn(ConfigFields& fields, int64_t max_position_embeddings, Rope* rope)
   fields.Ignore({"finetuned"});  // in the first files with this scaling
 }
 
-/// The object of "rope_parameters" or "rope_scaling". `otherwise`: base and part where it does not say them.
-Rope ReadRopeObject(ConfigFields& in, const std::string& key, const Rope& otherwise, int64_t max_position_embeddings) {
+/// What the factor of LongRoPE is where a file does not say it.
+double LongRopeFactor(int64_t max_position_embeddings, int64_t original_length) {
+  return std::max(static_cast<double>(max_position_embeddings) / static_cast<double>(original_length), 1.0);
+}
+
+void ReadLongRope(ConfigFields& fields, int64_t original_length, int64_t max_position_embeddings, Rope* rope) {
+  rope->original_length = fields.Size(kOriginalLength, original_length);
+  rope->factor = fields.Positive("factor", LongRopeFactor(max_position_embeddings, rope->original_length));
+  rope->attention_factor = fields.Positive("attention_factor", 0);
+  rope->short_factors = fields.Numbers("short_factor");
+  rope->long_factors = fields.Numbers("long_factor");
+}
+
+/// The object of "rope_parameters" or "rope_scaling". `otherwise`: base and part where it does not say them;
+/// `original_length`: the same of that.
+Rope ReadRopeObject(ConfigFields& in, const std::string& key, const Rope& otherwise, const LlamaDefaults& defaults,
+                    int64_t original_length, int64_t max_position_embeddings) {
   ConfigFields fields(in[key], in.Path(key));
   Rope rope{.theta = fields.Positive("rope_theta", otherwise.theta), .part = ReadPart(fields, otherwise.part)};
   if (in.Has("rope_theta") && rope.theta != otherwise.theta) {
     in.Invalid(key, absl::StrCat("has rope_theta ", rope.theta, ", but rope_theta beside it is ", otherwise.theta));
   }
-  rope.scaling = ReadRopeType(fields);
+  rope.scaling = ReadRopeType(fields, defaults.longrope);
   if (rope.scaling == RopeScaling::kLinear) rope.factor = fields.RequiredPositive("factor");
-  if (rope.scaling == RopeScaling::kYarn) ReadYarn(fields, max_position_embeddings, &rope);
+  if (rope.scaling == RopeScaling::kYarn) ReadYarn(fields, original_length, &rope);
+  if (rope.scaling == RopeScaling::kLongRope) ReadLongRope(fields, original_length, max_position_embeddings, &rope);
   if (rope.scaling == RopeScaling::kLlama3) {
     rope.factor = fields.RequiredPositive("factor");
     rope.low_freq_factor = fields.RequiredPositive("low_freq_factor");
     rope.high_freq_factor = fields.RequiredPositive("high_freq_factor");
-    rope.original_length = fields.Size("original_max_position_embeddings");
+    rope.original_length = fields.Size(kOriginalLength);
   }
   if (fields.status().ok()) fields.RefuseUnknown();  // of a type that is refused, every other key is unknown
   in.Add(fields.status());
@@ -108,7 +129,7 @@ Rope ReadRopeOfLayerTypes(ConfigFields& in, const Rope& outside, const LlamaDefa
   const auto read = [&](const char* kind, const Rope& otherwise) {
     kinds.Ignore({kind});
     if (!kinds.Has(kind) || !kinds[kind].is_object()) return kinds.Invalid(kind, "is not an object"), otherwise;
-    return ReadRopeObject(kinds, kind, otherwise, max_position_embeddings);
+    return ReadRopeObject(kinds, kind, otherwise, defaults, max_position_embeddings, max_position_embeddings);
   };
   const Rope full = read(kFull, outside),
              sliding = read(kSliding, {.theta = defaults.rope_theta, .part = outside.part});
@@ -127,6 +148,9 @@ Rope ReadRopeOfLayerTypes(ConfigFields& in, const Rope& outside, const LlamaDefa
 Rope ReadRope(ConfigFields& in, const LlamaDefaults& defaults, int64_t max_position_embeddings) {
   const Rope outside{.theta = in.Positive("rope_theta", defaults.rope_theta),
                      .part = ReadPart(in, defaults.partial_rotary_factor)};
+  // Version 5 takes this one for the length inside, whatever that is. Angles without it have none.
+  in.Ignore({kOriginalLength});
+  const int64_t original_length = defaults.longrope ? in.Size(kOriginalLength, 4096) : max_position_embeddings;
   std::optional<Rope> found;
   for (const char* key : {"rope_parameters", "rope_scaling"}) {
     in.Ignore({key});
@@ -137,18 +161,26 @@ Rope ReadRope(ConfigFields& in, const LlamaDefaults& defaults, int64_t max_posit
     }
     const bool of_layer_types = defaults.rope_of_layer_types && std::string_view(key) == "rope_parameters";
     const Rope rope = of_layer_types ? ReadRopeOfLayerTypes(in, outside, defaults, max_position_embeddings)
-                                     : ReadRopeObject(in, key, found.value_or(outside), max_position_embeddings);
+                                     : ReadRopeObject(in, key, found.value_or(outside), defaults, original_length, max_position_embeddings);
     if (found.has_value() && *found != rope) in.Invalid(key, "says something else than rope_parameters");
     found = rope;
   }
   const Rope rope = found.value_or(outside);
-  // Version 5 takes this one for the length inside, whatever that is. Angles without it have none.
-  const char* const length = "original_max_position_embeddings";
-  in.Ignore({length});
-  if (rope.HasOriginalLength() && in.Size(length, rope.original_length) != rope.original_length) {
-    in.Invalid(length, absl::StrCat("differs from ", rope.original_length, ", which the scaling of rotary angles has"));
+  const int64_t beside = defaults.longrope ? original_length : rope.original_length;
+  if (rope.HasOriginalLength() && in.Size(kOriginalLength, beside) != rope.original_length) {
+    in.Invalid(kOriginalLength,
+               absl::StrCat("differs from ", rope.original_length, ", which the scaling of rotary angles has"));
   }
   return rope;
+}
+
+/// LongRoPE as transformers before 5 wants it: with nothing but these keys, or else refused.
+ordered_json OldLongRopeJson(const ModelConfig& c) {
+  ordered_json object = {
+      {"type", Name(c.rope_scaling)}, {"short_factor", c.rope_short_factors}, {"long_factor", c.rope_long_factors}};
+  if (c.rope_factor != LongRopeFactor(c.max_sequence_length, c.rope_original_length)) object["factor"] = c.rope_factor;
+  if (c.rope_attention_factor > 0) object["attention_factor"] = c.rope_attention_factor;
+  return object;
 }
 
 /// As ReadRopeObject reads it, without the base.
@@ -159,7 +191,12 @@ ordered_json RopeJson(const ModelConfig& c) {
     object["low_freq_factor"] = c.rope_low_freq_factor;
     object["high_freq_factor"] = c.rope_high_freq_factor;
   }
-  if (c.rope_scaling != RopeScaling::kLinear) object["original_max_position_embeddings"] = c.rope_original_length;
+  if (c.rope_scaling != RopeScaling::kLinear) object[kOriginalLength] = c.rope_original_length;
+  if (c.rope_scaling == RopeScaling::kLongRope) {
+    object["short_factor"] = c.rope_short_factors;
+    object["long_factor"] = c.rope_long_factors;
+    if (c.rope_attention_factor > 0) object["attention_factor"] = c.rope_attention_factor;
+  }
   if (c.rope_scaling != RopeScaling::kYarn) return object;
   object["beta_fast"] = c.rope_beta_fast;
   object["beta_slow"] = c.rope_beta_slow;
@@ -262,6 +299,8 @@ ModelConfig LlamaLike::ReadShared(ConfigFields& in, const char* causal_model, co
   c.rope_beta_slow = rope.beta_slow;
   c.rope_truncate = rope.truncate;
   c.rope_attention_factor = rope.attention_factor;
+  c.rope_short_factors = rope.short_factors;
+  c.rope_long_factors = rope.long_factors;
   return c;
 }
 
@@ -282,11 +321,23 @@ ordered_json LlamaLike::WriteShared(const ModelConfig& c, const char* causal_mod
                          {"rms_norm_eps", c.norm_eps},
                          {"rope_theta", c.rope_theta},  // where transformers before 5 look
                          {"rope_parameters", parameters}};
-  if (c.rope_scaling != RopeScaling::kNone) object["rope_scaling"] = RopeJson(c);  // likewise
+  if (c.rope_scaling == RopeScaling::kLongRope) {
+    object[kOriginalLength] = c.rope_original_length;
+    object["rope_scaling"] = OldLongRopeJson(c);
+  } else if (c.rope_scaling != RopeScaling::kNone) {
+    object["rope_scaling"] = RopeJson(c);  // likewise
+  }
   object["attention_dropout"] = c.dropout;
   object["initializer_range"] = c.init_std;
   object["tie_word_embeddings"] = c.tie_embeddings;
   return object;
+}
+
+void LlamaLike::WriteTurnedPart(const ModelConfig& c, ordered_json* object) {
+  const auto turned = static_cast<double>(c.TurnedDim()), width = static_cast<double>(c.head_dim);
+  double part = turned / width;  // which times head_dim is rounded down
+  if (width * part < turned) part = std::nextafter(part, 1.0);
+  (*object)["partial_rotary_factor"] = (*object)["rope_parameters"]["partial_rotary_factor"] = part;
 }
 
 std::optional<std::vector<std::string>> ReadLayerTypes(ConfigFields& in, int64_t num_layers,

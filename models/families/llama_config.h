@@ -20,6 +20,7 @@ struct LlamaDefaults {
   double rope_theta = 10000.0;
   double partial_rotary_factor = 0;  // 0 = the family turns all of a head
   bool rope_of_layer_types = false;  // rope_parameters has an object for each kind of layer
+  bool longrope = false;             // the family's angles are scaled by LongRoPE, not as those of others are
 };
 
 class LlamaLike : public Family {
@@ -40,6 +41,8 @@ class LlamaLike : public Family {
                          const LlamaDefaults& defaults) const;
   /// The same keys.
   nlohmann::ordered_json WriteShared(const ModelConfig& config, const char* causal_model) const;
+  /// Of a family with partial_rotary_factor.
+  static void WriteTurnedPart(const ModelConfig& config, nlohmann::ordered_json* object);
 };
 
 /// layer_types, one of `known` for each layer; none if the key is missing or something else, which is then a problem.

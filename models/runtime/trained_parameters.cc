@@ -27,12 +27,12 @@ namespace {
 
 constexpr double kLeastFactor = 1e-20;  // of a learning rate, so that no product with one is subnormal
 
-/// Whether query, key and value are one tensor in the files of the model.
-bool HasOneQkv(const ModelConfig& model) {
+/// Whether the model has this parameter, and its files have it in one tensor.
+bool IsOneTensor(const ModelConfig& model, const char* name) {
   const ParameterLayout layout = TransformerLayout(model);
-  const int qkv = layout.Find("blocks.0.attention.qkv.weight");
+  const int parameter = layout.Find(name);
   const TensorMap map = HuggingFaceTensorMap(model, layout);
-  return std::count_if(map.begin(), map.end(), [&](const ExternalTensor& t) { return t.parameter == qkv; }) == 1;
+  return std::count_if(map.begin(), map.end(), [&](const ExternalTensor& t) { return t.parameter == parameter; }) == 1;
 }
 
 bool MatchesAny(const std::vector<std::string>& patterns, const std::string& name) {
@@ -126,7 +126,8 @@ LoraOptions AdaptersOf(const Config& config) {
           .router = wants("router") || (all && experts),
           .shared_expert = wants("shared_expert") || (all && shared),
           .shared_expert_gate = wants("shared_expert_gate") || (all && shared && model.shared_expert_gate),
-          .one_qkv = HasOneQkv(model)};
+          .one_qkv = IsOneTensor(model, "blocks.0.attention.qkv.weight"),
+          .one_gate_up = ExactFamily(model) != nullptr && IsOneTensor(model, "blocks.0.mlp.gate_up.weight")};
 }
 
 /// Layers that the model has not, or not by themselves.
@@ -138,6 +139,9 @@ std::vector<Violation> LoraViolations(const Config& config) {
   const auto refuse = [&](const std::string& message) { violations.push_back({{"lora.targets"}, message}); };
   if (options.one_qkv && (options.query != options.key || options.query != options.value)) {
     refuse("query, key and value are one layer of this model: name q_proj, k_proj and v_proj, or none");
+  }
+  if (options.one_gate_up && options.gate != options.up) {
+    refuse("gate and up are one layer of this model: name gate_proj and up_proj, or neither");
   }
   if (Wants(config.lora, "gate_proj") && model.activation != ActivationKind::kSwiglu) {
     refuse("this model has no gate_proj");

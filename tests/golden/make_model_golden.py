@@ -29,7 +29,7 @@ import torch
 import transformers
 from safetensors.torch import load_file, save_file
 from transformers import (AutoConfig, AutoModelForCausalLM, Glm4MoeConfig, Glm4MoeForCausalLM, GPT2Config, GPT2LMHeadModel,
-                          LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM, MixtralConfig, MixtralForCausalLM, Olmo2Config, Olmo2ForCausalLM, Olmo3Config, Olmo3ForCausalLM, OlmoeConfig, OlmoeForCausalLM, Qwen2Config,
+                          LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM, MixtralConfig, MixtralForCausalLM, Olmo2Config, Olmo2ForCausalLM, Olmo3Config, Olmo3ForCausalLM, OlmoeConfig, OlmoeForCausalLM, Phi3Config, Phi3ForCausalLM, Qwen2Config,
                           Qwen2ForCausalLM, Qwen2MoeConfig, Qwen2MoeForCausalLM, Qwen3Config, Qwen3ForCausalLM,
                           Qwen3MoeConfig, Qwen3MoeForCausalLM)
 
@@ -78,6 +78,19 @@ def llama_yarn():
 def mistral():
     return MistralForCausalLM(MistralConfig(**SIZES, max_position_embeddings=80, rope_theta=1000.0, sliding_window=9,
                                             tie_word_embeddings=False))
+
+
+def phi3():
+    return Phi3ForCausalLM(Phi3Config(**SIZES, max_position_embeddings=48, rope_theta=1000.0, sliding_window=13, pad_token_id=None,
+                                      tie_word_embeddings=False))
+
+
+def phi4_mini():
+    """Three quarters of each head are turned, by angles for sequences of twice the original length."""
+    rope = {"type": "longrope", "short_factor": [1.0, 1.1, 1.25, 1.5, 2.0, 2.0], "long_factor": [1.0, 1.5, 2.25, 4.0, 6.5, 9.75]}
+    return Phi3ForCausalLM(Phi3Config(**{**SIZES, "num_attention_heads": 2, "num_key_value_heads": 1}, max_position_embeddings=96,
+                                      original_max_position_embeddings=48, partial_rotary_factor=0.75, rope_theta=100.0,
+                                      rope_scaling=rope, pad_token_id=None, tie_word_embeddings=True))
 
 
 def qwen2():
@@ -174,6 +187,7 @@ def glm4_moe():
 # name, model, length of its sequences
 MODELS = (("tiny_gpt2", gpt2, 13), ("tiny_llama", llama, 13), ("tiny_llama31", llama31, 96),
           ("tiny_llama_linear", llama_linear, 48), ("tiny_llama_yarn", llama_yarn, 96), ("tiny_mistral", mistral, 80),
+          ("tiny_phi3", phi3, 48), ("tiny_phi4_mini", phi4_mini, 96),
           ("tiny_qwen2", qwen2, 48), ("tiny_qwen2_window", qwen2_window, 48), ("tiny_qwen3", qwen3, 48), ("tiny_qwen3_window", qwen3_window, 48),
           ("tiny_qwen3_yarn", qwen3_yarn, 64),
           ("tiny_mixtral", mixtral, 48), ("tiny_qwen2_moe", qwen2_moe, 48), ("tiny_qwen3_moe", qwen3_moe, 48),

@@ -1,6 +1,8 @@
 """Makes peft/ beside some of the tiny models: adapters as PEFT saves them, and how PEFT trains them.
 
-    python3 tests/golden/make_peft_golden.py     # needs torch, transformers 5.23 and peft 0.21; rewrites tests/golden/tiny_*/peft
+    python3 tests/golden/make_peft_golden.py [NAME...]   # rewrites tests/golden/tiny_*/peft, or those named
+
+Needs torch, transformers 5.23 and peft 0.21 (tiny_phi3: transformers 5.24).
 
   adapter_config.json, adapter_model.safetensors   adapters of random values, as save_pretrained writes them
   peft.safetensors
@@ -12,6 +14,7 @@
 import json
 import os
 import shutil
+import sys
 
 import torch
 import torch.nn.functional as F
@@ -33,6 +36,7 @@ MODELS = {
     "tiny_llama": {"r": 3, "lora_alpha": 7, "target_modules": ATTENTION + MLP},
     "tiny_gpt2": {"r": 2, "lora_alpha": 4, "target_modules": ["c_attn", "c_proj", "c_fc"], "fan_in_fan_out": True},
     "tiny_qwen2": {"r": 4, "lora_alpha": 6, "target_modules": ["q_proj", "v_proj", "down_proj"], "use_rslora": True},
+    "tiny_phi3": {"r": 3, "lora_alpha": 5, "target_modules": ["qkv_proj", "o_proj", "gate_up_proj", "down_proj"]},
     "tiny_qwen3": {"r": 2, "lora_alpha": 5, "target_modules": ATTENTION},
     "tiny_mixtral": {"r": 2, "lora_alpha": 8, "target_modules": ["q_proj", "k_proj", "o_proj"], "target_parameters": EXPERTS + ROUTER},
     "tiny_qwen2_moe": {"r": 3, "lora_alpha": 5, "target_modules": ATTENTION, "target_parameters": EXPERTS + ROUTER + SHARED_EXPERT + DENSE},
@@ -103,5 +107,5 @@ def hash_of(name):
     return sum(ord(c) * 31**i for i, c in enumerate(name)) % 2**31
 
 
-for model_name, model_options in MODELS.items():
-    make(model_name, model_options)
+for model_name in sys.argv[1:] or MODELS:
+    make(model_name, MODELS[model_name])

@@ -97,6 +97,21 @@ PUBLISHED = {
                            intermediate_size=896, rms_norm_eps=1e-5, rope_theta=1e4, sliding_window=7),
     "mistral_nemo": dict(model_type="mistral", hidden_size=320, num_attention_heads=32, num_key_value_heads=8,
                          head_dim=8, intermediate_size=896, rms_norm_eps=1e-5, rope_theta=1e6, sliding_window=None),
+    "phi3_mini_4k": dict(model_type="phi3", hidden_size=256, num_attention_heads=32, num_key_value_heads=32,
+                         intermediate_size=688, rms_norm_eps=1e-5, rope_theta=1e4, sliding_window=11, rope_scaling=None,
+                         original_max_position_embeddings=LENGTH, resid_pdrop=0.0, embd_pdrop=0.0),
+    "phi3_5_mini": dict(model_type="phi3", hidden_size=256, num_attention_heads=32, num_key_value_heads=32,
+                        intermediate_size=688, rms_norm_eps=1e-5, rope_theta=1e4, sliding_window=2 * LENGTH,
+                        original_max_position_embeddings=LENGTH // 4, rope_scaling={
+                            "type": "longrope", "short_factor": [1.0, 1.02, 1.5, 2.8], "long_factor": [1.08, 1.6, 22.5, 64.8]}),
+    "phi4_14b": dict(model_type="phi3", hidden_size=320, num_attention_heads=40, num_key_value_heads=10,
+                     intermediate_size=1120, rms_norm_eps=1e-5, rope_theta=2.5e5, sliding_window=None, rope_scaling=None,
+                     original_max_position_embeddings=LENGTH),
+    "phi4_mini": dict(model_type="phi3", hidden_size=192, num_attention_heads=24, num_key_value_heads=8,
+                      intermediate_size=512, rms_norm_eps=1e-5, rope_theta=1e4, partial_rotary_factor=0.75,
+                      sliding_window=2 * LENGTH, original_max_position_embeddings=LENGTH // 4, tie_word_embeddings=True,
+                      full_attn_mod=1, interpolate_factor=1, attention_bias=False, mlp_bias=False, lm_head_bias=False,
+                      rope_scaling={"type": "longrope", "short_factor": [1.0, 1.0, 1.0], "long_factor": [1.0, 6.7, 47.8]}),
     "qwen2_5_0_5b": dict(model_type="qwen2", hidden_size=112, num_attention_heads=14, num_key_value_heads=2,
                          intermediate_size=608, rms_norm_eps=1e-6, rope_theta=1e6, use_sliding_window=False,
                          sliding_window=32768, max_window_layers=24, tie_word_embeddings=True),
@@ -126,7 +141,7 @@ SMALL = dict(vocab_size=VOCABULARY, hidden_size=32, intermediate_size=48, num_hi
 REFUSED = {
     **{name: (dict(SMALL, model_type=name), f'model_type = "{name}" is not supported') for name in (
         "deepseek_v2", "deepseek_v3", "phimoe", "granitemoe", "jamba", "gpt_oss", "dbrx", "llama4_text",
-        "ernie4_5_moe", "qwen3_next", "phi3", "gemma2")},
+        "ernie4_5_moe", "qwen3_next", "gemma2")},
     "longrope": (dict(SMALL, model_type="qwen2_moe", shared_expert_intermediate_size=16, moe_intermediate_size=16,
                       rope_scaling={"type": "longrope", "factor": 4.0, "original_max_position_embeddings": 32768}),
                  'rope_scaling: type = "longrope" is not supported'),
@@ -152,7 +167,7 @@ REFUSED = {
 def drawn(seed):
     """A config by seed: of any family, with experts twice as often as without."""
     rng = random.Random(seed)
-    family = rng.choice(MIXTURES * 2 + ("gpt2", "llama", "mistral", "qwen2", "qwen3", "olmo2", "olmo3"))
+    family = rng.choice(MIXTURES * 2 + ("gpt2", "llama", "mistral", "phi3", "qwen2", "qwen3", "olmo2", "olmo3"))
     if family == "gpt2":
         heads = rng.choice((1, 3, 5))
         return dict(model_type=family, n_embd=8 * heads * rng.choice((1, 2)), n_head=heads, n_layer=rng.choice((1, 2)),
@@ -179,6 +194,14 @@ def drawn(seed):
             {"rope_type": "yarn", "factor": 8.0, "original_max_position_embeddings": 64, "attention_factor": 0.9}))
     if family == "mixtral" and "rope_scaling" in config:
         config.setdefault("head_dim", config["hidden_size"] // heads)  # without it 5.24 fails on YaRN
+    if family == "phi3":
+        config.pop("rope_scaling", None)
+        part = rng.choice((0.5, 0.75, 1.0))
+        config.update(partial_rotary_factor=part, sliding_window=rng.choice((None, 3, 8)))
+        if rng.random() < 0.6:
+            factors = lambda: [round(rng.uniform(1, 8), 3) for _ in range(int(config["hidden_size"] // heads * part) // 2)]
+            config.update(original_max_position_embeddings=rng.choice((6, LENGTH, 64)),
+                          rope_scaling={"type": "longrope", "short_factor": factors(), "long_factor": factors()})
     if family == "llama":
         config.update(attention_bias=rng.random() < 0.3, mlp_bias=rng.random() < 0.3)
     if family in ("qwen3", "qwen3_moe", "olmoe", "olmo2", "olmo3"):

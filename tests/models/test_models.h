@@ -92,6 +92,35 @@ inline ModelConfig TinyQwen3SomeWindows() {
   return c;
 }
 
+inline ModelConfig TinyPhi3() {
+  ModelConfig c = TinyMistral();
+  c.family = "phi3";
+  return c;
+}
+
+/// Three of a head's four pairs are turned, by angles for sequences of more than the original length.
+inline ModelConfig TinyPhi4Mini() {
+  ModelConfig c = TinyLlama();
+  c.family = "phi3";
+  c.tie_embeddings = true;
+  c.rope_dim = 6;
+  c.rope_scaling = RopeScaling::kLongRope;
+  c.rope_original_length = 9;
+  c.rope_factor = 11.0 / 9;
+  c.rope_short_factors = {1, 1.25, 1.5};
+  c.rope_long_factors = {1.1, 2, 4.5};
+  return c;
+}
+
+/// All that can be said of LongRoPE, of a model of the original length.
+inline ModelConfig TinyPhi3Short() {
+  ModelConfig c = TinyPhi4Mini();
+  c.rope_original_length = c.max_sequence_length;
+  c.rope_factor = 3;
+  c.rope_attention_factor = 0.9;
+  return c;
+}
+
 inline ModelConfig TinyQwen2() {
   ModelConfig c = TinyLlama();
   c.family = "qwen2";
@@ -272,6 +301,9 @@ inline std::vector<NamedConfig> TinyModels() {
           {"LlamaLinear", TinyLlamaLinear()},
           {"LlamaYarn", TinyLlamaYarn()},
           {"Mistral", TinyMistral()},
+          {"Phi3", TinyPhi3()},
+          {"Phi3Short", TinyPhi3Short()},
+          {"Phi4Mini", TinyPhi4Mini()},
           {"Qwen2", TinyQwen2()},
           {"Qwen3", TinyQwen3()},
           {"Qwen3Yarn", TinyQwen3Yarn()},

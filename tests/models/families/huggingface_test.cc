@@ -99,6 +99,17 @@ TEST(HuggingFaceTest, QwenNamesAndShapes) {
   EXPECT_EQ(Named(three, "model.layers.0.self_attn.k_norm.weight").shape, Shape{8});
 }
 
+TEST(HuggingFaceTest, PhiNamesAndShapes) {
+  const ParameterLayout layout = TransformerLayout(TinyPhi3());
+  const TensorMap map = HuggingFaceTensorMap(TinyPhi3(), layout);
+  const ExternalTensor& qkv = Named(map, "model.layers.1.self_attn.qkv_proj.weight");
+  EXPECT_EQ(qkv.shape, (Shape{64, 20}));
+  EXPECT_EQ(layout.parameters()[qkv.parameter].name, "blocks.1.attention.qkv.weight");
+  EXPECT_EQ(Named(map, "model.layers.0.mlp.gate_up_proj.weight").shape, (Shape{56, 20}));
+  EXPECT_EQ(Named(map, "model.layers.0.mlp.down_proj.weight").shape, (Shape{20, 28}));
+  EXPECT_EQ(map.size(), layout.parameters().size());
+}
+
 TEST(HuggingFaceTest, ExpertsAreFoundByThemselvesAndStacked) {
   const auto expect = [](const ExternalTensor& tensor, const std::string& stacked, int64_t row, const Shape& shape) {
     const auto found = std::find_if(tensor.others.begin(), tensor.others.end(),
@@ -520,12 +531,73 @@ TEST(HuggingFaceTest, LayersOfAQwenWithAWindowAreReadOrRefused) {
   }
 }
 
+/// What is wrong with a Phi-3 that has four frequencies, or what it reads of LongRoPE.
+std::string LongRopeOf(const std::string& more, const std::string& lists = R"("short_factor": [1, 1.1, 1.25, 2],
+                                                                              "long_factor": [1, 2.5, 8, 30.5])") {
+  const auto read = OfType("phi3", absl::StrCat(R"("rope_scaling": {)", lists, more));
+  if (!read.ok()) return std::string(read.status().message());
+  const ModelConfig& c = read->model;
+  EXPECT_EQ(c.rope_scaling, RopeScaling::kLongRope);
+  EXPECT_EQ(c.rope_short_factors, (std::vector<double>{1, 1.1, 1.25, 2}));
+  EXPECT_EQ(c.rope_long_factors, (std::vector<double>{1, 2.5, 8, 30.5}));
+  return absl::StrCat(c.rope_factor, " ", c.rope_attention_factor, " ", c.rope_original_length);
+}
+
+TEST(HuggingFaceTest, ReadsLongRope) {
+  using ::testing::HasSubstr;
+  for (const std::string type :
+       {R"("type": "longrope")", R"("type": "su")", R"("rope_type": "longrope", "type": "su")"}) {
+    EXPECT_EQ(LongRopeOf(absl::StrCat(", ", type, "}")), "1 0 4096");
+    EXPECT_EQ(LongRopeOf(absl::StrCat(", ", type, R"(}, "max_position_embeddings": 131072)")), "32 0 4096");
+  }
+  const std::string end = R"(, "type": "longrope"}, "max_position_embeddings": 96)";
+  const std::string beside = R"(, "original_max_position_embeddings": 24)";
+  EXPECT_EQ(LongRopeOf(end), "1 0 4096") << "a longer one is no scaling";
+  EXPECT_EQ(LongRopeOf(end + beside), "4 0 24");
+  EXPECT_EQ(LongRopeOf(beside + end + beside), "4 0 24");
+  EXPECT_EQ(LongRopeOf(R"(, "factor": 5, "attention_factor": 0.9)" + end + beside), "5 0.9 24");
+  EXPECT_THAT(LongRopeOf(beside + end), HasSubstr("original_max_position_embeddings differs from 24"))
+      << "without the one beside it is 4096";
+  EXPECT_THAT(LongRopeOf(R"(, "beta_fast": 32)" + end), HasSubstr(R"("beta_fast" = 32 is not known)"));
+  EXPECT_THAT(LongRopeOf(end, R"("long_factor": [1, 2.5, 8, 30.5])"), HasSubstr("rope_short_factors has 0"));
+  EXPECT_THAT(LongRopeOf(end, R"("short_factor": [1, 1, 1, 1], "long_factor": [1, 2, 3])"),
+              HasSubstr("each of the 4 rotary frequencies of a head, rope_long_factors has 3"));
+  for (const char* list : {"2", R"([1, 1, 1, "2"])", "[1, 1, 1, -2]", "[1, 1, 1, 0]", "[1, 1, 1, null]"}) {
+    EXPECT_THAT(LongRopeOf(end, absl::StrCat(R"("short_factor": [1, 1, 1, 1], "long_factor": )", list)),
+                HasSubstr("rope_scaling: long_factor is"))
+        << list;
+  }
+  for (const std::string type : {"linear", "llama3", "yarn", "dynamic"}) {
+    EXPECT_THAT(LongRopeOf(absl::StrCat(R"(, "type": ")", type, "\"}")),
+                HasSubstr(absl::StrCat("rope_scaling: type = \"", type, "\" is not supported")));
+  }
+}
+
+// transformers before 5 takes no other keys.
+TEST(HuggingFaceTest, LongRopeIsWrittenForOlderVersionsWhereTheyHaveIt) {
+  ModelConfig config = TinyPhi4Mini();
+  const auto keys = [&] {
+    const Json rope = Json::parse(HuggingFaceConfigJson(config, {}))["rope_scaling"];
+    std::vector<std::string> names;
+    for (const auto& [key, value] : rope.items()) names.push_back(key);
+    return names;
+  };
+  EXPECT_THAT(keys(), ::testing::ElementsAre("long_factor", "short_factor", "type"));
+  config.rope_factor = 4;
+  EXPECT_THAT(keys(), ::testing::ElementsAre("factor", "long_factor", "short_factor", "type"));
+  config.rope_factor = TinyPhi4Mini().rope_factor;
+  config.rope_attention_factor = 1.5;
+  EXPECT_THAT(keys(), ::testing::ElementsAre("attention_factor", "long_factor", "short_factor", "type"));
+  EXPECT_EQ(ParseHuggingFaceConfig(HuggingFaceConfigJson(config, {}), "")->model, config);
+}
+
 TEST(HuggingFaceTest, EveryFamilyRefusesWhatItDoesNotKnow) {
-  for (const char* type : {"llama", "mistral", "qwen2", "qwen3", "olmo2", "olmo3"}) {
+  for (const char* type : {"phi3", "llama", "mistral", "qwen2", "qwen3", "olmo2", "olmo3"}) {
     for (const char* more :
          {R"("num_experts": 8)", R"("num_local_experts": 8)", R"("query_pre_attn_scalar": 256)", R"("mup": 1)",
           R"("hidden_act": "gelu")", R"("architectures": ["SomethingElse"])", R"("quantization_config": {"bits": 4})",
           R"("rope_scaling": {"rope_type": "longrope", "factor": 4.0})"}) {
+      if (type == std::string("phi3") && std::string(more).starts_with(R"("rope_scaling")")) continue;
       const auto read = OfType(type, more);
       EXPECT_EQ(read.status().code(), absl::StatusCode::kUnimplemented) << type << " " << more;
       const std::string key = std::string(more).substr(1, std::string(more).find('"', 1) - 1);
@@ -546,6 +618,10 @@ TEST(HuggingFaceTest, EveryFamilyRefusesWhatItDoesNotKnow) {
               ::testing::HasSubstr("use_sliding_window"));
   EXPECT_THAT(std::string(OfType("qwen2_moe", R"("layer_types": [])").status().message()),
               ::testing::HasSubstr("layer_types has length 0, num_hidden_layers is 2"));
+  for (const char* more : {R"("attention_bias": true)", R"("mlp_bias": true)", R"("lm_head_bias": true)",
+                           R"("full_attn_mod": 2)", R"("interpolate_factor": 4)"}) {
+    EXPECT_EQ(OfType("phi3", more).status().code(), absl::StatusCode::kUnimplemented) << more;
+  }
   EXPECT_TRUE(OfType("qwen2", R"("dual_chunk_attention_config": {"chunk_size": 262144})").ok());
   EXPECT_EQ(OfType("qwen3_moe", R"("use_qk_norm": false)").status().code(), absl::StatusCode::kUnimplemented);
   EXPECT_EQ(OfType("qwen3_moe", R"("shared_expert_intermediate_size": 8)").status().code(),
@@ -584,6 +660,29 @@ TEST(HuggingFaceTest, PublishedFilesAreRead) {
       "num_hidden_layers": 32, "num_key_value_heads": 8, "rms_norm_eps": 1e-05, "rope_theta": 10000.0,
       "sliding_window": 4096, "tie_word_embeddings": false, "vocab_size": 32000)");
   EXPECT_EQ(mistral.sliding_window, 4096);
+  const ModelConfig phi3 = read(R"("architectures": ["Phi3ForCausalLM"], "attention_bias": false,
+      "auto_map": {"AutoConfig": "configuration_phi3.Phi3Config"}, "embd_pdrop": 0.0, "hidden_size": 3072,
+      "intermediate_size": 8192, "max_position_embeddings": 4096, "model_type": "phi3", "num_attention_heads": 32,
+      "num_hidden_layers": 32, "num_key_value_heads": 32, "original_max_position_embeddings": 4096, "pad_token_id": 32000,
+      "resid_pdrop": 0.0, "rms_norm_eps": 1e-05, "rope_scaling": null, "rope_theta": 10000.0, "sliding_window": 2047,
+      "tie_word_embeddings": false, "vocab_size": 32064)");
+  EXPECT_EQ(phi3.sliding_window, 2047);
+  EXPECT_EQ(phi3.head_dim, 96);
+  EXPECT_EQ(phi3.rope_dim, 0);
+  const ModelConfig phi4_mini = read(absl::StrCat(
+      R"("architectures": ["Phi3ForCausalLM"], "attention_bias": false,
+      "auto_map": {"AutoConfig": "configuration_phi3.Phi3Config"}, "embd_pdrop": 0.0, "full_attn_mod": 1,
+      "hidden_size": 3072, "intermediate_size": 8192, "interpolate_factor": 1, "lm_head_bias": false,
+      "max_position_embeddings": 131072, "mlp_bias": false, "model_type": "phi3", "num_attention_heads": 24,
+      "num_hidden_layers": 32, "num_key_value_heads": 8, "original_max_position_embeddings": 4096,
+      "pad_token_id": 199999, "partial_rotary_factor": 0.75, "resid_pdrop": 0.0, "rms_norm_eps": 1e-05,
+      "rope_scaling": {"long_factor": )",
+      Json(std::vector<double>(48, 2.5)).dump(), R"(, "short_factor": )", Json(std::vector<double>(48, 1)).dump(),
+      R"(, "type": "longrope"}, "rope_theta": 10000.0, "sliding_window": 262144,
+      "tie_word_embeddings": true, "vocab_size": 200064)"));
+  EXPECT_EQ(phi4_mini.rope_dim, 96);
+  EXPECT_EQ(phi4_mini.rope_factor, 32);
+  EXPECT_TRUE(phi4_mini.tie_embeddings);
   const ModelConfig qwen2 =
       read(R"("architectures": ["Qwen2ForCausalLM"], "hidden_size": 896, "intermediate_size": 4864,
       "max_position_embeddings": 32768, "max_window_layers": 24, "model_type": "qwen2", "num_attention_heads": 14,
@@ -765,7 +864,7 @@ TEST(HuggingFaceTest, ThePartOfAHeadThatIsTurnedIsReadAsTransformersDoes) {
               ::testing::HasSubstr("partial_rotary_factor"));
   for (int64_t width = 8; width <= 256; width += 8) {  // what is written is read as it was
     for (int64_t dim = 2; dim <= width; dim += 2) {
-      ModelConfig config = TinyGlm4Moe();
+      ModelConfig config = width % 16 == 0 ? TinyGlm4Moe() : TinyPhi3();
       config.head_dim = width;
       config.rope_dim = dim == width ? 0 : dim;
       const auto read = ParseHuggingFaceConfig(HuggingFaceConfigJson(config, {}), "config.json");
@@ -796,6 +895,16 @@ TEST(FamiliesTest, WhatTransformersRefusesOfALlamaIsNamed) {
   EXPECT_EQ(refused(config, "llama"), "model.init_std is above 1");
 }
 
+// Phi3Config of transformers 5.24 refuses it (tried).
+TEST(FamiliesTest, LongRopeOfOtherHeadsIsRefusedByTransformers) {
+  ModelConfig config = TinyPhi4Mini();
+  EXPECT_EQ(FindFamily("phi3")->RefusedBecause(config),
+            "model.rope_scaling is longrope, and model.head_dim not model.hidden_size / model.num_heads");
+  config.hidden_size = config.num_heads * config.head_dim;
+  EXPECT_EQ(FindFamily("phi3")->RefusedBecause(config), "");
+  EXPECT_EQ(FindFamily("phi3")->RefusedBecause(TinyPhi3()), "");
+}
+
 // A family's files say what its preset asks for; what they cannot say is saved in our own format and named.
 TEST(FamiliesTest, WhatAFamilyCannotSayIsNamed) {
   const auto inexpressible = [](ModelConfig config, const std::string& family) {
@@ -807,6 +916,11 @@ TEST(FamiliesTest, WhatAFamilyCannotSayIsNamed) {
   EXPECT_EQ(inexpressible(TinyGpt2(), "gpt2"), "");
   EXPECT_EQ(inexpressible(TinyLlama31(), "llama"), "");
   EXPECT_EQ(inexpressible(TinyMistral(), "mistral"), "");
+  EXPECT_EQ(inexpressible(TinyPhi3(), "phi3"), "");
+  EXPECT_EQ(inexpressible(TinyPhi4Mini(), "phi3"), "");
+  EXPECT_EQ(inexpressible(TinyLlama31(), "phi3"), "rope_scaling");
+  EXPECT_EQ(inexpressible(TinyQwen3(), "phi3"), "qk_norm");
+  EXPECT_EQ(inexpressible(TinyPhi4Mini(), "llama"), "rope_dim");
   EXPECT_EQ(inexpressible(TinyQwen2(), "qwen2"), "");
   EXPECT_EQ(inexpressible(TinyQwen3(), "qwen3"), "");
   EXPECT_EQ(inexpressible(TinyLlama(), "gpt2"), "position");
@@ -853,7 +967,10 @@ TEST(FamiliesTest, WhatAFamilyCannotSayIsNamed) {
   ModelConfig of_heads = TinyOlmo2();
   of_heads.qk_norm_joint = false;
   EXPECT_EQ(inexpressible(of_heads, "olmo2"), "qk_norm_joint");
-  ModelConfig uneven = TinyGlm4Moe();
+  ModelConfig uneven = TinyGlm4Moe(), long_llama = TinyLlama(), long_glm = TinyGlm4Moe();
+  long_llama.rope_scaling = long_glm.rope_scaling = RopeScaling::kLongRope;
+  EXPECT_EQ(inexpressible(long_llama, "llama"), "rope_scaling");
+  EXPECT_EQ(inexpressible(long_glm, "glm4_moe"), "rope_scaling");
   uneven.shared_expert_intermediate_size += 8;
   EXPECT_EQ(inexpressible(uneven, "glm4_moe"), "shared_expert_intermediate_size");
   EXPECT_EQ(inexpressible(TinyMixtral(), "llama"), "num_experts");
@@ -875,7 +992,7 @@ TEST(FamiliesTest, WhatAFamilyCannotSayIsNamed) {
   EXPECT_EQ(written["model_type"], "holdfast");
   EXPECT_EQ(written["family"], "gpt2");
   EXPECT_EQ(ParseHuggingFaceConfig(written.dump(), "x")->model, wide);
-  for (ModelConfig own : {TinyQwen3Yarn(), TinyLlamaYarn(), TinyQwen3SomeWindows()}) {
+  for (ModelConfig own : {TinyQwen3Yarn(), TinyLlamaYarn(), TinyQwen3SomeWindows(), TinyPhi4Mini()}) {
     own.family = "mistral";
     EXPECT_EQ(ParseHuggingFaceConfig(HuggingFaceConfigJson(own, {}), "x")->model, own);
   }

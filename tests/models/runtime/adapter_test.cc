@@ -49,10 +49,12 @@ double RelativeError(const std::vector<float>& actual, const std::vector<float>&
   return std::sqrt(difference / norm);
 }
 
-/// What config.lora says of their target_modules; those of GPT-2 go by other names.
+/// What config.lora says of their target_modules; those of GPT-2 and Phi-3 go by other names.
 std::vector<std::string> TargetsOf(const json& adapter) {
   std::vector<std::string> targets = adapter["target_modules"];
-  if (std::find(targets.begin(), targets.end(), "c_attn") != targets.end()) return {"attention", "mlp"};
+  for (const char* fused : {"c_attn", "qkv_proj"}) {
+    if (std::find(targets.begin(), targets.end(), fused) != targets.end()) return {"attention", "mlp"};
+  }
   for (const std::string parameter : adapter["target_parameters"]) {
     const auto contains = [&](const char* part) { return parameter.find(part) != std::string::npos; };
     targets.push_back(contains("shared_expert_gate.") ? "shared_expert_gate"
@@ -217,9 +219,9 @@ TEST_P(AdapterTest, WhatIsWrittenIsWhatPeftWrote) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, AdapterTest,
-                         ::testing::Values("tiny_llama", "tiny_gpt2", "tiny_qwen2", "tiny_qwen3", "tiny_mixtral",
-                                           "tiny_qwen2_moe", "tiny_qwen3_moe", "tiny_olmoe", "tiny_glm4_moe",
-                                           "tiny_olmo2"),
+                         ::testing::Values("tiny_llama", "tiny_gpt2", "tiny_phi3", "tiny_qwen2", "tiny_qwen3",
+                                           "tiny_mixtral", "tiny_qwen2_moe", "tiny_qwen3_moe", "tiny_olmoe",
+                                           "tiny_glm4_moe", "tiny_olmo2"),
                          [](const auto& model) { return model.param; });
 
 class BadAdapterTest : public AdapterTest {

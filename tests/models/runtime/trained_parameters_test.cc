@@ -193,6 +193,30 @@ TEST_F(TrainedParametersTest, ALayerThatTheModelHasNotHasNoAdapter) {
             "lora.targets: every MLP of this model is a mixture of experts; name experts, router or shared_expert");
 }
 
+TEST_F(TrainedParametersTest, PartsOfOneLayerHaveOneAdapter) {
+  const auto error_of = [&](const std::string& family, const std::vector<std::string>& targets) {
+    Config config = ConfigOf({absl::StrCat("model.family=", family)});
+    config.lora = {.rank = 2, .targets = targets};
+    const auto options = LoraOptionsOf(config);
+    return options.ok() ? "none" : std::string(options.status().message());
+  };
+  for (const char* alone : {"gate_proj", "up_proj"}) {
+    EXPECT_EQ(error_of("llama", {alone}), "none");
+    EXPECT_EQ(error_of("phi3", {alone}),
+              "lora.targets: gate and up are one layer of this model: name gate_proj and up_proj, or neither");
+  }
+  EXPECT_EQ(error_of("phi3", {"gate_proj", "up_proj"}), "none");
+  EXPECT_THAT(error_of("phi3", {"q_proj"}), testing::HasSubstr("query, key and value are one layer of this model"));
+  Config config = ConfigOf({"model.family=phi3"});
+  config.lora = {.rank = 2, .targets = {"all-linear"}};
+  const auto specs = ParametersOf(config);
+  EXPECT_EQ(specs.at("blocks.0.mlp.gate_up.lora_a").shape, (Shape{2, 32}));
+  EXPECT_EQ(specs.at("blocks.0.mlp.gate_up.lora_b").shape, (Shape{128, 2}));
+  EXPECT_EQ(specs.at("blocks.0.attention.qkv.lora_a").shape, (Shape{2, 32}));
+  config.model.family = "llama";
+  EXPECT_EQ(ParametersOf(config).at("blocks.0.mlp.gate_up.lora_a").shape, (Shape{4, 32}));
+}
+
 // All but the token table, positions and the head, whatever the model has.
 TEST_F(TrainedParametersTest, AllLinearIsEveryLinearLayerButTheHead) {
   const std::vector<std::vector<std::string>> models = {

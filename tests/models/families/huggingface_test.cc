@@ -108,6 +108,8 @@ TEST(HuggingFaceTest, PhiNamesAndShapes) {
   EXPECT_EQ(Named(map, "model.layers.0.mlp.gate_up_proj.weight").shape, (Shape{56, 20}));
   EXPECT_EQ(Named(map, "model.layers.0.mlp.down_proj.weight").shape, (Shape{20, 28}));
   EXPECT_EQ(map.size(), layout.parameters().size());
+  const Json written = Json::parse(HuggingFaceConfigJson(TinyPhi3(), {}));
+  EXPECT_TRUE(written.contains("pad_token_id") && written["pad_token_id"].is_null()) << "its default is 32000";
 }
 
 TEST(HuggingFaceTest, ExpertsAreFoundByThemselvesAndStacked) {

@@ -81,7 +81,6 @@ bool IsOnThisMachine(int fd) {
 }
 
 absl::Status WaitToRead(int fd, const std::stop_token& stop) {
-  if (!stop.stop_possible()) return absl::OkStatus();
   const FileDescriptor stopped(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   const std::stop_callback wake(stop, [&stopped] {
     if (stopped.ok()) eventfd_write(stopped.get(), 1);

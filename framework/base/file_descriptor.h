@@ -55,7 +55,7 @@ absl::StatusOr<uint64_t> RegularFileSize(const FileDescriptor& file, const std::
 bool IsOnThisMachine(int fd);
 
 /// Waits until `fd` can be read from without waiting: bytes are there, its end or an error. Cancelled if `stop` is
-/// requested before that; at once if it never can be.
+/// requested before that.
 absl::Status WaitToRead(int fd, const std::stop_token& stop);
 
 /// Reads from where the descriptor stands until `out` is full or the file ends; the number of bytes. `path`, here and

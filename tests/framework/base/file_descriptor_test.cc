@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <array>
+#include <chrono>
 #include <fstream>
 #include <thread>
 
@@ -89,6 +90,20 @@ TEST(RegularFileSize, RefusesEverythingElse) {
   EXPECT_TRUE(absl::IsInvalidArgument(RegularFileSize(OpenFile(dir.path(), O_RDONLY), "d").status()));
   EXPECT_TRUE(absl::IsInvalidArgument(RegularFileSize(OpenFile("/dev/null", O_RDONLY), "n").status()));
   EXPECT_TRUE(absl::IsNotFound(RegularFileSize(OpenFile(dir / "none", O_RDONLY), "none").status()));
+}
+
+// Standard input may be a pipe that another program has made non-blocking.
+TEST(FileDescriptor, WhatDoesNotBlockIsWaitedForAlsoByWhoCannotBeStopped) {
+  std::array<int, 2> ends{};
+  ASSERT_EQ(pipe2(ends.data(), O_CLOEXEC | O_NONBLOCK), 0);
+  const FileDescriptor reader(ends[0]);
+  const std::jthread writer([end = FileDescriptor(ends[1])] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));  // time in which it could be read from too early
+    EXPECT_EQ(write(end.get(), "x", 1), 1);
+  });
+  ASSERT_TRUE(WaitToRead(reader.get(), {}).ok());
+  char byte = 0;
+  EXPECT_EQ(read(reader.get(), &byte, 1), 1) << "nothing was there yet";
 }
 
 }  // namespace

@@ -47,6 +47,10 @@ Verdict ByRules(const std::string& name) {
     } else if (rule.count > 0) {
       --rule.count;
       ++watch->disturbed;
+      if (rule.first != nullptr) {
+        rule.first();
+        return Verdict::kPass;
+      }
       errno = rule.error;
       return rule.error == 0 ? Verdict::kHalf : Verdict::kFail;
     }
@@ -151,6 +155,11 @@ int renameat(int from, const char* name, int to, const char* new_name) noexcept 
 int unlinkat(int directory, const char* name, int flags) noexcept {
   if (Watching() && Judge("unlinkat", At(directory, name)) != Verdict::kPass) return -1;
   return static_cast<int>(syscall(SYS_unlinkat, directory, name, flags));
+}
+
+int fstat(int fd, struct stat* info) noexcept {
+  if (Watching() && ByRules("fstat") != Verdict::kPass) return -1;
+  return static_cast<int>(syscall(SYS_fstat, fd, info));
 }
 
 int fstatat(int directory, const char* __restrict name, struct stat* __restrict info, int flags) noexcept {

@@ -2,18 +2,20 @@
 // Watches and disturbs the calls to the operating system that local storage makes in this program: the program's own
 // definitions of these functions (syscalls.cc) are used in place of the C library's. Not while other threads call them.
 
+#include <functional>
 #include <string>
 #include <vector>
 
 namespace holdfast {
 
 /// Which call is disturbed. `name`: "write", "preadv", "fsync", "fdatasync", "fallocate", "ftruncate", "mkdirat",
-/// "linkat", "renameat", "renameat2", "unlinkat"; "fstatat", which is not among Calls().
+/// "linkat", "renameat", "renameat2", "unlinkat"; "fstat" and "fstatat", which are not among Calls().
 struct SyscallRule {
   std::string name;
   int skip = 0;   // so many calls pass first
   int count = 1;  // so many are disturbed then
   int error = 0;  // the call fails with it and does nothing; 0: write and preadv do half of what was asked
+  std::function<void()> first = nullptr;  // or this is done, what others do meanwhile, and then the call
 };
 
 class SyscallWatch {

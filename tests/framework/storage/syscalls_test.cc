@@ -5,6 +5,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <fstream>
@@ -13,7 +14,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "framework/base/files.h"
+#include "framework/storage/abandoned_file.h"
+#include "framework/storage/file_lock.h"
 #include "framework/storage/local_storage.h"
+#include "framework/storage/open_at.h"
 #include "tests/framework/storage/test_directory.h"
 
 namespace holdfast {
@@ -258,6 +262,22 @@ TEST_F(LocalStorageSyscalls, AClaimOfAWriterThatIsGone) {
   Reopen(FileSystemKind::kPlain);
   EXPECT_TRUE(storage_->Create("a", "").ok());
   EXPECT_THAT(EverythingIn(root_), ElementsAre("a"));
+}
+
+// The name of a claim is used again: another Sweep has removed the old one, and a writer has it now.
+TEST_F(LocalStorageSyscalls, AClaimThatIsNewIsNotTakenForAnOldOne) {
+  const std::string name = ".a.tmp-000000000000", path = root_ + "/" + name;
+  std::ofstream(path).close();
+  const FileDescriptor directory = OpenDirectory(root_);
+  FileDescriptor living;
+  const auto claim_anew = [&] {
+    ASSERT_EQ(unlink(path.c_str()), 0);
+    living = *CreateLocked(directory.get(), name, FileSystemKind::kDetect, path);
+  };
+  const SyscallWatch watch({{.name = "fstat", .first = claim_anew}});  // of the old one, which is open
+  EXPECT_TRUE(RemoveIfAbandoned(directory.get(), name, path, FileSystemKind::kDetect).ok());
+  EXPECT_EQ(watch.Disturbed(), 1);
+  EXPECT_THAT(EverythingIn(root_), ElementsAre(name));
 }
 
 }  // namespace

@@ -156,6 +156,7 @@ void SetLimits(CURL* curl, const HttpRequest& request) {
     curl_easy_setopt(curl, CURLOPT_XFERINFODATA, &request);
   }
   if (request.direct) curl_easy_setopt(curl, CURLOPT_NOPROXY, "*");
+  curl_easy_setopt(curl, CURLOPT_CA_CACHE_TIMEOUT, 0L);  // authorities that were replaced count at once
   if (!request.ca_file.empty()) {
     curl_easy_setopt(curl, CURLOPT_CAINFO, request.ca_file.c_str());
     curl_easy_setopt(curl, CURLOPT_CAPATH,

@@ -29,6 +29,19 @@ absl::Status NotOfTheObject(const absl::Status& status, absl::StatusCode code) {
   return absl::IsUnavailable(status) ? status : absl::Status(code, status.message());
 }
 
+/// What a request needs to be allowed, of any object: "PUT object partNumber".
+std::string KindOf(const S3Call& call) {
+  return absl::StrCat(call.method, call.key.empty() ? " bucket " : " object ",
+                      call.query.empty() ? "" : call.query.front().first);
+}
+
+/// What an operator changes, perhaps just now: credentials, a policy, a bucket, a certificate.
+bool IsRefusal(const absl::StatusOr<HttpAnswer>& answer, const absl::Status& status) {
+  if (absl::IsPermissionDenied(status)) return true;
+  if (!absl::IsFailedPrecondition(status)) return false;
+  return !answer.ok() || ParseS3Error(answer->body).code == "NoSuchBucket";
+}
+
 }  // namespace
 
 S3Shell RealS3Shell() {
@@ -64,14 +77,24 @@ absl::StatusOr<HttpAnswer> S3Client::Send(const S3Call& call, int* attempts) {
     absl::Status status = answer.ok() ? StatusOfAnswer(*answer, call.method == "HEAD") : answer.status();
     // 400 is also what S3 says of credentials that have expired.
     const bool unexplained = answer.ok() && (answer->status == 404 || answer->status == 400);
-    if (call.method == "HEAD" && unexplained) status = WhyRefused(call, *payload_sha256, *credentials);
+    if (call.method == "HEAD" && unexplained) {
+      answer = AskWhyRefused(call, *payload_sha256, *credentials);
+      status = answer.ok() ? StatusOfAnswer(*answer, /*is_head=*/false) : answer.status();
+      if (status.ok() || absl::IsOutOfRange(status)) {
+        status = absl::UnavailableError("HEAD is refused of what is there");
+      }
+    }
     if (status.ok() && call.check != nullptr) status = call.check(*answer);
-    if (status.ok()) return answer;
+    if (status.ok()) {
+      Allow(call);
+      return answer;
+    }
     if (answer.ok() && absl::IsPermissionDenied(status) && renewals < kRenewals && Renew(*answer, *credentials)) {
       ++renewals;
       continue;
     }
-    const bool again = absl::IsUnavailable(status) || (absl::IsAborted(status) && call.retry_conflict);
+    const bool again = absl::IsUnavailable(status) || (absl::IsAborted(status) && call.retry_conflict) ||
+                       (IsRefusal(answer, status) && WasAllowed(call));
     if (!again) return Annotate(status, what);
     const bool asked = answer.ok() && answer->retry_after.has_value();
     const auto wait = Backoff(attempt, shell_.random(), asked ? *answer->retry_after : std::chrono::seconds(0));
@@ -85,15 +108,22 @@ absl::StatusOr<HttpAnswer> S3Client::Send(const S3Call& call, int* attempts) {
   }
 }
 
-absl::Status S3Client::WhyRefused(const S3Call& head, const std::string& payload_sha256,
-                                  const S3Credentials& credentials) {
+void S3Client::Allow(const S3Call& call) {
+  const std::lock_guard lock(mutex_);
+  allowed_.insert(KindOf(call));
+}
+
+bool S3Client::WasAllowed(const S3Call& call) {
+  const std::lock_guard lock(mutex_);
+  return allowed_.contains(KindOf(call));
+}
+
+absl::StatusOr<HttpAnswer> S3Client::AskWhyRefused(const S3Call& head, const std::string& payload_sha256,
+                                                   const S3Credentials& credentials) {
   S3Call get = head;
   get.method = "GET";
   get.headers.emplace_back("range", "bytes=0-0");
-  ASSIGN_OR_RETURN(const HttpAnswer answer, SendOnce(get, payload_sha256, credentials));
-  const absl::Status status = StatusOfAnswer(answer, /*is_head=*/false);
-  return status.ok() || absl::IsOutOfRange(status) ? absl::UnavailableError("HEAD is refused of what is there")
-                                                   : status;
+  return SendOnce(get, payload_sha256, credentials);
 }
 
 bool S3Client::Renew(const HttpAnswer& refusal, const S3Credentials& used) {

@@ -6,7 +6,9 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 
 #include "absl/status/statusor.h"
@@ -61,7 +63,9 @@ class S3Client {
   /// A 2xx answer that `check` likes, or the status of StatusOfAnswer with method and key before it; Unavailable when
   /// `retry_for` is over. `attempts`, if given, becomes how many it took. A refusal makes it ask the source of
   /// credentials again, or correct the time that it signs with where the server has another; PermissionDenied
-  /// if there are no credentials. What is tried for long is logged.
+  /// if there are no credentials. Where such a call has succeeded before, of any object, want of credentials, of
+  /// permission or of the bucket, and a certificate that cannot be verified, are tried again as an outage is. What is
+  /// tried for long is logged.
   absl::StatusOr<HttpAnswer> Send(const S3Call& call, int* attempts = nullptr);
 
  private:
@@ -70,7 +74,10 @@ class S3Client {
   absl::StatusOr<HttpAnswer> SendOnce(const S3Call& call, const std::string& payload_sha256,
                                       const S3Credentials& credentials);
   /// 404 and 400 to HEAD have no body, and may be of anything in between: asked again in a way that has one.
-  absl::Status WhyRefused(const S3Call& head, const std::string& payload_sha256, const S3Credentials& credentials);
+  absl::StatusOr<HttpAnswer> AskWhyRefused(const S3Call& head, const std::string& payload_sha256,
+                                           const S3Credentials& credentials);
+  void Allow(const S3Call& call);
+  bool WasAllowed(const S3Call& call);
   /// Whether the same request may be taken where it was refused: other credentials, another time.
   bool Renew(const HttpAnswer& refusal, const S3Credentials& used);
   void SayThatItTakesLong(const std::string& what, const absl::Status& status, std::chrono::milliseconds left);
@@ -81,6 +88,8 @@ class S3Client {
   ConnectionPool pool_;
   std::atomic<std::chrono::milliseconds> clock_error_{};  // to be added to ours, to have the server's
   std::atomic<std::chrono::milliseconds> last_said_{-kBetweenNotices};
+  std::mutex mutex_;
+  std::set<std::string> allowed_;  // kinds of calls that have succeeded; under mutex_
 };
 
 }  // namespace holdfast

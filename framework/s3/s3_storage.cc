@@ -238,8 +238,12 @@ class OpenS3Object final : public RandomAccessFile {
   absl::Status ReadAt(uint64_t offset, absl::Span<std::byte> out) const override {
     const absl::Status status = storage_.ReadVersion(name_, version_.etag, offset, out);
     const std::string place = absl::StrCat(path_, " at byte ", offset);
-    if (!absl::IsAlreadyExists(status)) return Annotate(status, place);
-    return absl::DataLossError(absl::StrCat(place, ": the object was replaced since it was opened"));
+    if (absl::IsAlreadyExists(status)) {
+      return absl::DataLossError(absl::StrCat(place, ": the object was replaced since it was opened"));
+    }
+    // It could be read from when it was opened, so this is nothing that a caller has to change.
+    if (absl::IsFailedPrecondition(status)) return absl::UnavailableError(absl::StrCat(place, ": ", status.message()));
+    return Annotate(status, place);
   }
 
  private:

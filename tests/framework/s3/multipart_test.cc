@@ -101,10 +101,17 @@ TEST_F(Multipart, AnOutageIsWaitedForOnce) {
 }
 
 TEST_F(Multipart, ARefusalMidwayAbortsTheUpload) {
-  Fail({Kind::kAnswer, ErrorAnswer(403, "AccessDenied")}, 1, "PUT", "partNumber=5&");
+  Fail({Kind::kAnswer, ErrorAnswer(400, "InvalidRequest")}, 1, "PUT", "partNumber=5&");
   const absl::Status status = ExpectRefused();
-  EXPECT_EQ(status.code(), absl::StatusCode::kPermissionDenied);
-  EXPECT_THAT(std::string(status.message()), HasSubstr("AccessDenied: as told"));
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("InvalidRequest: as told"));
+}
+
+TEST_F(Multipart, CredentialsThatExpireMidwayAreWaitedFor) {
+  options_.connections = 1;  // the parts before it are up
+  Open();
+  Fail({Kind::kAnswer, ErrorAnswer(400, "ExpiredToken")}, 5, "PUT", "partNumber=5&");
+  ExpectUploaded();
 }
 
 TEST_F(Multipart, SaysSoWherePartsHadToStay) {
@@ -155,8 +162,8 @@ TEST_F(Multipart, AnErrorWithStatus200IsAnError) {
   ExpectUploaded("a");
   Fail({Kind::kAnswer, ErrorAnswer(200, "InternalError")}, 100, "POST", "uploadId=");
   EXPECT_EQ(ExpectRefused().code(), absl::StatusCode::kUnavailable);
-  Fail({Kind::kAnswer, ErrorAnswer(200, "AccessDenied")}, 100, "POST", "uploadId=");
-  EXPECT_EQ(ExpectRefused().code(), absl::StatusCode::kPermissionDenied);
+  Fail({Kind::kAnswer, ErrorAnswer(200, "InvalidRequest")}, 100, "POST", "uploadId=");
+  EXPECT_EQ(ExpectRefused().code(), absl::StatusCode::kFailedPrecondition);
 }
 
 TEST_F(Multipart, AConflictStartsANewUpload) {

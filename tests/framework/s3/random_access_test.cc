@@ -120,6 +120,11 @@ TEST_F(PlacesTest, AReadSurvivesWhatPassesAndNamesWhatDoesNot) {
   const absl::Status status = read(10'000);
   EXPECT_TRUE(absl::IsUnavailable(status)) << status;
   EXPECT_THAT(std::string(status.message()), HasSubstr(root_ + "/file at byte 10000"));
+  // Whatever a server says of a file that could be opened, the config is not to blame: a run does not end by it.
+  Fail({Fault::Kind::kAnswer, ErrorAnswer(400, "InvalidRequest")});
+  const absl::Status refused = read(20'000);
+  EXPECT_TRUE(absl::IsUnavailable(refused)) << refused;
+  EXPECT_THAT(std::string(refused.message()), HasSubstr(root_ + "/file at byte 20000"));
 }
 
 }  // namespace

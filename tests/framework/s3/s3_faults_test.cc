@@ -160,7 +160,7 @@ TEST_F(S3Faults, WaitsAsLongAsTheServerAsks) {
   EXPECT_EQ(sleeps_[1], std::chrono::seconds(60)) << "a day is not for a server to ask";
 }
 
-TEST_F(S3Faults, RefusalsAreNotTriedAgain) {
+TEST_F(S3Faults, WhatWasNeverAllowedIsRefusedAtOnce) {
   const struct {
     int status;
     const char* code;
@@ -183,6 +183,42 @@ TEST_F(S3Faults, RefusalsAreNotTriedAgain) {
     EXPECT_EQ(proxy_->log().size() - before, 1u) << code;
   }
   EXPECT_TRUE(sleeps_.empty());
+}
+
+// Credentials that expire, a policy that is being changed, a bucket whose disks are away.
+TEST_F(S3Faults, WhatWasAllowedOnceIsWaitedFor) {
+  std::string out(1, '\0');
+  const auto waited = [this] {
+    const std::lock_guard lock(mutex_);
+    return std::accumulate(sleeps_.begin(), sleeps_.end(), std::chrono::milliseconds(0));
+  };
+  // In turn: writing, asking for the size, reading, listing.
+  const std::vector<std::function<absl::Status(const std::string&)>> calls = {
+      [&](const std::string& name) { return storage_->Create(name, "x"); },
+      [&](const std::string& name) { return storage_->Size(name).status(); },
+      [&](const std::string& name) { return Read(name, &out); },
+      [&](const std::string& name) { return storage_->List(name).status(); }};
+  for (const auto& call : calls) ASSERT_TRUE(call("a").ok());
+  const std::pair<int, std::string> refusals[] = {{403, "AccessDenied"}, {400, "ExpiredToken"}, {404, "NoSuchBucket"}};
+  for (const auto& [status, code] : refusals) {
+    const Fault refusal{Kind::kAnswer, ErrorAnswer(status, code)};
+    for (size_t i = 0; i < calls.size(); ++i) {
+      const std::string which = absl::StrCat(code, " of call ", i);
+      const std::chrono::milliseconds end = waited() + std::chrono::minutes(4);
+      proxy_->SetRule([&](const ProxiedRequest&) { return waited() < end ? refusal : Fault{}; });
+      testing::internal::CaptureStderr();
+      const absl::Status passed = calls[i](code);
+      EXPECT_TRUE(passed.ok()) << which << ": " << passed;
+      const std::string logged = testing::internal::GetCapturedStderr();
+      // Without a body nothing but the status says what is wrong with a HEAD.
+      EXPECT_THAT(logged, HasSubstr(i == 1 && status == 403 ? "HTTP status 403" : code)) << which;
+      EXPECT_THAT(logged, HasSubstr("it is tried again for another")) << which;
+      proxy_->SetRule([&](const ProxiedRequest&) { return refusal; });
+      const absl::Status refused = calls[i](code + "-b");
+      EXPECT_TRUE(absl::IsUnavailable(refused)) << which << ": " << refused;
+      EXPECT_THAT(std::string(refused.message()), HasSubstr("within 300 s: HTTP status ")) << which;
+    }
+  }
 }
 
 TEST_F(S3Faults, RedirectsAreNotFollowed) {
@@ -230,8 +266,13 @@ TEST_F(S3Faults, AnswersWithoutEndAreCutOff) {
   for (int i = 0; i < 3000; ++i) headers += "x-more-" + std::to_string(i) + ": yyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyy\r\n";
   Fail({Kind::kAnswer, headers + "Content-Length: 1\r\n\r\n"}, 100);
   EXPECT_EQ(storage_->Size("a").status().code(), absl::StatusCode::kFailedPrecondition);
-  Fail({Kind::kAnswer, "HTTP/1.1 200 x\r\nContent-Length: 20000000\r\n\r\n" + std::string(20'000'000, ' ')}, 100);
-  EXPECT_EQ(storage_->List("").status().code(), absl::StatusCode::kFailedPrecondition);
+  Fail({}, 0);
+  options_.retry_for = std::chrono::milliseconds(0);
+  Open();
+  Fail({Kind::kAnswer, "HTTP/1.1 200 x\r\nContent-Length: 20000000\r\n\r\n" + std::string(20'000'000, ' ')});
+  const absl::Status listed = storage_->List("").status();
+  EXPECT_EQ(listed.code(), absl::StatusCode::kUnavailable) << "it could be listed before";
+  EXPECT_THAT(std::string(listed.message()), HasSubstr("more bytes than the"));
 }
 
 TEST_F(S3Faults, PromisesOfMoreThanFitsAnyMemory) {

@@ -1,6 +1,6 @@
 """An HTTPS server with a certificate of its own making: tls_server.py FOLDER. Writes FOLDER/cert.pem, then FOLDER/port.
 
-Answers GET with an empty listing, and breaks the connection in the middle of a PUT.
+Every connection is shown the certificate that is in cert.pem by then; other.pem is another one. Answers GET with an empty listing, and breaks the connection in the middle of a PUT.
 """
 
 import datetime
@@ -40,6 +40,7 @@ def make_certificate(path):
 class Handler(socketserver.StreamRequestHandler):
     def handle(self):
         try:
+            context.load_cert_chain(folder + "/cert.pem")
             self.request = context.wrap_socket(self.request, server_side=True)
             stream = self.request.makefile("rb")
             while line := stream.readline():
@@ -59,8 +60,9 @@ class Handler(socketserver.StreamRequestHandler):
 
 folder = sys.argv[1]
 make_certificate(folder + "/cert.pem")
+make_certificate(folder + "/other.pem")
 context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-context.load_cert_chain(folder + "/cert.pem")
+context.num_tickets = 0  # a session that is resumed shows no certificate
 socketserver.ThreadingTCPServer.daemon_threads = True
 with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Handler) as server:
     with open(folder + "/port.tmp", "w") as out:

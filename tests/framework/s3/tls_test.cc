@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
+
 #include "framework/s3/open_s3_storage.h"
 #include "tests/framework/s3/peer_process.h"
 
@@ -47,6 +49,37 @@ TEST_F(Tls, ABrokenConnectionIsNoSignal) {
   const std::unique_ptr<Storage> storage = *OpenS3Storage(options_, shell_);
   EXPECT_EQ(storage->Create("a", std::string(32u << 20, 'x')).code(), absl::StatusCode::kUnavailable);
   EXPECT_EQ(sleeps_, 2);
+}
+
+// It expires, or is being replaced.
+TEST_F(Tls, ACertificateThatWasGoodIsWaitedFor) {
+  namespace fs = std::filesystem;
+  const std::string shown = server_->folder() + "/cert.pem", good = server_->folder() + "/good.pem";
+  fs::copy_file(shown, good);
+  const auto show = [&](const std::string& certificate) {
+    fs::copy_file(certificate, shown + ".tmp");
+    fs::rename(shown + ".tmp", shown);
+  };
+  options_.ca_file = good;
+  bool mends = true;
+  shell_.sleep = [&](std::chrono::milliseconds) {
+    ++sleeps_;
+    if (mends) show(good);
+  };
+  const std::unique_ptr<Storage> storage = *OpenS3Storage(options_, shell_);
+  const auto list_over_a_new_connection = [&] {
+    EXPECT_TRUE(absl::IsUnavailable(storage->Create("a", "x"))) << "which breaks the connection";
+    show(server_->folder() + "/other.pem");
+    sleeps_ = 0;
+    return storage->List("").status();
+  };
+  absl::Status status = list_over_a_new_connection();
+  EXPECT_TRUE(status.ok()) << status;
+  EXPECT_EQ(sleeps_, 1);
+  mends = false;
+  status = list_over_a_new_connection();
+  EXPECT_TRUE(absl::IsUnavailable(status)) << status;
+  EXPECT_THAT(std::string(status.message()), testing::HasSubstr("certificate"));
 }
 
 }  // namespace

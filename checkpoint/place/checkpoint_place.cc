@@ -35,8 +35,9 @@ std::optional<CheckpointName> TakeCheckpointName(std::string& where) {
 }
 
 absl::StatusOr<std::unique_ptr<Storage>> OpenRemote(const CheckpointConfig& config,
-                                                    const std::string& staging_directory) {
-  return OpenRemoteStorage(config.directory, {.s3 = config.s3, .staging_directory = staging_directory});
+                                                    const std::string& staging_directory,
+                                                    const std::stop_token& stop = {}) {
+  return OpenRemoteStorage(config.directory, {.s3 = config.s3, .staging_directory = staging_directory, .stop = stop});
 }
 
 absl::StatusOr<std::string> TemporaryDirectory() {
@@ -84,9 +85,10 @@ absl::StatusOr<CheckpointPlace> OpenBucket(std::string where, const PlaceOptions
 }
 
 absl::StatusOr<std::unique_ptr<Storage>> OpenRunStorage(const CheckpointConfig& config,
-                                                        const std::string& run_directory, bool create) {
+                                                        const std::string& run_directory, bool create,
+                                                        const std::stop_token& stop = {}) {
   // Beside the run, where there is room: a shard is as large as a part of the state.
-  if (IsRemotePlace(config.directory)) return OpenRemote(config, run_directory + "/staging");
+  if (IsRemotePlace(config.directory)) return OpenRemote(config, run_directory + "/staging", stop);
   return OpenLocalStorage(config.directory.empty() ? RunDirectory(run_directory).checkpoints() : config.directory,
                           {.create = create, .owns = IsOfCheckpoints});
 }
@@ -99,8 +101,9 @@ absl::StatusOr<std::unique_ptr<Storage>> OpenCheckpointStorage(const CheckpointC
 }
 
 absl::StatusOr<std::unique_ptr<Storage>> OpenClaimedStorage(const CheckpointConfig& config,
-                                                            const std::string& run_directory) {
-  ASSIGN_OR_RETURN(std::unique_ptr<Storage> storage, OpenRunStorage(config, run_directory, /*create=*/false));
+                                                            const std::string& run_directory,
+                                                            const std::stop_token& stop) {
+  ASSIGN_OR_RETURN(std::unique_ptr<Storage> storage, OpenRunStorage(config, run_directory, /*create=*/false, stop));
   ASSIGN_OR_RETURN(const bool claimed, IsClaimed(*storage));
   if (claimed) return storage;
   return absl::NotFoundError(absl::StrCat(storage->Describe(), " on ", HostName(),

@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <optional>
+#include <stop_token>
 #include <string>
 
 #include "absl/status/statusor.h"
@@ -18,9 +19,11 @@ absl::StatusOr<std::unique_ptr<Storage>> OpenCheckpointStorage(const CheckpointC
                                                                const std::string& run_directory);
 
 /// The same for a worker: nothing is created, and NotFound, saying what is missing, if it is not the place that the
-/// run's coordinator has claimed (a host that lacks the mount).
+/// run's coordinator has claimed (a host that lacks the mount). Once `stop` is requested, what waits for a server is
+/// Cancelled soon.
 absl::StatusOr<std::unique_ptr<Storage>> OpenClaimedStorage(const CheckpointConfig& config,
-                                                            const std::string& run_directory);
+                                                            const std::string& run_directory,
+                                                            const std::stop_token& stop = {});
 
 enum class PlaceAccess {
   kRead,    // also where nothing may be written

@@ -117,7 +117,10 @@ Worker::Exit RunWorker(const Config& config, const RunDirectory& directory, cons
   std::unique_ptr<PeerProbe> probe = peers.connect == nullptr ? ListenForProbes(identity.host) : nullptr;
   const SessionShell::Options options = ShellOptions(config, identity, runtime, probe.get());
   SessionShell shell(options, link, trainer.progress(), std::move(probe));
-  Checkpointer checkpointer({.open_storage = [&] { return OpenClaimedStorage(config.checkpoint, directory.root()); },
+  const auto open_storage = [&](const std::stop_token& stop) {
+    return OpenClaimedStorage(config.checkpoint, directory.root(), stop);
+  };
+  Checkpointer checkpointer({.open_storage = open_storage,
                              .config = &config.checkpoint,
                              .layout = &trainer.state_layout(),
                              .progress = &trainer.progress(),

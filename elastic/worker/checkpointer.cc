@@ -31,6 +31,7 @@ SavedFile ToSaved(const StoredFile& file) { return {file.name, file.size, file.d
 }  // namespace
 
 Checkpointer::~Checkpointer() {
+  stopping_.request_stop();
   const std::lock_guard lock(mutex_);
   for (const std::shared_ptr<Snapshot>& snapshot : unwritten_) snapshot->Abandon();
 }
@@ -68,7 +69,7 @@ double Checkpointer::TakeStallSeconds() {
 absl::StatusOr<Storage*> Checkpointer::OpenedStorage() {
   const std::lock_guard lock(storage_mutex_);
   if (storage_ == nullptr) {
-    ASSIGN_OR_RETURN(storage_, deps_.open_storage());
+    ASSIGN_OR_RETURN(storage_, deps_.open_storage(stopping_.get_token()));
   }
   return storage_.get();
 }

@@ -27,7 +27,8 @@ namespace holdfast {
 class Checkpointer {
  public:
   struct Dependencies {
-    std::function<absl::StatusOr<std::unique_ptr<Storage>>()> open_storage;  // when it is needed first
+    /// When it is needed first. Once `stop` is requested, what waits for a server should be Cancelled soon.
+    std::function<absl::StatusOr<std::unique_ptr<Storage>>(const std::stop_token& stop)> open_storage;
     const CheckpointConfig* config = nullptr;
     const StateLayout* layout = nullptr;
     StepProgress* progress = nullptr;
@@ -35,7 +36,7 @@ class Checkpointer {
   };
   /// Everything in `dependencies` must outlive it.
   explicit Checkpointer(Dependencies dependencies) : deps_(std::move(dependencies)) {}
-  /// Gives up what is not written yet.
+  /// Gives up what is not written yet, also what is on its way.
   ~Checkpointer();
 
   size_t staging_bytes() const { return static_cast<size_t>(deps_.config->staging_mib) << 19; }  // half; half is queued
@@ -67,6 +68,7 @@ class Checkpointer {
   std::shared_ptr<Snapshot> current_;
   double stall_taken_ = 0, stall_left_ = 0;
 
+  std::stop_source stopping_;
   std::mutex storage_mutex_;  // apart, as opening may take long
   std::unique_ptr<Storage> storage_;
 

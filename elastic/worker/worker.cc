@@ -254,7 +254,7 @@ absl::Status Worker::Validate(uint64_t generation, int64_t step, const std::stop
   const int64_t size = deps_.config->batch.microbatch_size;
   const int64_t count = NumValidationMicrobatches(*deps_.validation, size, deps_.config->train.validation_microbatches);
   const auto source = [&](int64_t index) -> absl::StatusOr<Microbatch> {
-    return ReadValidationMicrobatch(*deps_.validation, size, index);
+    return ReadValidationMicrobatch(*deps_.validation, size, index, stop);
   };
   ASSIGN_OR_RETURN(const double loss, deps_.trainer->Evaluate(count, source, stop));
   if (rank_ == 0) deps_.shell->Send(ValidationMessage{generation, step, loss});

@@ -146,7 +146,7 @@ bool Dataset::has_documents() const {
   return end_of_document_.has_value() || std::any_of(files_.begin(), files_.end(), marked);
 }
 
-absl::Status Dataset::Read(int64_t index, const SampleView& sample) const {
+absl::Status Dataset::Read(int64_t index, const SampleView& sample, const std::stop_token& stop) const {
   HOLDFAST_CHECK(index >= 0 && index < num_samples());
   const auto length = static_cast<size_t>(sequence_);
   HOLDFAST_CHECK(sample.inputs.size() == length && sample.targets.size() == length);
@@ -155,7 +155,7 @@ absl::Status Dataset::Read(int64_t index, const SampleView& sample) const {
   const TokenFile& file = *files_[at];
   std::vector<uint32_t> tokens(length + 1);  // one read: the targets are the inputs moved by one
   const int64_t first = (index - first_sample_[at]) * sequence_;
-  RETURN_IF_ERROR(file.ReadMarked(first, absl::MakeSpan(tokens)));
+  RETURN_IF_ERROR(file.ReadMarked(first, absl::MakeSpan(tokens), stop));
   RETURN_IF_ERROR(CheckTokens(file, first, tokens, vocab_size_));
   if (!file.kind().has_marks) MarkDocuments(absl::MakeSpan(tokens), end_of_document_);
   for (size_t i = 0; i < length; ++i) {
@@ -183,15 +183,18 @@ Microbatch EmptyMicrobatch(const Dataset& dataset, int64_t batch, int64_t step, 
   return microbatch;
 }
 
-absl::Status ReadRow(const Dataset& dataset, int64_t sample, int64_t row, Microbatch& microbatch) {
+absl::Status ReadRow(const Dataset& dataset, int64_t sample, int64_t row, Microbatch& microbatch,
+                     const std::stop_token& stop) {
   const auto length = static_cast<size_t>(microbatch.sequence), first = static_cast<size_t>(row) * length;
   const auto of_row = [&](std::vector<int32_t>& all) {
     return all.empty() ? absl::Span<int32_t>() : absl::MakeSpan(all).subspan(first, length);
   };
-  return dataset.Read(sample, {.inputs = of_row(microbatch.inputs),
-                               .targets = of_row(microbatch.targets),
-                               .document_begins = of_row(microbatch.document_begins),
-                               .document_ends = of_row(microbatch.document_ends)});
+  return dataset.Read(sample,
+                      {.inputs = of_row(microbatch.inputs),
+                       .targets = of_row(microbatch.targets),
+                       .document_begins = of_row(microbatch.document_begins),
+                       .document_ends = of_row(microbatch.document_ends)},
+                      stop);
 }
 
 int64_t SampleOf(const SampleOrder& order, const BatchShape& shape, int64_t step, int64_t index, int64_t row) {
@@ -199,10 +202,10 @@ int64_t SampleOf(const SampleOrder& order, const BatchShape& shape, int64_t step
 }
 
 absl::StatusOr<Microbatch> ReadMicrobatch(const Dataset& dataset, const SampleOrder& order, const BatchShape& shape,
-                                          int64_t step, int64_t index) {
+                                          int64_t step, int64_t index, const std::stop_token& stop) {
   Microbatch microbatch = EmptyMicrobatch(dataset, shape.microbatch_size, step, index);
   for (int64_t row = 0; row < shape.microbatch_size; ++row) {
-    RETURN_IF_ERROR(ReadRow(dataset, SampleOf(order, shape, step, index, row), row, microbatch));
+    RETURN_IF_ERROR(ReadRow(dataset, SampleOf(order, shape, step, index, row), row, microbatch, stop));
   }
   return microbatch;
 }
@@ -212,12 +215,13 @@ int64_t NumValidationMicrobatches(const Dataset& dataset, int64_t microbatch_siz
   return limit > 0 ? std::min(limit, all) : all;
 }
 
-absl::StatusOr<Microbatch> ReadValidationMicrobatch(const Dataset& dataset, int64_t microbatch_size, int64_t index) {
+absl::StatusOr<Microbatch> ReadValidationMicrobatch(const Dataset& dataset, int64_t microbatch_size, int64_t index,
+                                                    const std::stop_token& stop) {
   Microbatch microbatch = EmptyMicrobatch(dataset, microbatch_size, 0, index);
   const int64_t first = index * microbatch_size;
   const int64_t rows = std::clamp<int64_t>(dataset.num_samples() - first, 0, microbatch_size);
   RETURN_IF_ERROR(RunParallel(rows, dataset.reads_at_once(),
-                              [&](int64_t row) { return ReadRow(dataset, first + row, row, microbatch); }));
+                              [&](int64_t row) { return ReadRow(dataset, first + row, row, microbatch, stop); }));
   return microbatch;
 }
 

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <stop_token>
 #include <string>
 #include <vector>
 
@@ -71,8 +72,9 @@ class Dataset {
   bool has_documents() const;
   /// Reads sample `index`. Its targets are its inputs moved by one; those that are marked as not learned, and, where
   /// there are documents, the first of a document, are -1. DataLoss or Unavailable, naming file and offset, if it
-  /// cannot be read; DataLoss also if a token is beyond the vocabulary. Thread-safe.
-  absl::Status Read(int64_t index, const SampleView& sample) const;
+  /// cannot be read; DataLoss also if a token is beyond the vocabulary. Cancelled soon after `stop` is requested, where
+  /// a server is waited for. Thread-safe.
+  absl::Status Read(int64_t index, const SampleView& sample, const std::stop_token& stop = {}) const;
   /// How many samples should be read at the same time (RandomAccessFile::reads_at_once).
   int reads_at_once() const;
 
@@ -94,20 +96,23 @@ struct BatchShape {
 
 /// Room for `batch` samples, of which no row is counted yet.
 Microbatch EmptyMicrobatch(const Dataset& dataset, int64_t batch, int64_t step, int64_t index);
-/// Reads a sample into row `row`. Different rows of one microbatch may be read from different threads.
-absl::Status ReadRow(const Dataset& dataset, int64_t sample, int64_t row, Microbatch& microbatch);
+/// Reads a sample into row `row`, as Dataset::Read. Different rows of one microbatch may be read from different
+/// threads.
+absl::Status ReadRow(const Dataset& dataset, int64_t sample, int64_t row, Microbatch& microbatch,
+                     const std::stop_token& stop = {});
 /// The sample that is row `row` of microbatch `index` (both from 0) of step `step` (from 1):
 /// order.At(((step - 1) * M + index) * B + row).
 int64_t SampleOf(const SampleOrder& order, const BatchShape& shape, int64_t step, int64_t index, int64_t row);
 
 /// Microbatch `index` of step `step`, one row after the other.
 absl::StatusOr<Microbatch> ReadMicrobatch(const Dataset& dataset, const SampleOrder& order, const BatchShape& shape,
-                                          int64_t step, int64_t index);
+                                          int64_t step, int64_t index, const std::stop_token& stop = {});
 
 /// Validation microbatches of a dataset: all, or the first `limit` if that is not 0.
 int64_t NumValidationMicrobatches(const Dataset& dataset, int64_t microbatch_size, int64_t limit);
 
 /// Validation microbatch `index`: samples [index * B, index * B + B) in file order; rows past the end have targets -1.
-absl::StatusOr<Microbatch> ReadValidationMicrobatch(const Dataset& dataset, int64_t microbatch_size, int64_t index);
+absl::StatusOr<Microbatch> ReadValidationMicrobatch(const Dataset& dataset, int64_t microbatch_size, int64_t index,
+                                                    const std::stop_token& stop = {});
 
 }  // namespace holdfast

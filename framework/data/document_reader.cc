@@ -152,8 +152,9 @@ absl::StatusOr<bool> InputFile::ReadStored(size_t bytes_max, std::string& buffer
   absl::StatusOr<size_t> got = bytes_max;
   if (file_ == nullptr) {
     got = ReadStream(fd_, out, name_, stop_);
-  } else if (const absl::Status read = file_->ReadAt(
-                 static_cast<uint64_t>(offset_), absl::MakeSpan(reinterpret_cast<std::byte*>(out.data()), out.size()));
+  } else if (const absl::Status read =
+                 file_->ReadUnlessStopped(static_cast<uint64_t>(offset_),
+                                          absl::MakeSpan(reinterpret_cast<std::byte*>(out.data()), out.size()), stop_);
              !read.ok()) {
     got = read;
   }

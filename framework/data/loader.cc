@@ -55,7 +55,7 @@ void Loader::Work(std::stop_token stop) {
     }
     const int64_t sample = SampleOf(order_, options_.shape, StepOf(position), IndexOf(position), row);
     lock.unlock();
-    const absl::Status status = ReadRow(dataset_, sample, row, pending.microbatch);
+    const absl::Status status = ReadRow(dataset_, sample, row, pending.microbatch, stop);
     lock.lock();
     if (!status.ok() && (pending.status.ok() || row < pending.failed_row)) {
       pending.status = status;
@@ -76,7 +76,7 @@ absl::StatusOr<Microbatch> Loader::Next(int64_t step, int64_t index, std::stop_t
   }
   if (stop.stop_requested()) return absl::CancelledError("stopped while reading data");
   const int64_t position = next_to_return_++;
-  if (options_.threads <= 0) return ReadMicrobatch(dataset_, order_, options_.shape, step, index);
+  if (options_.threads <= 0) return ReadMicrobatch(dataset_, order_, options_.shape, step, index, stop);
   Pending next = std::move(pending_.extract(position).mapped());
   changed_.notify_all();
   if (!next.status.ok()) return next.status;

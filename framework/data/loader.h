@@ -31,6 +31,7 @@ class Loader {
 
   /// `dataset` and `order` must outlive the loader.
   Loader(const Dataset& dataset, const SampleOrder& order, const Options& options);
+  /// Ends reads that are under way, too, where the dataset can.
   ~Loader();
 
   /// Microbatch `index` of `step`. Calls must follow the order step by step, `indices` by `indices`. Cancelled once

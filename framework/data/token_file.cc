@@ -140,9 +140,9 @@ absl::StatusOr<std::shared_ptr<const TokenFile>> TokenFile::Open(std::shared_ptr
 
 int64_t TokenFile::OffsetOfStored(int64_t begin) { return kHeaderBytes + begin; }
 
-absl::Status TokenFile::ReadStored(int64_t begin, absl::Span<std::byte> out) const {
+absl::Status TokenFile::ReadStored(int64_t begin, absl::Span<std::byte> out, const std::stop_token& stop) const {
   HOLDFAST_CHECK(begin >= 0 && begin <= token_bytes() && static_cast<int64_t>(out.size()) <= token_bytes() - begin);
-  return file_->ReadAt(static_cast<uint64_t>(OffsetOfStored(begin)), out);
+  return file_->ReadUnlessStopped(static_cast<uint64_t>(OffsetOfStored(begin)), out, stop);
 }
 
 absl::Status TokenFile::Read(int64_t first, absl::Span<int32_t> out) const {
@@ -154,10 +154,10 @@ absl::Status TokenFile::Read(int64_t first, absl::Span<int32_t> out) const {
   return absl::OkStatus();
 }
 
-absl::Status TokenFile::ReadMarked(int64_t first, absl::Span<uint32_t> out) const {
-  if (kind_.bytes_per_token == 4) return ReadStored(first * 4, BytesOf(out.data(), out.size()));
+absl::Status TokenFile::ReadMarked(int64_t first, absl::Span<uint32_t> out, const std::stop_token& stop) const {
+  if (kind_.bytes_per_token == 4) return ReadStored(first * 4, BytesOf(out.data(), out.size()), stop);
   std::vector<uint16_t> stored(out.size());
-  RETURN_IF_ERROR(ReadStored(first * 2, BytesOf(stored.data(), stored.size())));
+  RETURN_IF_ERROR(ReadStored(first * 2, BytesOf(stored.data(), stored.size()), stop));
   std::copy(stored.begin(), stored.end(), out.begin());
   return absl::OkStatus();
 }

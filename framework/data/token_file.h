@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <limits>
 #include <memory>
+#include <stop_token>
 #include <string>
 #include <string_view>
 
@@ -49,14 +50,14 @@ class TokenFile {
   int reads_at_once() const { return file_->reads_at_once(); }
 
   /// Reads tokens [first, first + out.size()) into `out`, without their marks. The range must lie inside the file.
-  /// Errors are those of RandomAccessFile::ReadAt.
+  /// Errors, here and below, are those of RandomAccessFile::ReadUnlessStopped.
   absl::Status Read(int64_t first, absl::Span<int32_t> out) const;
   /// With their marks; in a file without them no token has one.
-  absl::Status ReadMarked(int64_t first, absl::Span<uint32_t> out) const;
+  absl::Status ReadMarked(int64_t first, absl::Span<uint32_t> out, const std::stop_token& stop = {}) const;
 
   /// The tokens as they are stored: bytes [begin, begin + out.size()) of token_bytes().
   int64_t token_bytes() const { return num_tokens_ * kind_.bytes_per_token; }
-  absl::Status ReadStored(int64_t begin, absl::Span<std::byte> out) const;
+  absl::Status ReadStored(int64_t begin, absl::Span<std::byte> out, const std::stop_token& stop = {}) const;
   /// Where byte `begin` of the tokens lies in the file.
   static int64_t OffsetOfStored(int64_t begin);
 

@@ -52,6 +52,7 @@ absl::StatusOr<std::unique_ptr<Storage>> OpenRemoteStorage(const std::string& wh
   options.staging_directory = settings.staging_directory;
   options.connections = settings.connections;
   options.request_timeout = settings.request_timeout;
+  options.stop = settings.stop;
   FillFromEnvironment(&options);
   return OpenS3Storage(options);
 }

@@ -9,6 +9,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <stop_token>
 #include <string>
 
 #include "absl/status/statusor.h"
@@ -23,6 +24,7 @@ struct PlaceSettings {
   std::string staging_directory{};                    // where objects are made before they go up; empty = none is made
   std::chrono::milliseconds request_timeout{60'000};  // of one request, and one of silence
   int connections = 8;                                // of each storage, at once
+  std::stop_token stop{};                             // once requested, what waits for a server is Cancelled soon
 };
 
 /// Whether this is a place of a storage that needs a network, not a path.

@@ -1,8 +1,8 @@
 #include "framework/s3/s3_client.h"
 
 #include <algorithm>
+#include <condition_variable>
 #include <random>
-#include <thread>
 #include <utility>
 
 #include "absl/time/time.h"
@@ -22,6 +22,13 @@ constexpr std::chrono::minutes kClockTolerance{5};  // S3 has 15
 
 std::chrono::milliseconds Elapsed() {
   return std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now().time_since_epoch());
+}
+
+void Sleep(std::chrono::milliseconds delay, const std::stop_token& stop) {
+  std::mutex mutex;
+  std::condition_variable_any never;
+  std::unique_lock lock(mutex);
+  never.wait_for(lock, stop, delay, [] { return false; });
 }
 
 /// Nothing that a source of credentials or libcurl says is about the object.
@@ -45,8 +52,7 @@ bool IsRefusal(const absl::StatusOr<HttpAnswer>& answer, const absl::Status& sta
 }  // namespace
 
 S3Shell RealS3Shell() {
-  return {[] { return std::chrono::system_clock::now(); }, &Elapsed,
-          [](std::chrono::milliseconds delay) { std::this_thread::sleep_for(delay); },
+  return {[] { return std::chrono::system_clock::now(); }, &Elapsed, &Sleep,
           [] {
             std::random_device device;
             return uint64_t{device()} << 32 | device();
@@ -67,8 +73,10 @@ absl::StatusOr<HttpAnswer> S3Client::Send(const S3Call& call, int* attempts) {
   const std::chrono::milliseconds retry_for =
       call.after_outage ? std::min<std::chrono::milliseconds>(options_.retry_for, kAfterOutage) : options_.retry_for;
   const std::chrono::milliseconds begin = shell_.elapsed();
+  const std::stop_token& stop = StopOf(call);
   int renewals = 0;
   for (int attempt = 1;; ++attempt) {
+    if (stop.stop_requested()) return absl::CancelledError(absl::StrCat(what, ": stopped"));
     if (attempts != nullptr) *attempts = attempt;
     const absl::StatusOr<S3Credentials> credentials = options_.credentials->Get();
     absl::StatusOr<HttpAnswer> answer = credentials.ok()
@@ -104,8 +112,12 @@ absl::StatusOr<HttpAnswer> S3Client::Send(const S3Call& call, int* attempts) {
                                                  (retry_for.count() + 999) / 1000, " s: ", status.message()));
     }
     if (tried > kLong) SayThatItTakesLong(what, status, retry_for - tried);
-    shell_.sleep(wait);
+    shell_.sleep(wait, stop);
   }
+}
+
+const std::stop_token& S3Client::StopOf(const S3Call& call) const {
+  return call.stop.stop_possible() ? call.stop : options_.stop;
 }
 
 void S3Client::Allow(const S3Call& call) {
@@ -169,6 +181,7 @@ absl::StatusOr<HttpAnswer> S3Client::SendOnce(const S3Call& call, const std::str
   request.timeout = options_.request_timeout;
   request.ca_file = options_.ca_file;
   request.into = call.into;
+  if (StopOf(call).stop_possible()) request.give_up = [stop = StopOf(call)] { return stop.stop_requested(); };
   absl::StatusOr<HttpAnswer> answer = pool_.Perform(request);
   if (!absl::IsInvalidArgument(answer.status())) return answer;
   return NotOfTheObject(answer.status(), absl::StatusCode::kFailedPrecondition);

@@ -9,6 +9,7 @@
 #include <mutex>
 #include <optional>
 #include <set>
+#include <stop_token>
 #include <string>
 
 #include "absl/status/statusor.h"
@@ -21,9 +22,9 @@ namespace holdfast {
 /// What the world outside is asked for besides the server; tests put their own in.
 struct S3Shell {
   std::function<std::chrono::system_clock::time_point()> now;
-  std::function<std::chrono::milliseconds()> elapsed;  // of a clock that nobody sets
-  std::function<void(std::chrono::milliseconds)> sleep;
-  std::function<uint64_t()> random;  // 64 uniform bits, from any thread
+  std::function<std::chrono::milliseconds()> elapsed;                            // of a clock that nobody sets
+  std::function<void(std::chrono::milliseconds, const std::stop_token&)> sleep;  // until then or a stop
+  std::function<uint64_t()> random;                                              // 64 uniform bits, from any thread
 };
 S3Shell RealS3Shell();
 
@@ -36,6 +37,7 @@ struct S3Call {
   const BodySource* body = nullptr;
   std::optional<absl::Span<std::byte>> into = std::nullopt;  // see HttpRequest
   bool retry_conflict = false;                               // 409: somebody else is at the same key just now
+  std::stop_token stop = {};                                 // where it can be requested, in place of the options'
   bool after_outage = false;  // which was waited out already: what this cannot do within kAfterOutage is left undone
   /// What is wrong with an answer that says 2xx, may be empty. Unavailable: another attempt may bring a better one.
   std::function<absl::Status(const HttpAnswer&)> check = nullptr;
@@ -65,7 +67,7 @@ class S3Client {
   /// credentials again, or correct the time that it signs with where the server has another; PermissionDenied
   /// if there are no credentials. Where such a call has succeeded before, of any object, want of credentials, of
   /// permission or of the bucket, and a certificate that cannot be verified, are tried again as an outage is. What is
-  /// tried for long is logged.
+  /// tried for long is logged. Cancelled soon after a stop is requested; the request may still have been done.
   absl::StatusOr<HttpAnswer> Send(const S3Call& call, int* attempts = nullptr);
 
  private:
@@ -76,6 +78,7 @@ class S3Client {
   /// 404 and 400 to HEAD have no body, and may be of anything in between: asked again in a way that has one.
   absl::StatusOr<HttpAnswer> AskWhyRefused(const S3Call& head, const std::string& payload_sha256,
                                            const S3Credentials& credentials);
+  const std::stop_token& StopOf(const S3Call& call) const;
   void Allow(const S3Call& call);
   bool WasAllowed(const S3Call& call);
   /// Whether the same request may be taken where it was refused: other credentials, another time.

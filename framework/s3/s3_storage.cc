@@ -101,18 +101,18 @@ class S3Storage final : public Storage {
   absl::StatusOr<std::unique_ptr<RandomAccessFile>> Open(const std::string& name) override;
 
   absl::Status ReadAt(const std::string& name, uint64_t offset, absl::Span<std::byte> out) override {
-    return ReadVersion(name, "", offset, out);
+    return ReadVersion(name, "", offset, out, {});
   }
 
   /// Of the version with this tag, if it is not empty; AlreadyExists if another has taken its place.
-  absl::Status ReadVersion(const std::string& name, const std::string& etag, uint64_t offset,
-                           absl::Span<std::byte> out) {
+  absl::Status ReadVersion(const std::string& name, const std::string& etag, uint64_t offset, absl::Span<std::byte> out,
+                           const std::stop_token& stop) {
     RETURN_IF_ERROR(CheckObjectName(name));
     if (out.empty() || offset > kNoObjectIsLarger) return ReadNothing(name, offset, out.size());
     const int64_t pieces = static_cast<int64_t>((out.size() + kReadBytes - 1) / kReadBytes);
     return RunParallel(pieces, client_.options().connections, [&](int64_t i) {
       const uint64_t begin = static_cast<uint64_t>(i) * kReadBytes;
-      return ReadRange(name, etag, offset + begin, out.subspan(begin, kReadBytes));
+      return ReadRange(name, etag, offset + begin, out.subspan(begin, kReadBytes), stop);
     });
   }
 
@@ -176,11 +176,13 @@ class S3Storage final : public Storage {
     return version;
   }
 
-  absl::Status ReadRange(const std::string& name, const std::string& etag, uint64_t offset, absl::Span<std::byte> out) {
+  absl::Status ReadRange(const std::string& name, const std::string& etag, uint64_t offset, absl::Span<std::byte> out,
+                         const std::stop_token& stop) {
     S3Call call{.method = "GET",
                 .key = prefix_ + name,
                 .headers = {{"range", absl::StrCat("bytes=", offset, "-", offset + out.size() - 1)}},
                 .into = out,
+                .stop = stop,
                 .check = [&](const HttpAnswer& answer) { return CheckRange(answer, etag, offset, out.size()); }};
     if (!etag.empty()) call.headers.emplace_back("if-match", etag);
     const absl::StatusOr<HttpAnswer> answer = client_.Send(call);
@@ -236,7 +238,11 @@ class OpenS3Object final : public RandomAccessFile {
   uint64_t size() const override { return version_.size; }
   int reads_at_once() const override { return kReadsAtOnce; }
   absl::Status ReadAt(uint64_t offset, absl::Span<std::byte> out) const override {
-    const absl::Status status = storage_.ReadVersion(name_, version_.etag, offset, out);
+    return ReadUnlessStopped(offset, out, {});
+  }
+  absl::Status ReadUnlessStopped(uint64_t offset, absl::Span<std::byte> out,
+                                 const std::stop_token& stop) const override {
+    const absl::Status status = storage_.ReadVersion(name_, version_.etag, offset, out, stop);
     const std::string place = absl::StrCat(path_, " at byte ", offset);
     if (absl::IsAlreadyExists(status)) {
       return absl::DataLossError(absl::StrCat(place, ": the object was replaced since it was opened"));

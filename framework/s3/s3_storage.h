@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <stop_token>
 #include <string>
 
 #include "framework/s3/s3_credentials.h"
@@ -33,6 +34,7 @@ struct S3Options {
   int connections = 8;                                // at once, of all that is under way
   std::chrono::milliseconds request_timeout{60'000};  // of one request (large ones: and 1 s per 128 KiB), of silence
   std::chrono::milliseconds retry_for{300'000};       // of one call, from its first attempt
+  std::stop_token stop = {};                          // once requested, every call is Cancelled soon
 };
 
 /// Checks that the bucket can be listed: a wrong name, key or endpoint shows here.

@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <stop_token>
 #include <string>
 
 #include "absl/status/status.h"
@@ -28,6 +29,12 @@ class RandomAccessFile {
   /// Fills `out` from byte `offset` on. DataLoss: the file ends before, or is another one by now. Unavailable: it
   /// cannot be read at present. Messages name file and offset.
   virtual absl::Status ReadAt(uint64_t offset, absl::Span<std::byte> out) const = 0;
+  /// The same. Where it may take minutes (a server that does not answer) it is Cancelled soon after `stop` is
+  /// requested.
+  virtual absl::Status ReadUnlessStopped(uint64_t offset, absl::Span<std::byte> out,
+                                         const std::stop_token& /*stop*/) const {
+    return ReadAt(offset, out);
+  }
 
   /// How many ranges should be read at the same time for the file to be fast: many where each is a request to a server.
   virtual int reads_at_once() const { return 1; }

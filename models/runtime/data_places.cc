@@ -14,9 +14,8 @@ namespace holdfast {
 namespace {
 
 constexpr int64_t kWorthANotice = int64_t{256} << 20;  // a second or so
-// A worker that leaves its world waits for the requests under way, and what they ask for is small.
-constexpr std::chrono::seconds kRequestTimeout{10};
-constexpr int kReadersAtOnce = 64;  // of one directory in S3, by all threads of a process
+constexpr std::chrono::seconds kRequestTimeout{10};    // what is asked for is small
+constexpr int kReadersAtOnce = 64;                     // of one directory in S3, by all threads of a process
 
 class Notice {
  public:

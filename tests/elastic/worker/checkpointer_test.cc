@@ -7,8 +7,10 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <condition_variable>
 #include <future>
 #include <memory>
+#include <mutex>
 #include <new>
 #include <thread>
 #include <utility>
@@ -53,7 +55,7 @@ class CheckpointerTest : public TinyRun {
   }
 
   Checkpointer::Dependencies Dependencies() {
-    return {.open_storage = [this]() -> absl::StatusOr<std::unique_ptr<Storage>> {
+    return {.open_storage = [this](const std::stop_token&) -> absl::StatusOr<std::unique_ptr<Storage>> {
               if (before_opening_ != nullptr) RETURN_IF_ERROR(before_opening_());
               return std::make_unique<FaultStorage>(storage_);
             },
@@ -281,6 +283,24 @@ TEST_F(CheckpointerTest, AutoCompressesWhereTheSpaceLimitAsksForIt) {
   Checkpointer checkpointer(Dependencies());
   const SavedMessage packed = Save(checkpointer, 2);
   EXPECT_LT(packed.stored_bytes, packed.raw_bytes);
+}
+
+// Of a worker that leaves: nobody waits for what it had begun, least of all for a server that does not answer.
+TEST_F(CheckpointerTest, ItsEndEndsWhatWaitsForAServer) {
+  Checkpointer::Dependencies dependencies = Dependencies();
+  dependencies.open_storage = [](const std::stop_token& stop) -> absl::StatusOr<std::unique_ptr<Storage>> {
+    std::mutex mutex;
+    std::condition_variable_any never;
+    std::unique_lock lock(mutex);
+    never.wait_for(lock, stop, std::chrono::minutes(2), [] { return false; });
+    return absl::CancelledError(stop.stop_requested() ? "stopped" : "nobody has said that it is over");
+  };
+  {
+    Checkpointer checkpointer(std::move(dependencies));
+    Begin(checkpointer);
+  }
+  ASSERT_EQ(saved_.size(), 1u);
+  EXPECT_EQ(saved_[0].cause, "stopped");
 }
 
 }  // namespace

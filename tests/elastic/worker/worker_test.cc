@@ -55,14 +55,14 @@ class WorkerTest : public TinyRun {
     options.member = member_;
     options.total_steps = config_.train.steps;
     shell_ = std::make_unique<SessionShell>(options, link_, trainer.progress());
-    checkpointer_.emplace(
-        Checkpointer::Dependencies{.open_storage = [this]() -> absl::StatusOr<std::unique_ptr<Storage>> {
-                                     return std::make_unique<FaultStorage>(storage_);
-                                   },
-                                   .config = &config_.checkpoint,
-                                   .layout = &trainer.state_layout(),
-                                   .progress = &trainer.progress(),
-                                   .send = [this](const SavedMessage& saved) { shell_->Send(saved); }});
+    checkpointer_.emplace(Checkpointer::Dependencies{
+        .open_storage = [this](const std::stop_token&) -> absl::StatusOr<std::unique_ptr<Storage>> {
+          return std::make_unique<FaultStorage>(storage_);
+        },
+        .config = &config_.checkpoint,
+        .layout = &trainer.state_layout(),
+        .progress = &trainer.progress(),
+        .send = [this](const SavedMessage& saved) { shell_->Send(saved); }});
     dependencies_.config = &config_;
     dependencies_.trainer = &trainer;
     dependencies_.training = &runtime_->data.training;

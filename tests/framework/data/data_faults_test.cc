@@ -1,11 +1,13 @@
 // Data that cannot be read: the step that needs it gets the cause, with file and offset; what is read ahead is bounded;
 // a loader that fails or waits ends at once.
 
+#include <chrono>
 #include <condition_variable>
 #include <filesystem>
 #include <fstream>
 #include <mutex>
 #include <numeric>
+#include <stop_token>
 
 #include "framework/data/loader.h"
 #include "gmock/gmock.h"
@@ -182,13 +184,16 @@ TEST(DataFaultsLocal, ATokenBeyondTheVocabularyIsAnErrorOfItsSamplesWhereverItLi
 /// Reads wait until they are let go on, and say how many there are at the same time.
 class Gate {
  public:
-  void Pass() {
+  /// Whether it was let go on, and not stopped.
+  bool Pass(const std::stop_token& stop) {
     std::unique_lock lock(mutex_);
     most_ = std::max(most_, ++waiting_);
     ++begun_;
     changed_.notify_all();
-    changed_.wait(lock, [this] { return open_; });
+    const bool passed = changed_.wait_for(lock, stop, std::chrono::minutes(2), [this] { return open_; });
+    stopped_ += !passed && stop.stop_requested() ? 1 : 0;
     --waiting_;
+    return passed;
   }
   void WaitForReads(int count) {
     std::unique_lock lock(mutex_);
@@ -207,12 +212,17 @@ class Gate {
     const std::lock_guard lock(mutex_);
     return begun_;
   }
+  /// That ended by a stop.
+  int stopped() const {
+    const std::lock_guard lock(mutex_);
+    return stopped_;
+  }
 
  private:
   mutable std::mutex mutex_;
-  std::condition_variable changed_;
+  std::condition_variable_any changed_;
   bool open_ = false;
-  int waiting_ = 0, most_ = 0, begun_ = 0;
+  int waiting_ = 0, most_ = 0, begun_ = 0, stopped_ = 0;
 };
 
 /// A file behind a server: each range is a request that takes its time.
@@ -223,7 +233,11 @@ class SlowFile final : public RandomAccessFile {
   uint64_t size() const override { return inner_->size(); }
   int reads_at_once() const override { return 8; }
   absl::Status ReadAt(uint64_t offset, absl::Span<std::byte> out) const override {
-    if (out.size() == 22) gate_.Pass();  // a sample of 11 tokens
+    return ReadUnlessStopped(offset, out, {});
+  }
+  absl::Status ReadUnlessStopped(uint64_t offset, absl::Span<std::byte> out,
+                                 const std::stop_token& stop) const override {
+    if (out.size() == 22 && !gate_.Pass(stop)) return absl::CancelledError("stopped");  // a sample of 11 tokens
     return inner_->ReadAt(offset, out);
   }
 
@@ -279,12 +293,16 @@ TEST(SlowData, AStopEndsTheWaitForAServerThatDoesNotAnswer) {
   SlowAccess files(gate);
   const Dataset data = *Dataset::Open({directory / "train.bin"}, 10, 65536, {.files = &files});
   const SampleOrder order(data.num_samples(), 1, true);
-  Loader loader(data, order, {.shape = {1, 1}});
-  gate.WaitForReads(1);
   std::stop_source stop;
-  stop.request_stop();
-  EXPECT_TRUE(absl::IsCancelled(loader.Next(1, 0, stop.get_token()).status()));
-  gate.Open();  // the loader's end waits for reads under way, which the storage bounds
+  {
+    Loader loader(data, order, {.shape = {1, 1}});
+    gate.WaitForReads(1);
+    stop.request_stop();
+    EXPECT_TRUE(absl::IsCancelled(loader.Next(1, 0, stop.get_token()).status()));
+  }  // which ends what it was reading ahead
+  EXPECT_EQ(gate.stopped(), gate.begun());
+  EXPECT_TRUE(absl::IsCancelled(ReadMicrobatch(data, order, {1, 1}, 1, 0, stop.get_token()).status()));
+  EXPECT_TRUE(absl::IsCancelled(ReadValidationMicrobatch(data, 1, 0, stop.get_token()).status()));
 }
 
 }  // namespace

@@ -46,7 +46,7 @@ class S3Bed : public testing::Test {
       const std::lock_guard lock(mutex_);
       return std::accumulate(sleeps_.begin(), sleeps_.end(), real());
     };
-    shell.sleep = [this](std::chrono::milliseconds delay) {  // nobody waits in a test
+    shell.sleep = [this](std::chrono::milliseconds delay, const std::stop_token&) {  // nobody waits in a test
       const std::lock_guard lock(mutex_);
       sleeps_.push_back(delay);
     };

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 
 #include <random>
+#include <stop_token>
+#include <thread>
 
 #include "tests/framework/s3/s3_bed.h"
 
@@ -227,6 +229,55 @@ TEST_F(S3Faults, RedirectsAreNotFollowed) {
   const absl::Status status = storage_->Size("a").status();
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(std::string(status.message()), HasSubstr("lies in region eu-west-3"));
+}
+
+// ---- stops
+
+TEST_F(S3Faults, AStopEndsATransfer) {
+  ASSERT_TRUE(storage_->Create("a", Pattern(1000)).ok());
+  const std::shared_ptr<const RandomAccessFile> file = *storage_->Open("a");
+  std::vector<std::byte> out(1000);
+  for (const Kind kind : {Kind::kHang, Kind::kTrickle}) {
+    std::stop_source stop;
+    proxy_->SetRule([&](const ProxiedRequest&) {
+      stop.request_stop();
+      return Fault{.kind = kind};
+    });
+    const absl::Status read = file->ReadUnlessStopped(0, absl::MakeSpan(out), stop.get_token());
+    EXPECT_TRUE(absl::IsCancelled(read)) << read;
+    proxy_->SetRule([](const ProxiedRequest&) { return Fault{}; });
+    EXPECT_TRUE(file->ReadAt(0, absl::MakeSpan(out)).ok()) << "others go on";
+  }
+  std::stop_source stop;
+  options_.stop = stop.get_token();
+  Open();
+  proxy_->SetRule([&](const ProxiedRequest&) {
+    stop.request_stop();
+    return Fault{.kind = Kind::kHang};
+  });
+  const absl::Status created = storage_->Create("b", "x");
+  EXPECT_TRUE(absl::IsCancelled(created)) << created;
+  const size_t requests = proxy_->log().size();
+  EXPECT_TRUE(absl::IsCancelled(storage_->Size("a").status()));
+  EXPECT_EQ(proxy_->log().size(), requests);
+}
+
+TEST_F(S3Faults, AStopEndsTheWaitForAnotherAttempt) {
+  std::stop_source stop;
+  options_.stop = stop.get_token();
+  options_.retry_for = std::chrono::seconds(10);
+  S3Shell shell = RealS3Shell();
+  const auto sleep = shell.sleep;
+  shell.sleep = [&](std::chrono::milliseconds, const std::stop_token& given) {
+    const std::jthread other([&] { stop.request_stop(); });
+    sleep(std::chrono::hours(1), given);
+  };
+  const std::unique_ptr<Storage> storage = *OpenS3Storage(options_, shell);
+  Fail({Kind::kAnswer, ErrorAnswer(503, "SlowDown")}, 1000);
+  const size_t before = proxy_->log().size();
+  const absl::Status created = storage->Create("a", "x");
+  EXPECT_TRUE(absl::IsCancelled(created)) << created;
+  EXPECT_EQ(proxy_->log().size(), before + 1);
 }
 
 // ---- answers that lie

@@ -23,7 +23,7 @@ class Tls : public testing::Test {
     options_.region = "us-east-1";
     options_.retry_for = std::chrono::milliseconds(2);
     shell_.elapsed = [this] { return std::chrono::milliseconds(sleeps_); };
-    shell_.sleep = [this](std::chrono::milliseconds) { ++sleeps_; };
+    shell_.sleep = [this](std::chrono::milliseconds, const std::stop_token&) { ++sleeps_; };
     shell_.random = [] { return 0; };
   }
 
@@ -62,7 +62,7 @@ TEST_F(Tls, ACertificateThatWasGoodIsWaitedFor) {
   };
   options_.ca_file = good;
   bool mends = true;
-  shell_.sleep = [&](std::chrono::milliseconds) {
+  shell_.sleep = [&](std::chrono::milliseconds, const std::stop_token&) {
     ++sleeps_;
     if (mends) show(good);
   };

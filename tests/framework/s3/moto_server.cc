@@ -60,11 +60,12 @@ void MotoServer::MakeUser() {
 
 S3Options MotoServer::NewBucket() {
   S3Options options;
-  options.bucket = "bucket-" + std::to_string(++buckets_);
+  const std::string number = std::to_string(++buckets_);
+  options.bucket = "bucket-" + number;
   options.endpoint = "http://127.0.0.1:" + std::to_string(port_);
   options.credentials = FixedS3Credentials(credentials_);
   options.region = "us-east-1";
-  options.staging_directory = process_->folder() + "/staging";
+  options.staging_directory = process_->folder() + "/staging-" + number;
   options.part_bytes = 1u << 20;
   options.request_timeout = std::chrono::milliseconds(120'000);  // no measure of speed
   S3Client client(options, *ResolveAddress(options), RealS3Shell());

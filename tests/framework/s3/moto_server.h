@@ -18,7 +18,7 @@ class MotoServer {
   int port() const { return port_; }
   /// Of a user who may do everything.
   const S3Credentials& credentials() const { return credentials_; }
-  /// For a new, empty bucket, spoken to directly.
+  /// For a new, empty bucket with a staging directory of its own, spoken to directly.
   S3Options NewBucket();
 
  private:

@@ -53,7 +53,6 @@ Hdf5ShardFile::Hdf5ShardFile(ShardFileHeader header, std::vector<StoredTensor> t
     range_of_chunk_.insert(range_of_chunk_.end(), ranges_[r].count, r);
     open_[r].chunks_left = ranges_[r].count;
   }
-  SetPadding(ranges_, absl::MakeSpan(chunks_));
 }
 
 Hdf5ShardFile::~Hdf5ShardFile() { Close().IgnoreError(); }

@@ -48,12 +48,12 @@ class Hdf5ShardFile {
                                                                std::vector<StoredChunk> chunks);
   ~Hdf5ShardFile();
 
-  /// Whole HDF5 chunks, padding included.
+  /// Whole HDF5 chunks.
   absl::Status WriteChunk(size_t chunk, const EncodedPieces& pieces);
   /// Also after errors, which it repeats. Nothing else may be called afterwards.
   absl::Status Close();
 
-  /// With padding, and with the pieces of those that were written.
+  /// With the pieces of those that were written.
   const std::vector<StoredChunk>& chunks() const { return chunks_; }
   /// Of the file, for whoever reads or syncs it.
   int fd() const { return sink_->fd(); }

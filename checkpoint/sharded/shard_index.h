@@ -26,7 +26,7 @@ using StoredPieces = absl::InlinedVector<StoredPiece, 4>;
 struct StoredChunk {
   int32_t tensor = 0;  // in the manifest's list
   int64_t first_row = 0, rows = 0;
-  int64_t padding_rows = 0;  // rows of zeros that each piece has behind these: HDF5 stores whole chunks only
+  int64_t padding_rows = 0;  // rows of zeros that each piece has behind these: written until 2026-11-28
   uint64_t digest = 0;       // XXH3-64 of the fp32 bytes of its planes, one after the other
   StoredPieces pieces = {};  // by plane, in the manifest's order
   friend bool operator==(const StoredChunk&, const StoredChunk&) = default;

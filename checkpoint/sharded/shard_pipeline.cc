@@ -14,7 +14,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Views of the captured bytes where they are stored as they are; copies where they are padded or compressed.
+// Views of the captured bytes where they are stored as they are; copies where they are compressed.
 void Encode(Compression compression, PieceEncoder* encoder, ChunkInFlight* chunk) {
   const size_t piece_bytes = chunk->bytes.size() / chunk->num_pieces;
   chunk->pieces.resize(chunk->num_pieces);
@@ -25,11 +25,6 @@ void Encode(Compression compression, PieceEncoder* encoder, ChunkInFlight* chunk
     std::vector<std::byte>& copy = chunk->copies[k];
     EncodedPiece& piece = chunk->pieces[k];
     piece.bytes = absl::MakeConstSpan(chunk->bytes.data() + k * piece_bytes, piece_bytes);
-    if (chunk->padded_piece_bytes > piece_bytes) {
-      copy.assign(piece.bytes.begin(), piece.bytes.end());
-      copy.resize(chunk->padded_piece_bytes);
-      piece.bytes = copy;
-    }
     const absl::Span<const std::byte> small =
         compression == Compression::kZstd ? encoder->Compress(piece.bytes) : absl::Span<const std::byte>();
     if (!small.empty()) {

@@ -27,13 +27,12 @@ namespace holdfast {
 struct ChunkInFlight {
   size_t position = 0;  // in the shard
   size_t num_pieces = 0;
-  size_t padded_piece_bytes = 0;
   CpuBytes bytes;  // as captured
   size_t captured_bytes = 0;
 
   // From encoding:
   EncodedPieces pieces = {};                        // views of `bytes` or `copies`
-  std::vector<std::vector<std::byte>> copies = {};  // compressed or padded
+  std::vector<std::vector<std::byte>> copies = {};  // compressed
   std::vector<uint64_t> piece_digests = {};         // XXH3-64 of what is to be stored
 };
 

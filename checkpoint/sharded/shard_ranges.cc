@@ -7,9 +7,11 @@
 namespace holdfast {
 namespace {
 
-bool Continues(const ShardRange& range, const StoredChunk& last, const StoredChunk& chunk) {
+// A shorter chunk is a dataset of its own, which takes some hundred bytes: HDF5 stores chunks whole, so within a
+// dataset of others it would be filled up with zeros.
+bool Continues(const ShardRange& range, const StoredChunk& chunk) {
   return chunk.tensor == range.tensor && chunk.first_row == range.first_row + range.rows &&
-         last.rows == range.chunk_rows && chunk.rows <= range.chunk_rows;
+         chunk.rows == range.chunk_rows;
 }
 
 }  // namespace
@@ -18,7 +20,7 @@ std::vector<ShardRange> PlanRanges(absl::Span<const StoredChunk> chunks) {
   std::vector<ShardRange> ranges;
   for (size_t i = 0; i < chunks.size(); ++i) {
     const StoredChunk& chunk = chunks[i];
-    if (ranges.empty() || !Continues(ranges.back(), chunks[i - 1], chunk)) {
+    if (ranges.empty() || !Continues(ranges.back(), chunk)) {
       const bool again = !ranges.empty() && ranges.back().tensor == chunk.tensor;
       if (again) ranges.back().only = false;
       ranges.push_back({.tensor = chunk.tensor,
@@ -31,14 +33,6 @@ std::vector<ShardRange> PlanRanges(absl::Span<const StoredChunk> chunks) {
     ++ranges.back().count;
   }
   return ranges;
-}
-
-void SetPadding(absl::Span<const ShardRange> ranges, absl::Span<StoredChunk> chunks) {
-  for (const ShardRange& range : ranges) {
-    for (StoredChunk& chunk : chunks.subspan(range.first_chunk, range.count)) {
-      chunk.padding_rows = range.chunk_rows - chunk.rows;
-    }
-  }
 }
 
 std::string DatasetName(const std::string& tensor, const ShardRange& range) {

@@ -14,20 +14,17 @@
 
 namespace holdfast {
 
-/// Chunks whose rows follow each other in one tensor, all of one size but for the last, which may be shorter.
+/// Chunks of one size whose rows follow each other in one tensor.
 struct ShardRange {
   int32_t tensor = 0;
   int64_t first_row = 0, rows = 0;
-  int64_t chunk_rows = 0;             // of an HDF5 chunk
+  int64_t chunk_rows = 0;             // of each chunk, which is an HDF5 chunk
   size_t first_chunk = 0, count = 0;  // in the shard
   bool only = true;                   // the tensor has no other range in this shard
 };
 
 /// `chunks` by tensor and row, without overlap.
 std::vector<ShardRange> PlanRanges(absl::Span<const StoredChunk> chunks);
-
-/// Sets padding_rows of every chunk: the last one of a range is stored as long as the others.
-void SetPadding(absl::Span<const ShardRange> ranges, absl::Span<StoredChunk> chunks);
 
 /// "NAME", or "NAME@FIRSTROW" where the tensor has several ranges; in a group called like the kind.
 std::string DatasetName(const std::string& tensor, const ShardRange& range);

@@ -22,7 +22,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// What the shard is to hold, with padding, without places in the file as yet.
+// What the shard is to hold, without places in the file as yet.
 absl::StatusOr<std::vector<StoredChunk>> PlanChunks(const StateLayout& state, const std::vector<int>& chunks) {
   const ParameterLayout& layout = state.parameters();
   std::vector<StoredChunk> planned;
@@ -44,7 +44,6 @@ absl::StatusOr<std::vector<StoredChunk>> PlanChunks(const StateLayout& state, co
                        .rows = chunk.num_rows,
                        .pieces = StoredPieces(state.NumPlanes(chunk))});
   }
-  SetPadding(PlanRanges(planned), absl::MakeSpan(planned));
   return planned;
 }
 
@@ -66,7 +65,7 @@ class PipelinedShardWriter final : public ShardWriter {
   absl::Status CommitData();
   absl::Status CommitIndex(const std::vector<StoredChunk>& written);
   struct FileBytes {
-    uint64_t values = 0, structures = 0;  // padding is of the values
+    uint64_t values = 0, structures = 0;
   };
   FileBytes MaxFileBytes(const std::vector<StoredChunk>& planned) const;
   absl::Status Stage(const FileBytes& bytes);
@@ -102,8 +101,7 @@ PipelinedShardWriter::FileBytes PipelinedShardWriter::MaxFileBytes(const std::ve
     bytes.structures += planned[range.first_chunk].pieces.size() * kPerDataset;
   }
   for (size_t i = 0; i < planned.size(); ++i) {
-    const auto rows = static_cast<uint64_t>(planned[i].rows + planned[i].padding_rows);
-    bytes.values += planned[i].pieces.size() * rows * row_bytes_[i];
+    bytes.values += planned[i].pieces.size() * static_cast<uint64_t>(planned[i].rows) * row_bytes_[i];
     bytes.structures += planned[i].pieces.size() * kPerPiece;
   }
   return bytes;
@@ -174,14 +172,11 @@ absl::Status PipelinedShardWriter::Add(CapturedChunk chunk) {
   RETURN_IF_ERROR(status_);
   const absl::StatusOr<size_t> position = CheckChunk(chunk);
   if (!position.ok()) return status_ = Annotate(position.status(), ObjectName(FileName(".h5")));
-  const StoredChunk& planned = file_->chunks()[*position];
-  const auto stored_rows = static_cast<size_t>(planned.rows + planned.padding_rows);
   digests_[*position] = chunk.digest;
   added_[*position] = true;
   ++num_added_;
   return status_ = pipeline_->Add({.position = *position,
-                                   .num_pieces = planned.pieces.size(),
-                                   .padded_piece_bytes = stored_rows * row_bytes_[*position],
+                                   .num_pieces = file_->chunks()[*position].pieces.size(),
                                    .bytes = std::move(chunk.bytes)});
 }
 

@@ -6,16 +6,19 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <random>
 
 #include "absl/strings/str_cat.h"
 #include "checkpoint/admin/checkpoint_diff.h"
 #include "checkpoint/admin/checkpoint_statistics.h"
 #include "checkpoint/admin/checkpoint_target.h"
+#include "checkpoint/admin/checkpoint_text.h"
 #include "checkpoint/admin/checkpoint_verify.h"
 #include "checkpoint/admin/fence_owner.h"
 #include "checkpoint/admin/retention_plan.h"
 #include "checkpoint/sharded/fence.h"
 #include "checkpoint/sharded/stored_layout.h"
+#include "framework/base/format_bytes.h"
 #include "framework/base/process_id.h"
 #include "tests/checkpoint/sharded/flat_checkpoint.h"
 #include "tests/checkpoint/sharded/three_planes.h"
@@ -65,6 +68,26 @@ TEST_F(CheckpointAdminTest, TheLayoutOfAManifestHasItsTensors) {
   EXPECT_EQ(LayoutOf(manifest)->chunks().size(), layout.chunks().size());
   manifest.tensors[1].shape = {int64_t{1} << 40, int64_t{1} << 40};
   EXPECT_TRUE(absl::IsInvalidArgument(LayoutOf(manifest).status()));
+}
+
+// Of checkpoints that were written when shorter chunks were filled up.
+TEST_F(CheckpointAdminTest, TheSummarySaysWhatFillsUpChunks) {
+  std::mt19937_64 random(1);
+  const std::vector<StoredTensor> tensors = TwoTensors();
+  FlatCheckpoint checkpoint =
+      FlatCheckpoint::Make({5, 1}, tensors, RandomGrid(random, tensors, 20), {.scattered = true});
+  ASSERT_TRUE(checkpoint.Store(*place_.storage).ok());
+  int64_t padding = 0;
+  for (const StoredChunk& chunk : checkpoint.chunks[0]) {
+    const StoredTensor& tensor = tensors[static_cast<size_t>(chunk.tensor)];
+    padding += chunk.padding_rows * tensor.cols() * static_cast<int64_t>(sizeof(float) * tensor.planes.size());
+  }
+  ASSERT_GT(padding, 0);
+  const auto opened = OpenCheckpoint({.where = root_.path(), .step = {}, .place = {}});
+  ASSERT_TRUE(opened.ok()) << opened.status();
+  EXPECT_THAT(SummaryText(*(*opened)->entry, *(*opened)->reader, "here", 1.7e9),
+              HasSubstr(absl::StrCat(", ", FormatBytes(static_cast<double>(padding)),
+                                     " of it zeros that fill up tensors' last chunks, 0 of ")));
 }
 
 TEST_F(CheckpointAdminTest, EqualCheckpointsDoNotDiffer) {

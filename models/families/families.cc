@@ -14,7 +14,9 @@ double Family::FlopsPerToken(const ModelConfig& config, int64_t sequence) const 
 
 absl::Span<const Family* const> Families() {
   static const std::array<const Family*, 13> families = {
-      &Gpt2Family(), &LlamaFamily(), &MistralFamily(), &Phi3Family(), &Qwen2Family(), &Qwen3Family(), &MixtralFamily(), &Qwen2MoeFamily(), &Qwen3MoeFamily(), &OlmoeFamily(), &Glm4MoeFamily(), &Olmo2Family(), &Olmo3Family()};
+      &Gpt2Family(),    &LlamaFamily(),   &MistralFamily(),  &Phi3Family(),     &Qwen2Family(),
+      &Qwen3Family(),   &MixtralFamily(), &Qwen2MoeFamily(), &Qwen3MoeFamily(), &OlmoeFamily(),
+      &Glm4MoeFamily(), &Olmo2Family(),   &Olmo3Family()};
   return families;
 }
 

@@ -161,7 +161,8 @@ Rope ReadRope(ConfigFields& in, const LlamaDefaults& defaults, int64_t max_posit
     }
     const bool of_layer_types = defaults.rope_of_layer_types && std::string_view(key) == "rope_parameters";
     const Rope rope = of_layer_types ? ReadRopeOfLayerTypes(in, outside, defaults, max_position_embeddings)
-                                     : ReadRopeObject(in, key, found.value_or(outside), defaults, original_length, max_position_embeddings);
+                                     : ReadRopeObject(in, key, found.value_or(outside), defaults, original_length,
+                                                      max_position_embeddings);
     if (found.has_value() && *found != rope) in.Invalid(key, "says something else than rope_parameters");
     found = rope;
   }

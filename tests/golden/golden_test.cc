@@ -503,10 +503,10 @@ INSTANTIATE_TEST_SUITE_P(Models, LionGoldenTest, ::testing::Values("tiny_llama")
 INSTANTIATE_TEST_SUITE_P(Models, GoldenTest,
                          ::testing::Values("tiny_gpt2", "tiny_llama", "tiny_llama31", "tiny_llama_linear",
                                            "tiny_llama_yarn", "tiny_qwen3_yarn", "tiny_mistral", "tiny_phi3",
-                                           "tiny_phi4_mini", "tiny_qwen2",
-                                           "tiny_qwen2_window", "tiny_qwen3", "tiny_qwen3_window", "tiny_mixtral",
-                                           "tiny_qwen2_moe", "tiny_qwen3_moe", "tiny_olmoe", "tiny_olmoe_clip",
-                                           "tiny_glm4_moe", "tiny_olmo2", "tiny_olmo3"),
+                                           "tiny_phi4_mini", "tiny_qwen2", "tiny_qwen2_window", "tiny_qwen3",
+                                           "tiny_qwen3_window", "tiny_mixtral", "tiny_qwen2_moe", "tiny_qwen3_moe",
+                                           "tiny_olmoe", "tiny_olmoe_clip", "tiny_glm4_moe", "tiny_olmo2",
+                                           "tiny_olmo3"),
                          [](const auto& tested) { return tested.param; });
 
 INSTANTIATE_TEST_SUITE_P(Models, TrainingGoldenTest, ::testing::Values("tiny_gpt2", "tiny_llama"),

@@ -33,7 +33,7 @@ absl::Status NothingValid(const Catalog& catalog, const Storage& storage) {
   for (const RejectedCheckpoint& rejected : catalog.rejected) {
     absl::StrAppend(&message, "; ", rejected.name, ": ", rejected.reason);
   }
-  return absl::NotFoundError(message);
+  return catalog.rejected.empty() ? absl::NotFoundError(message) : absl::DataLossError(message);
 }
 
 }  // namespace

@@ -25,9 +25,9 @@ class ChatTest : public ::testing::Test {
     return RunHoldfast(arguments);
   }
   void ExpectRefused(const std::string& talks, const std::string& says,
-                     std::vector<std::string> more = {"--sequence-length", "64"}) {
+                     std::vector<std::string> more = {"--sequence-length", "64"}, int exit_code = 2) {
     const CommandResult result = Pack(talks, std::move(more));
-    EXPECT_EQ(result.exit_code, 1);
+    EXPECT_EQ(result.exit_code, exit_code) << result.output;
     EXPECT_THAT(result.output, HasSubstr(says));
     EXPECT_EQ(directory_.List(), std::vector<std::string>{"talks.jsonl"});
   }
@@ -47,7 +47,8 @@ TEST_F(ChatTest, BadConversationsAreNamedAndLeaveNoFile) {
   ExpectRefused(kGood, "no conversation is left of 1: 1 are longer than 4 tokens", {"--sequence-length", "4"});
   ExpectRefused(
       R"({"messages":[{"role":"user","content":"a"},{"role":"user","content":"b"},{"role":"assistant","content":"c"}]})",
-      "talks.jsonl:1: chat template: line 13, column 32: the template says: user and assistant");
+      "talks.jsonl:1: chat template: line 13, column 32: the template says: user and assistant",
+      {"--sequence-length", "64"}, /*exit_code=*/1);
   ExpectRefused(
       kGood, "validation",
       {"--sequence-length", "64", "--validation-fraction", "0.5", "--validation-out", directory_ / "validation.bin"});
@@ -61,7 +62,7 @@ TEST_F(ChatTest, WhatIsForTextsIsRefusedForConversations) {
   }
   const CommandResult bytes = RunHoldfast({"data", "pack", "--chat", directory_ / "talks.jsonl", "--out",
                                            directory_ / "out.bin", "--sequence-length", "64"});
-  EXPECT_EQ(bytes.exit_code, 1);
+  EXPECT_EQ(bytes.exit_code, 2);
   EXPECT_THAT(bytes.output, HasSubstr("the tokenizer bytes has no chat template"));
 }
 
@@ -70,7 +71,7 @@ TEST_F(ChatTest, AFailureKeepsTheFileOfBefore) {
   ASSERT_EQ(Pack(kGood).exit_code, 0);
   const std::string before = ReadAll(directory_ / "out.bin"), index = ReadAll(directory_ / "out.bin.index");
   const CommandResult bad = Pack(kGood + std::string(kQuestion), {"--sequence-length", "64", "--overwrite"});
-  EXPECT_EQ(bad.exit_code, 1);
+  EXPECT_EQ(bad.exit_code, 2);
   EXPECT_THAT(bad.output, HasSubstr("talks.jsonl:2"));
   const CommandResult unasked = Pack(kGood + std::string(kGood));
   EXPECT_EQ(unasked.exit_code, 1);

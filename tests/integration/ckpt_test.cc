@@ -151,7 +151,7 @@ TEST_F(CkptTest, TheMovingAverageIsExported) {
   }
   MustImport("llama-1", "plain");
   const CommandResult without = Ckpt({"export", Path("plain"), Path("nothing"), "--ema"});
-  EXPECT_EQ(without.exit_code, 1);
+  EXPECT_EQ(without.exit_code, 2);
   EXPECT_THAT(without.output, HasSubstr("has no moving average of embedding.tokens.weight: its run had no "
                                         "optimizer.ema_decay"));
 }
@@ -198,7 +198,7 @@ TEST_F(CkptTest, SettingsBesideTheTokenizerAreExported) {
   const std::string tokenizer = SourceDir() + "/tests/framework/data/golden/tokenizer_llama3_style.json";
   MustImport("llama-1", "ck");
   const CommandResult large = Ckpt({"export", Path("ck"), Path("out"), "--tokenizer", tokenizer});
-  EXPECT_EQ(large.exit_code, 1);
+  EXPECT_EQ(large.exit_code, 2);
   EXPECT_THAT(large.output, HasSubstr("model.vocab_size is only 256"));
   EXPECT_FALSE(fs::exists(Path("out")));
 
@@ -261,14 +261,14 @@ TEST_F(CkptTest, ATokenizerWithMoreTokensThanTheModelIsRefused) {
   fs::remove(Path("more/tokenizer.json"));
   WriteAll(Path("more/tokenizer.json"), tokenizer.insert(1, "\"post_processor\": " + prefix + ","));
   const CommandResult beyond = RunHoldfast({"sample", Path("more"), "--prompt", "a", "--tokens", "1"});
-  EXPECT_EQ(beyond.exit_code, 1);
+  EXPECT_EQ(beyond.exit_code, 2);
   EXPECT_THAT(beyond.output, HasSubstr("beyond the vocabulary of 256"));
   const std::string large = SourceDir() + "/tests/framework/data/golden/tokenizer_llama3_style.json";
   WriteAll(Path("more/tokenizer.json"), ReadAll(large));
   std::string config = ReadAll(Path("more/config.json"));
   WriteAll(Path("more/config.json"), config.replace(config.find("holdfast_tokenizer"), 18, "_name_or_path"));
   const CommandResult result = RunHoldfast({"sample", Path("more"), "--prompt", "a", "--tokens", "1"});
-  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_EQ(result.exit_code, 2);
   EXPECT_THAT(result.output, HasSubstr("model.vocab_size is only 256"));
 }
 
@@ -448,7 +448,7 @@ TEST_F(CkptTest, WhatElseIsInTheDirectoryStays) {
   EXPECT_TRUE(fs::exists(Path("ck/src/.thesis.tmp-0123456789ab")));
   EXPECT_FALSE(fs::exists(Path("ck/step-0000000003-g9")));
   const CommandResult typo = Ckpt({"prune", Path("ck/data")});
-  EXPECT_EQ(typo.exit_code, 1);
+  EXPECT_EQ(typo.exit_code, 2);
   EXPECT_THAT(typo.output, HasSubstr("no checkpoints here"));
   EXPECT_TRUE(fs::is_empty(Path("ck/data/inbox")));
 }
@@ -526,7 +526,7 @@ TEST_F(ChangedModelTest, WhatIsNotSupportedIsNamedByEveryCommand) {
   for (size_t i = 0; i < changes.size(); ++i) {
     const std::string model = Changed(changes[i].first, changes[i].second);
     for (const CommandResult& result : ReadEverywhere(model, Shared("llama.yaml"))) {
-      EXPECT_EQ(result.exit_code, 1) << result.output;
+      EXPECT_EQ(result.exit_code, 2) << result.output;
       EXPECT_THAT(result.output, HasSubstr(model + "/config.json"));
       EXPECT_THAT(result.output, HasSubstr(named[i]));
     }
@@ -639,7 +639,7 @@ TEST_F(CkptTest, ImportRefusesWhatItCannotDo) {
       Ckpt({"import", Model("llama-1"), Path("c"), "--config", Shared("llama.yaml"), "--set", "checkpoint.keep_lst=3"});
   EXPECT_EQ(config.exit_code, 2);
   EXPECT_THAT(config.output, HasSubstr("keep_last"));
-  EXPECT_EQ(Import("llama-1", "../text.txt/x").exit_code, 1);
+  EXPECT_EQ(Import("llama-1", "../text.txt/x").exit_code, 2);
 }
 
 TEST_F(CkptTest, ImportClearsWhatAKilledImportHasLeft) {
@@ -657,29 +657,29 @@ TEST_F(CkptTest, ErrorsSayWhatIsWrong) {
   };
   WriteAll(Path("empty/file"), "x");
   const std::vector<Bad> all = {
-      {{"list", Path("none")}, 1, "no such directory"},
-      {{"list", Path("empty/file")}, 1, "not a directory"},
-      {{"list", Path("empty")}, 1, "no checkpoints here"},
-      {{"show", Path("empty")}, 1, "no valid checkpoint"},
-      {{"list", Model("llama-1")}, 1, "no checkpoints here"},
-      {{"prune", Path("empty")}, 1, "no checkpoints here"},
-      {{"prune", Path("empty"), "--dry-run"}, 1, "no checkpoints here"},
-      {{"show", Path("ck"), "--step", "7"}, 1, "no checkpoint of step 7; there is step 0"},
-      {{"show", Path("ck/step-0000000007-g1")}, 1, "no checkpoint step-0000000007-g1; there is step 0"},
-      {{"show", Path("ck/") + kFirst, "--step", "7"}, 1, "names another step"},
-      {{"show", Path("ck"), "--tensor", "head.weigth"}, 1, "did you mean 'head.weight'"},
+      {{"list", Path("none")}, 2, "no such directory"},
+      {{"list", Path("empty/file")}, 2, "not a directory"},
+      {{"list", Path("empty")}, 2, "no checkpoints here"},
+      {{"show", Path("empty")}, 2, "no valid checkpoint"},
+      {{"list", Model("llama-1")}, 2, "no checkpoints here"},
+      {{"prune", Path("empty")}, 2, "no checkpoints here"},
+      {{"prune", Path("empty"), "--dry-run"}, 2, "no checkpoints here"},
+      {{"show", Path("ck"), "--step", "7"}, 2, "no checkpoint of step 7; there is step 0"},
+      {{"show", Path("ck/step-0000000007-g1")}, 2, "no checkpoint step-0000000007-g1; there is step 0"},
+      {{"show", Path("ck/") + kFirst, "--step", "7"}, 2, "names another step"},
+      {{"show", Path("ck"), "--tensor", "head.weigth"}, 2, "did you mean 'head.weight'"},
       {{"show", Path("ck"), "--step", "-1"}, 2, "--step"},
       {{"show", Path("ck"), "--config", "--stats"}, 2, "--stats"},
-      {{"verify", Path("ck"), "--step", "3"}, 1, "no checkpoint of step 3"},
+      {{"verify", Path("ck"), "--step", "3"}, 2, "no checkpoint of step 3"},
       {{"verify", Path("ck"), "--step", "0", "--all"}, 2, "--all"},
-      {{"export", Path("ck"), Path("empty/file/out")}, 1, "empty/file"},
+      {{"export", Path("ck"), Path("empty/file/out")}, 2, "empty/file"},
       {{"export", Path("ck"), Path("out"), "--dtype", "f64"}, 2, "f64 not in {f32,bf16,f16}"},
-      {{"export", Path("ck"), Path("out"), "--base", Model("llama-1")}, 1, "--base: the run trained all"},
-      {{"export", Path("ck"), Path("out"), "--tokenizer", Path("none.json")}, 1, "--tokenizer"},
-      {{"prune", Path("ck/") + kFirst}, 1, "one checkpoint"},
+      {{"export", Path("ck"), Path("out"), "--base", Model("llama-1")}, 2, "--base: the run trained all"},
+      {{"export", Path("ck"), Path("out"), "--tokenizer", Path("none.json")}, 2, "--tokenizer"},
+      {{"prune", Path("ck/") + kFirst}, 2, "one checkpoint"},
       {{"prune", Path("ck"), "--keep-last", "0"}, 2, "--keep-last"},
       {{"diff", Path("ck")}, 2, "B is required"},
-      {{"list", "s3://"}, 1, "s3://bucket"},
+      {{"list", "s3://"}, 2, "s3://bucket"},
       {{}, 2, "subcommand"},
   };
   for (const Bad& bad : all) {

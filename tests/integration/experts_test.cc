@@ -111,13 +111,13 @@ TEST_F(ExpertsTest, AMissingExpertIsNamedAndNothingIsLeftBehind) {
   bytes.replace(at, expert.size(), "model.layers.1.mlp.experts.9.up_proj.weight");
   WriteAll(weights, bytes);
   const CommandResult trained = Train("b", WithExperts({"--set", "train.init_from=" + Path("a/model")}));
-  EXPECT_EQ(trained.exit_code, 1);
+  EXPECT_EQ(trained.exit_code, 2);
   EXPECT_THAT(trained.output, HasSubstr(expert));
   EXPECT_FALSE(fs::exists(directory_ / "b/metrics.jsonl"));
   std::vector<std::string> arguments{"ckpt", "import", Path("a/model"), Path("c"), "--config", Path("config.yaml")};
   for (const std::string& argument : WithExperts()) arguments.push_back(argument);
   const CommandResult imported = RunHoldfast(arguments);
-  EXPECT_EQ(imported.exit_code, 1);
+  EXPECT_EQ(imported.exit_code, 2);
   EXPECT_THAT(imported.output, HasSubstr(expert));
   EXPECT_TRUE(!fs::exists(directory_ / "c") || fs::is_empty(directory_ / "c"));
 }

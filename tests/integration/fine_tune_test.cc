@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <tuple>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -172,7 +173,7 @@ TEST_F(FineTuneTest, WhatIsNotTrainedStaysAsItWasAndIsInNoCheckpoint) {
   // The same of a checkpoint in another place than the model that it needs.
   fs::rename(Path("base/model"), Path("moved"));
   const CommandResult lost = Export("part", "lost");
-  EXPECT_EQ(lost.exit_code, 1);
+  EXPECT_EQ(lost.exit_code, 2);
   EXPECT_THAT(lost.output, HasSubstr("--base DIR"));
   EXPECT_FALSE(fs::exists(Path("lost")));
   const CommandResult found = Export("part", "found", {"--base", Path("moved")});
@@ -205,11 +206,11 @@ TEST_F(FineTuneTest, AdaptersAreSavedEvaluatedSampledAndMerged) {
   }
   const std::string base = ReadAll(Path("base/model/model.safetensors"));
   const CommandResult over_base = Export("tuned", "base/model", {"--merge"});
-  EXPECT_EQ(over_base.exit_code, 1);
+  EXPECT_EQ(over_base.exit_code, 2);
   EXPECT_THAT(over_base.output, HasSubstr("is the model that the run began with"));
   EXPECT_EQ(ReadAll(Path("base/model/model.safetensors")), base);
   const CommandResult no_adapters = Export("base", "no", {"--merge"});
-  EXPECT_EQ(no_adapters.exit_code, 1);
+  EXPECT_EQ(no_adapters.exit_code, 2);
   EXPECT_THAT(no_adapters.output, HasSubstr("the run had no adapters"));
   EXPECT_FALSE(fs::exists(Path("no")));
 }
@@ -270,22 +271,23 @@ TEST_F(FineTuneTest, AnotherBaseThanTheRunBeganWithIsRefused) {
   ASSERT_EQ(Train("other", {"--set", "train.steps=7"}).exit_code, 0);
   fs::rename(Path("base/model"), Path("base/was"));
   const CommandResult missing = RunHoldfast({"sample", Path("tuned"), "--tokens", "10"});
-  EXPECT_EQ(missing.exit_code, 1);
+  EXPECT_EQ(missing.exit_code, 2);
   EXPECT_THAT(missing.output,
               AllOf(HasSubstr("adapter_config.json, base_model_name_or_path"), HasSubstr("--base DIR`")));
   fs::copy(Path("other/model"), Path("base/model"));
   const CommandResult sample = RunHoldfast({"sample", Path("tuned"), "--tokens", "10"});
-  EXPECT_EQ(sample.exit_code, 1);
+  EXPECT_EQ(sample.exit_code, 2);
   EXPECT_THAT(sample.output, HasSubstr("the adapters are for another model"));
   const CommandResult merged = Export("tuned", "merged", {"--merge"});
   EXPECT_EQ(merged.exit_code, 1);
   EXPECT_THAT(merged.output, HasSubstr("this is another model than the run began with"));
   EXPECT_FALSE(fs::exists(Path("merged")));
   ASSERT_EQ(Train("small", {"--set", "train.steps=6", "--set", "model.num_layers=1"}).exit_code, 0);
-  for (const auto& [base, part] : {std::pair{"other/model", "this is another model than the run began with"},
-                                   std::pair{"small/model", "--base DIR says where it is"}}) {
+  for (const auto& [base, exit_code, part] :
+       {std::tuple{"other/model", 1, "this is another model than the run began with"},
+        std::tuple{"small/model", 2, "--base DIR says where it is"}}) {
     const CommandResult adapters = Export("tuned", "adapters", {"--base", Path(base)});
-    EXPECT_EQ(adapters.exit_code, 1) << adapters.output;
+    EXPECT_EQ(adapters.exit_code, exit_code) << adapters.output;
     EXPECT_THAT(adapters.output, HasSubstr(part));
     EXPECT_FALSE(fs::exists(Path("adapters")));
   }
@@ -318,11 +320,11 @@ TEST_F(FineTuneTest, WhatCannotBeIsRefusedAndNothingIsLeft) {
   expect({"lora.rank=2", "train.init_from="}, 2, "train.init_from, which is not set");
   expect({"train.only=\"*norm*\"", "parallel.experts=move"}, 2, "parallel.experts");
   expect({"lora.rank=2", "train.init_digest=0123456789abcdef"}, 1, "this is another model than the run began with");
-  expect({"lora.rank=2", "train.init_from=" + Path("nowhere")}, 1, "nowhere");
+  expect({"lora.rank=2", "train.init_from=" + Path("nowhere")}, 2, "nowhere");
   const CommandResult imported =
       RunHoldfast({"ckpt", "import", Path("base/model"), Path("imported"), "--config", Path("config.yaml"), "--set",
                    "lora.rank=2", "--set", "train.init_from=" + Path("base/model")});
-  EXPECT_EQ(imported.exit_code, 1);
+  EXPECT_EQ(imported.exit_code, 2);
   EXPECT_THAT(imported.output, HasSubstr("set train.init_from to the saved model instead"));
   EXPECT_FALSE(fs::exists(Path("imported")));
 }

@@ -170,7 +170,7 @@ TEST_F(SavedModelTest, LogitsGoToAFile) {
        {Path("valid.bin"), Path("link.bin"), Path("a/model/model.safetensors"), Path("a/model/logits.safetensors")}) {
     other[6] = what;
     const CommandResult refused = RunHoldfast(other);
-    EXPECT_EQ(refused.exit_code, 1) << what;
+    EXPECT_EQ(refused.exit_code, 2) << what;
     EXPECT_THAT(refused.output, HasSubstr("--logits " + what + " would ")) << what;
   }
   EXPECT_EQ(ReadAll(Path("valid.bin")), tokens);
@@ -260,10 +260,10 @@ TEST_F(SavedModelTest, ASampleBeginsAndEndsAsTheTokenizersSettingsSay) {
 
 TEST_F(SavedModelTest, WhatHasNoModelIsNotSampledAndThatIsSaid) {
   const CommandResult none = RunHoldfast({"sample", Path("none")});
-  EXPECT_EQ(none.exit_code, 1);
+  EXPECT_EQ(none.exit_code, 2);
   EXPECT_THAT(none.output, HasSubstr(Path("none") + " does not exist"));
   const CommandResult unfinished = RunHoldfast({"sample", directory_.string()});
-  EXPECT_EQ(unfinished.exit_code, 1);
+  EXPECT_EQ(unfinished.exit_code, 2);
   EXPECT_THAT(unfinished.output, HasSubstr("a run saves its model when it ends, and `holdfast ckpt export " +
                                            directory_.string() + " OUT_DIR` writes one"));
 }
@@ -278,7 +278,7 @@ TEST_F(SavedModelTest, ASampleEndsWithTheContextAndBadPromptsAreErrors) {
   const auto error = [&](std::vector<std::string> more) {
     more.insert(more.begin(), {"sample", Path("a")});
     const CommandResult result = RunHoldfast(more);
-    EXPECT_EQ(result.exit_code, 1) << result.output;
+    EXPECT_EQ(result.exit_code, 2) << result.output;
     return result.output;
   };
   EXPECT_THAT(error({"--prompt", "line", "--prompt", std::string(33, 'x')}),

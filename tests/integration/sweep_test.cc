@@ -390,7 +390,7 @@ TEST_F(Sweep, AnotherSweepInItsDirectoryIsRefused) {
 
 TEST_F(Sweep, APlaceWithoutASweepIsCalledThat) {
   const CommandResult none = RunHoldfast({"sweep", WriteSweep(), "--sweep-dir", Path("none"), "--watch"});
-  EXPECT_EQ(none.exit_code, 1) << none.output;
+  EXPECT_EQ(none.exit_code, 2) << none.output;
   EXPECT_THAT(none.output, HasSubstr("there is no sweep in "));
   const CommandResult would = RunHoldfast({"sweep", WriteSweep(), "--sweep-dir", Path("none"), "--dry-run"});
   EXPECT_EQ(would.exit_code, 0) << would.output;

@@ -590,6 +590,34 @@ TEST_F(TrainTest, MoreThreadsThanProcessorsAreWarnedOf) {
   }
 }
 
+// As data that are not there are.
+TEST_F(TrainTest, AModelThatIsNotThereIsAUsageErrorOfEveryCommand) {
+  const std::string none = Path("none"), setting = "train.init_from=" + none;
+  for (const std::vector<std::string>& arguments : std::vector<std::vector<std::string>>{
+           {"train", Path("config.yaml"), "--run-dir", Path("a"), "--set", setting},
+           {"train", Path("config.yaml"), "--run-dir", Path("a"), "--workers", "2", "--set", setting},
+           {"train", Path("config.yaml"), "--run-dir", Path("a"), "--set", "data.train=" + none},
+           {"validate", Path("config.yaml"), "--set", setting},
+           {"check-width", Path("config.yaml"), "--set", setting},
+           {"ckpt", "import", none, Path("b"), "--config", Path("config.yaml")},
+           {"ckpt", "export", none, Path("b")},
+           {"ckpt", "diff", none, none},
+           {"model", "upcycle", none, Path("b")},
+           {"sample", none},
+           {"eval", none, Path("valid.bin")},
+           {"data", "pack", none, "--out", Path("b")},
+           {"data", "show", none},
+           {"scaling", "fit", none},
+           {"status", none}}) {
+    const CommandResult result = RunHoldfast(arguments);
+    EXPECT_EQ(result.exit_code, 2) << arguments[0] << ": " << result.output;
+    EXPECT_THAT(result.output, HasSubstr(none));
+    EXPECT_THAT(result.output, Not(HasSubstr("error: error: ")));
+  }
+  EXPECT_FALSE(fs::exists(Path("a")));
+  EXPECT_FALSE(fs::exists(Path("b")));
+}
+
 TEST_F(TrainTest, ValidateSaysWhichWeightsDoNotFit) {
   const CommandResult base = Train("base");
   ASSERT_EQ(base.exit_code, 0) << base.output;
@@ -597,7 +625,7 @@ TEST_F(TrainTest, ValidateSaysWhichWeightsDoNotFit) {
   WriteAll(file, absl::StrReplaceAll(ReadAll(file), {{"\"num_hidden_layers\": 2", "\"num_hidden_layers\": 1"}}));
   const CommandResult result = RunHoldfast({"validate", Path("config.yaml"), "--set",
                                             "train.init_from=" + Path("base/model"), "--set", "model.num_layers=1"});
-  EXPECT_EQ(result.exit_code, 1) << result.output;
+  EXPECT_EQ(result.exit_code, 2) << result.output;
   EXPECT_THAT(result.output, HasSubstr("estimated run"));
   EXPECT_THAT(result.output, HasSubstr("tensor \"model.layers.1.mlp.down_proj.weight\" is unexpected"));
 }

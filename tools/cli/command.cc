@@ -22,6 +22,13 @@ absl::Status UsageError(absl::string_view text) {
 
 bool IsUsageError(const absl::Status& status) { return status.GetPayload(kUsage).has_value(); }
 
+bool IsMistake(const absl::Status& status) { return absl::IsNotFound(status) || absl::IsInvalidArgument(status); }
+
+absl::Status AsUsageError(const absl::Status& status) {
+  if (IsUsageError(status) || !IsMistake(status)) return status;
+  return UsageError(absl::StrCat("error: ", status.message()));
+}
+
 CLI::Validator NumberWithin(double least, double most) {
   const std::string range = absl::StrCat("FLOAT in [", least, " - ", most, "]");
   return {[=](const std::string& text) {

@@ -25,12 +25,18 @@ enum ExitCode : int {
 
 /// Set by the command that was parsed: does its work and returns the exit code. An error is printed by main, last, on
 /// one line, and exits with kExitFailure; Unavailable (who is asked does not answer) and Aborted (another process is at
-/// work there) with kExitRetry.
+/// work there) with kExitRetry; a mistake with kExitUsage, but of a run only as a UsageError: what is missing while it
+/// goes on may come back.
 using CommandBody = std::function<absl::StatusOr<int>()>;
+
+/// Whether the user has to change the command line, the config, or a file that they name: NotFound, InvalidArgument.
+bool IsMistake(const absl::Status& status);
 
 /// An error that is printed as it is, without "error: " before it, and that exits with kExitUsage.
 absl::Status UsageError(absl::string_view text);
 bool IsUsageError(const absl::Status& status);
+/// A mistake becomes a UsageError with "error: " before it; all else stays as it is.
+absl::Status AsUsageError(const absl::Status& status);
 
 /// For an option of type double: CLI::Range lets "nan" through.
 CLI::Validator NumberWithin(double least, double most);

@@ -89,10 +89,7 @@ absl::StatusOr<Config> ConfigArguments::Load() const {
   return Resolved(LoadUnresolved(), [](const Config&) { return std::string(); });
 }
 
-absl::Status CheckDataOf(const Config& config) {
-  const absl::Status checked = CheckTrainingData(config);
-  return absl::IsInvalidArgument(checked) ? UsageError(absl::StrCat("error: ", checked.message())) : checked;
-}
+absl::Status CheckDataOf(const Config& config) { return AsUsageError(CheckTrainingData(config)); }
 
 absl::Status CheckAlertsOf(const Config& config) {
   const absl::Status checked = CheckAlerts(config.alerts);

@@ -307,8 +307,8 @@ absl::StatusOr<int> SweepCommand::Run() const {
   if (watch) {
     std::error_code error;
     if (!fs::exists(place.config(), error)) {
-      return absl::NotFoundError(absl::StrCat("there is no sweep in ", place.directory,
-                                              "; --watch shows one that was started, --dry-run what would be"));
+      return UsageError(absl::StrCat("error: there is no sweep in ", place.directory,
+                                     "; --watch shows one that was started, --dry-run what would be"));
     }
     ASSIGN_OR_RETURN(const auto plan, take_up());
     return Watch(config, place, *plan, stop_signal);

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -20,6 +21,7 @@
 #include "framework/config/validate.h"
 #include "framework/metrics/progress.h"
 #include "models/plan.h"
+#include "models/runtime/initial_weights.h"
 #include "models/runtime/loaded_model.h"
 #include "models/runtime/training_data.h"
 #include "models/sampler.h"
@@ -123,8 +125,10 @@ absl::StatusOr<std::unique_ptr<Launcher>> TryToOpenLauncher(const Config& config
 absl::StatusOr<std::unique_ptr<Launcher>> OpenLauncher(const Config& config, const RunDirectory& directory,
                                                        MpiJob* job) {
   auto launcher = TryToOpenLauncher(config, directory, job);
+  if (launcher.ok()) return launcher;
   // Files that cannot be used are a mistake in the config, and all of them are said at once.
-  if (!launcher.ok()) RETURN_IF_ERROR(CheckDataOf(config));
+  RETURN_IF_ERROR(CheckDataOf(config));
+  RETURN_IF_ERROR(AsUsageError(CheckInitialWeights(config)));
   return launcher;
 }
 
@@ -139,7 +143,9 @@ absl::StatusOr<int> TrainCommand::Run() const {
   StopSignal stop_signal;  // before any other thread
   RunArguments what = run;
   if (workers > 0) what.config.overrides.push_back(absl::StrCat("elastic.workers=", workers));
-  ASSIGN_OR_RETURN(Config config, what.Load(start.overwrite));
+  absl::StatusOr<Config> loaded = what.Load(start.overwrite);
+  if (!loaded.ok()) return AsUsageError(loaded.status());
+  Config config = *std::move(loaded);
   if (!start.overwrite) RETURN_IF_ERROR(what.CheckIsSameRun(config));
   const RunDirectory directory = what.Directory(config);
   std::unique_ptr<MpiJob> job;

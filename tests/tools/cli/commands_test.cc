@@ -845,5 +845,17 @@ TEST(UsageError, IsToldFromOthers) {
   EXPECT_FALSE(IsUsageError(absl::OkStatus()));
 }
 
+TEST(UsageError, WhatTheUserHasToChangeIsOne) {
+  for (const absl::Status& mistake : {absl::NotFoundError("x"), absl::InvalidArgumentError("x")}) {
+    EXPECT_TRUE(IsUsageError(AsUsageError(mistake)));
+    EXPECT_EQ(AsUsageError(mistake).message(), "error: x");
+  }
+  EXPECT_EQ(AsUsageError(UsageError("x")).message(), "x") << "once is enough";
+  for (const absl::Status& other :
+       {absl::OkStatus(), absl::UnavailableError("x"), absl::FailedPreconditionError("x"), absl::DataLossError("x")}) {
+    EXPECT_EQ(AsUsageError(other), other);
+  }
+}
+
 }  // namespace
 }  // namespace holdfast

@@ -159,10 +159,15 @@ void CheckpointKeeper::Verify(const std::string& name, Answer answer) {
 }
 
 CheckpointVerifiedEvent CheckpointKeeper::Read(const std::string& name) {
+  return ReadWhole(*storage_, name, tensors_, config_.checkpoint.threads, finishing_.get_token());
+}
+
+CheckpointVerifiedEvent ReadWhole(Storage& storage, const std::string& name, const std::vector<StoredTensor>& tensors,
+                                  int64_t threads, std::stop_token stop) {
   const auto problems = [&]() -> absl::StatusOr<std::vector<std::string>> {
-    ASSIGN_OR_RETURN(const auto reader, CheckpointReader::Open(*storage_, *CheckpointName::Parse(name)));
-    if (reader->manifest().tensors != tensors_) return absl::FailedPreconditionError(name + " is not of this model");
-    return reader->Verify({.threads = static_cast<int>(config_.checkpoint.threads), .stop = finishing_.get_token()});
+    ASSIGN_OR_RETURN(const auto reader, CheckpointReader::Open(storage, *CheckpointName::Parse(name)));
+    if (reader->manifest().tensors != tensors) return absl::FailedPreconditionError(name + " is not of this model");
+    return reader->Verify({.threads = static_cast<int>(threads), .stop = std::move(stop)});
   }();
   if (problems.ok()) {
     const std::string first = problems->empty() ? "" : problems->front();

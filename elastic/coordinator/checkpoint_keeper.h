@@ -93,4 +93,8 @@ class CheckpointKeeper {
 /// Newest first.
 std::vector<CheckpointChoice> ChoicesOf(const Catalog& catalog);
 
+/// Reads all of the checkpoint, which must be of these tensors, with as many threads.
+CheckpointVerifiedEvent ReadWhole(Storage& storage, const std::string& name, const std::vector<StoredTensor>& tensors,
+                                  int64_t threads, std::stop_token stop = {});
+
 }  // namespace holdfast

@@ -27,6 +27,7 @@
 #include "framework/optim/optimizer.h"
 #include "models/experts.h"
 #include "models/families/families.h"
+#include "models/runtime/initial_weights.h"
 #include "models/runtime/trained_parameters.h"
 
 namespace holdfast {
@@ -72,9 +73,44 @@ absl::Status CheckStep(const Config& config, const CheckpointChoice& first) {
       "checkpoint.directory"));
 }
 
+std::vector<StoredTensor> TensorsOf(const Config& config, const ParameterLayout& layout) {
+  return StoredTensorsOf(LayoutOf(*MakeOptimizer(config.optimizer), layout));
+}
+
+const Manifest& ManifestOf(const Catalog& found, const CheckpointChoice& choice) {
+  const auto entry = std::find_if(found.valid.begin(), found.valid.end(), [&](const CatalogEntry& each) {
+    return each.manifest.name.ToString() == choice.name;
+  });
+  return entry->manifest;
+}
+
+/// Whether the run, as it is configured now, can resume from the checkpoint.
+absl::Status CheckFits(const Config& config, const std::vector<StoredTensor>& tensors, const Catalog& found,
+                       const CheckpointChoice& choice) {
+  RETURN_IF_ERROR(CheckStep(config, choice));
+  const Manifest& manifest = ManifestOf(found, choice);
+  RETURN_IF_ERROR(CheckImported(config, manifest));
+  RETURN_IF_ERROR(CheckFrozenWeights(config, manifest));
+  if (const absl::Status model = CheckModel(manifest, tensors); !model.ok()) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        model.message(), ": choose another --run-dir or checkpoint.directory, or pass --overwrite to start a new run"));
+  }
+  return CheckOptimizer(config, manifest, tensors);
+}
+
+/// What was done after a checkpoint, or the run before it, is given up only for one that is whole.
+absl::Status CheckWhole(const CheckpointVerifiedEvent& read) {
+  if (read.cause.empty()) return absl::OkStatus();
+  const std::string message =
+      absl::StrCat("checkpoint ", read.name, read.damaged ? " is damaged (" : " cannot be read (", read.cause,
+                   "), so nothing was given up for it: choose another --resume STEP, or --resume auto");
+  return read.damaged ? absl::DataLossError(message) : absl::UnavailableError(message);
+}
+
 /// A place that several runs may name is not ours to empty. The checkpoint to begin with, if one is named, is there,
-/// and stays when the old run goes.
-absl::Status CheckPlace(const Config& config, const RunDirectory& directory, const PrepareOptions& options) {
+/// can be begun with, and stays when the old run goes.
+absl::Status CheckPlace(const Config& config, const RunDirectory& directory, const std::vector<StoredTensor>& tensors,
+                        const PrepareOptions& options) {
   const std::optional<int64_t> step = StepOf(options);
   const std::string place = config.checkpoint.directory.empty() ? directory.checkpoints() : config.checkpoint.directory;
   const bool resumes = step.has_value() || options.resume == "auto";
@@ -88,14 +124,22 @@ absl::Status CheckPlace(const Config& config, const RunDirectory& directory, con
   ASSIGN_OR_RETURN(const auto storage, OpenCheckpointStorage(config.checkpoint, directory.root()));
   ASSIGN_OR_RETURN(const Catalog found, ScanCheckpoints(*storage));
   const std::vector<CheckpointChoice> choices = ChoicesOf(found);
+  const auto check = [&](const CheckpointChoice& choice) {  // a run that keeps none begins with none
+    return CheckpointSchedule(config.checkpoint).enabled() ? CheckFits(config, tensors, found, choice)
+                                                           : CheckStep(config, choice);
+  };
   if (step.has_value()) {
     const auto is_it = [&](const CheckpointChoice& choice) { return choice.step == *step; };
     const auto it = std::find_if(choices.begin(), choices.end(), is_it);
-    return it == choices.end() ? NoCheckpointOf(*step, storage->Describe()) : CheckStep(config, *it);
+    if (it == choices.end()) return NoCheckpointOf(*step, storage->Describe());
+    RETURN_IF_ERROR(check(*it));
+    return options.overwrite ? CheckWhole(ReadWhole(*storage, it->name, tensors, config.checkpoint.threads))
+                             : absl::OkStatus();
   }
   const bool told = options.overwrite ? !options.resume.empty() : options.resume != "never";
   if (told || !HasCheckpointsElsewhere(config.checkpoint, found)) {
-    return options.resume == "never" || choices.empty() ? absl::OkStatus() : CheckStep(config, choices.front());
+    const bool resumes_newest = options.resume != "never" && !choices.empty();
+    return resumes_newest ? check(choices.front()) : absl::OkStatus();
   }
   return absl::AlreadyExistsError(absl::StrCat(
       storage->Describe(), " holds checkpoints, which a new run would take over: choose another checkpoint.directory, ",
@@ -128,11 +172,13 @@ absl::Status StillOurs(const PreparedRun& run) {
 }
 
 /// Makes the directory one of a new run. The generations of the run that it held go on, so that its workers understand
-/// ours.
+/// ours. What can be checked is checked before that is removed.
 absl::StatusOr<CoordinatorHistory> BeginRun(const Config& config, const RunDirectory& directory,
-                                            const PrepareOptions& options, const PreparedRun& run) {
-  RETURN_IF_ERROR(CheckPlace(config, directory, options));
+                                            const std::vector<StoredTensor>& tensors, const PrepareOptions& options,
+                                            const PreparedRun& run) {
+  RETURN_IF_ERROR(CheckPlace(config, directory, tensors, options));
   if (directory.HoldsRun()) RETURN_IF_ERROR(CheckInputsStay(config, directory));
+  if (directory.HoldsRun() && options.overwrite) RETURN_IF_ERROR(ReadInitialWeights(config));
   RETURN_IF_ERROR(StillOurs(run));
   if (directory.HoldsRun()) RETURN_IF_ERROR(RunIdOf(directory).status());  // it is kept: too late to fail afterwards
   RETURN_IF_ERROR(directory.Create(options.overwrite));
@@ -177,33 +223,14 @@ void FindUsable(const RunDirectory& directory, PreparedRun* run) {
   }
 }
 
-/// What was done after a checkpoint is given up only for one that is whole.
-absl::Status CheckWhole(CheckpointKeeper& keeper, const std::string& name) {
-  const CheckpointVerifiedEvent found = keeper.Read(name);
-  if (found.cause.empty()) return absl::OkStatus();
-  const std::string message =
-      absl::StrCat("checkpoint ", name, found.damaged ? " is damaged (" : " cannot be read (", found.cause,
-                   "), so nothing after it was given up: choose another --resume STEP, or --resume auto");
-  return found.damaged ? absl::DataLossError(message) : absl::UnavailableError(message);
-}
-
 /// Whether the run, as it is configured now, can go on from the newest that is usable.
 absl::Status CheckNewest(const Config& config, const std::vector<StoredTensor>& tensors, PreparedRun* run) {
-  RETURN_IF_ERROR(CheckStep(config, run->usable.front()));
   const Catalog& found = run->keeper->found();
-  const auto newest = std::find_if(found.valid.begin(), found.valid.end(), [&](const CatalogEntry& entry) {
-    return entry.manifest.name.ToString() == run->usable.front().name;
-  });
-  RETURN_IF_ERROR(CheckImported(config, newest->manifest));
-  RETURN_IF_ERROR(CheckFrozenWeights(config, newest->manifest));
-  if (const absl::Status model = CheckModel(newest->manifest, tensors); !model.ok()) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        model.message(), ": choose another --run-dir or checkpoint.directory, or pass --overwrite to start a new run"));
-  }
-  RETURN_IF_ERROR(CheckOptimizer(config, newest->manifest, tensors));
-  run->warning = Differences(config, newest->manifest);
-  for (const std::string& moved : {ScheduleChange(config, newest->manifest), DataChange(config, newest->manifest),
-                                   ValidationChange(config, newest->manifest)}) {
+  RETURN_IF_ERROR(CheckFits(config, tensors, found, run->usable.front()));
+  const Manifest& newest = ManifestOf(found, run->usable.front());
+  run->warning = Differences(config, newest);
+  for (const std::string& moved :
+       {ScheduleChange(config, newest), DataChange(config, newest), ValidationChange(config, newest)}) {
     if (!moved.empty()) absl::StrAppend(&run->warning, run->warning.empty() ? "" : "; ", moved);
   }
   return absl::OkStatus();
@@ -235,7 +262,9 @@ absl::Status Choose(const Config& config, const RunDirectory& directory, const s
                       run->usable.front().step);
     }
   }
-  if (step.has_value() && gives_up) RETURN_IF_ERROR(CheckWhole(*run->keeper, run->usable.front().name));
+  if (step.has_value() && gives_up && !options.overwrite) {  // else it was read before the old run was removed
+    RETURN_IF_ERROR(CheckWhole(run->keeper->Read(run->usable.front().name)));
+  }
   if (!gives_up) return absl::OkStatus();
   RETURN_IF_ERROR(GoBack(directory, run->usable.empty() ? 0 : run->usable.front().step, run));
   if (step.has_value() && !options.overwrite) {
@@ -247,10 +276,10 @@ absl::Status Choose(const Config& config, const RunDirectory& directory, const s
   return absl::OkStatus();
 }
 
-absl::Status OpenCheckpoints(const Config& config, const RunDirectory& directory, const ParameterLayout& layout,
-                             const PrepareOptions& options, PreparedRun* run) {
+absl::Status OpenCheckpoints(const Config& config, const RunDirectory& directory,
+                             const std::vector<StoredTensor>& tensors, const PrepareOptions& options,
+                             PreparedRun* run) {
   ASSIGN_OR_RETURN(std::unique_ptr<Storage> storage, OpenCheckpointStorage(config.checkpoint, directory.root()));
-  const std::vector<StoredTensor> tensors = StoredTensorsOf(LayoutOf(*MakeOptimizer(config.optimizer), layout));
   // Asked right before they are claimed: from another one that leads by then nothing is taken.
   ASSIGN_OR_RETURN(run->keeper, CheckpointKeeper::Open(config, directory, std::move(storage), tensors,
                                                        run->history.state, [run] { return StillOurs(*run); }));
@@ -295,6 +324,7 @@ absl::StatusOr<PreparedRun> PrepareRun(const Config& config, const RunDirectory&
   run.leader = RunLock::Read(directory).value_or(LockText()).owner;
   RETURN_IF_ERROR(CheckAlerts(config.alerts));
   RETURN_IF_ERROR(directory.TakeOver([&run] { return StillOurs(run); }));
+  const std::vector<StoredTensor> tensors = TensorsOf(config, layout);
   const bool goes_on = directory.HoldsRun() && !options.overwrite && options.resume != "never";
   if (goes_on) {
     ASSIGN_OR_RETURN(run.history, ReadCoordinatorHistory(directory));
@@ -323,13 +353,13 @@ absl::StatusOr<PreparedRun> PrepareRun(const Config& config, const RunDirectory&
     RETURN_IF_ERROR(StillOurs(run));
     RETURN_IF_ERROR(directory.CutMetrics(run.history.recorded_step));
   } else {
-    ASSIGN_OR_RETURN(run.history, BeginRun(config, directory, options, run));
+    ASSIGN_OR_RETURN(run.history, BeginRun(config, directory, tensors, options, run));
     ASSIGN_OR_RETURN(run.history.run, RunIdOf(directory));
   }
   run.history.workers_are_new = options.workers_are_new;
   run.history.used_cells = UsedCells(layout);
   if (goes_on || CheckpointSchedule(config.checkpoint).enabled()) {
-    RETURN_IF_ERROR(OpenCheckpoints(config, directory, layout, options, &run));
+    RETURN_IF_ERROR(OpenCheckpoints(config, directory, tensors, options, &run));
   }
   if (goes_on) RETURN_IF_ERROR(directory.WriteConfig(PrintConfig(config)));
   return run;

@@ -102,6 +102,11 @@ absl::Status CheckInitialWeights(const Config& config) {
   return config.train.init_from.empty() ? absl::OkStatus() : SavedWeights::Open(config).status();
 }
 
+absl::Status ReadInitialWeights(const Config& config) {
+  if (config.train.init_from.empty() || config.trains_part()) return absl::OkStatus();
+  return Annotate(InitialWeightsDigest(config).status(), "train.init_from");
+}
+
 absl::StatusOr<std::string> InitialWeightsDigest(const Config& config) {
   ASSIGN_OR_RETURN(const std::shared_ptr<const SavedWeights> saved, SavedWeights::Open(config));
   return saved->Digest();

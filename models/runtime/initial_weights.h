@@ -23,6 +23,9 @@ absl::StatusOr<ReadWeightsFn> OpenInitialWeights(const Config& config, const Par
 /// or of a dtype that cannot be read.
 absl::Status CheckInitialWeights(const Config& config);
 
+/// And that they can be read to the last one, which is finite; where ResolveInitDigest has read them nothing is read.
+absl::Status ReadInitialWeights(const Config& config);
+
 /// Of all values in train.init_from in canonical order, by reading all of them.
 absl::StatusOr<std::string> InitialWeightsDigest(const Config& config);
 

@@ -527,6 +527,59 @@ TEST_F(PreparedRunTest, SettingsThatCannotWorkCostNoOldRun) {
   EXPECT_TRUE(std::filesystem::exists(directory_.model()));
 }
 
+// It was removed, and the new one ended before its first step.
+TEST_F(PreparedRunTest, WeightsThatCannotBeUsedCostNoOldRun) {
+  Train(ConfigOf());
+  const std::string model = root_ / "model", file = model + "/model.safetensors";
+  std::filesystem::copy(directory_.model(), model);
+  Config config = ConfigOf();
+  config.train.init_from = model;
+  constexpr uint32_t kNan = 0x7fc00000;
+  std::fstream weights(file, std::ios::in | std::ios::out | std::ios::binary);
+  weights.seekp(-static_cast<std::streamoff>(sizeof(kNan)), std::ios::end);
+  weights.write(reinterpret_cast<const char*>(&kNan), sizeof(kNan));
+  weights.close();
+  ASSERT_TRUE(weights);
+  const auto run = Prepare(config, {.overwrite = true, .workers_are_new = true});
+  EXPECT_THAT(std::string(run.status().message()),
+              testing::AllOf(HasSubstr("train.init_from: " + file), HasSubstr("is NaN or infinite")));
+  EXPECT_EQ(directory_.ReadMetrics()->size(), 12u);
+  EXPECT_TRUE(std::filesystem::exists(directory_.model() + "/model.safetensors"));
+  std::filesystem::remove_all(model);
+  std::filesystem::copy(directory_.model(), model);
+  EXPECT_TRUE(Prepare(config, {.overwrite = true, .workers_are_new = true}).ok());
+  EXPECT_FALSE(std::filesystem::exists(directory_.model()));
+}
+
+TEST_F(PreparedRunTest, ACheckpointElsewhereThatDoesNotFitCostsNoOldRun) {
+  const std::string elsewhere = absl::StrCat("checkpoint.directory=", root_ / "elsewhere");
+  {
+    Config other = ConfigOf({"checkpoint.every_steps=100", elsewhere});
+    other.model.num_layers += 1;
+    Train(other);
+  }
+  std::filesystem::remove_all(directory_.root());
+  Train(ConfigOf());
+  const auto refuses = [&](const Config& config, const std::string& resume, const std::string& says) {
+    const auto run = Prepare(config, {.overwrite = true, .resume = resume, .workers_are_new = true});
+    EXPECT_THAT(std::string(run.status().message()), HasSubstr(says)) << resume;
+    EXPECT_EQ(directory_.ReadMetrics()->size(), 12u);
+    EXPECT_TRUE(std::filesystem::exists(directory_.model()));
+  };
+  const Config config = ConfigOf({"checkpoint.every_steps=100", elsewhere});
+  refuses(config, "auto", "is not of this model");
+  refuses(config, "12", "is not of this model");
+  Config same = config;
+  same.model.num_layers += 1;
+  for (const auto& file : std::filesystem::recursive_directory_iterator(root_ / "elsewhere")) {
+    if (file.path().extension() != ".h5") continue;
+    std::fstream bytes(file.path(), std::ios::in | std::ios::out | std::ios::binary);
+    bytes.seekp(-9, std::ios::end);
+    bytes.put('!');
+  }
+  refuses(same, "12", "is damaged (");
+}
+
 TEST_F(PreparedRunTest, WhatTheNewRunReadsIsNotRemovedWithTheOldOne) {
   Train(ConfigOf());
   std::filesystem::create_directory_symlink(directory_.model(), root_ / "link");

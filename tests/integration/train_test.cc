@@ -544,6 +544,9 @@ TEST_F(TrainTest, ValidatePrintsWhatTheConfigMeans) {
   EXPECT_THAT(result.output, Not(HasSubstr("nothing to compute")));
   EXPECT_THAT(RunHoldfast({"validate", Path("config.yaml"), "--set", "elastic.workers=64"}).output,
               HasSubstr(" workers have nothing to compute: batch.microbatches is "));
+  const CommandResult two = RunHoldfast({"validate", Path("config.yaml"), "--workers", "2"});
+  EXPECT_EQ(two.exit_code, 0) << two.output;
+  EXPECT_THAT(two.output, AllOf(HasSubstr("  workers: 2\n"), HasSubstr("memory of one worker of 2\n")));
   EXPECT_THAT(result.output, ContainsRegex("saved as +a [a-z0-9]+ of transformers\n"));
   EXPECT_EQ(RunHoldfast({"validate", Path("none.yaml")}).exit_code, 2);
   const CommandResult own = RunHoldfast({"validate", Path("config.yaml"), "--set", "model.qk_norm=true"});

@@ -13,6 +13,7 @@
 #include "elastic/launch/resume_check.h"
 #include "elastic/sweep/sweep.h"
 #include "framework/base/files.h"
+#include "framework/base/limits.h"
 #include "framework/base/log.h"
 #include "framework/base/status.h"
 #include "framework/config/decides.h"
@@ -61,6 +62,14 @@ void ConfigArguments::AddOverrides(CLI::App& command) {
   command.add_option("--set", overrides, "override a value: section.key=value")
       ->type_name("KEY=VALUE")
       ->allow_extra_args(false);
+}
+
+void ConfigArguments::SetWorkers(int64_t workers) {
+  if (workers > 0) overrides.push_back(absl::StrCat("elastic.workers=", workers));
+}
+
+void AddWorkersOption(CLI::App& command, int64_t& workers, const std::string& help) {
+  command.add_option("--workers", workers, help)->check(CLI::Range(int64_t{1}, int64_t{kMaxWorkers}));
 }
 
 absl::StatusOr<Config> ConfigArguments::LoadUnresolved(const std::string& model) const {

@@ -21,6 +21,8 @@ struct ConfigArguments {
   void AddTo(CLI::App& command);
   /// Adds --set.
   void AddOverrides(CLI::App& command);
+  /// What --workers says, above any --set; 0 = it was not given.
+  void SetWorkers(int64_t workers);
   /// Resolved: with the digest of its GEMM table (models/runtime/gemm_table.h) and the arithmetic that a new run takes
   /// (models/runtime/arithmetic.h). A UsageError lists everything that is wrong with it.
   absl::StatusOr<Config> Load() const;
@@ -28,6 +30,9 @@ struct ConfigArguments {
   /// empty, of `model`, a saved model directory.
   absl::StatusOr<Config> LoadUnresolved(const std::string& model = "") const;
 };
+
+/// Adds --workers of processes on this machine.
+void AddWorkersOption(CLI::App& command, int64_t& workers, const std::string& help);
 
 /// A UsageError that names the keys if token files or tokenizer of the config cannot be used.
 absl::Status CheckDataOf(const Config& config);

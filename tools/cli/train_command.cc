@@ -7,13 +7,11 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
 #include "elastic/launch/in_process_launcher.h"
 #include "elastic/launch/local_launcher.h"
 #include "elastic/launch/mpi_launcher.h"
 #include "elastic/worker/stop_signal.h"
 #include "framework/base/counted.h"
-#include "framework/base/limits.h"
 #include "framework/base/log.h"
 #include "framework/base/processors.h"
 #include "framework/base/status.h"
@@ -142,7 +140,7 @@ absl::StatusOr<int> Follow(const Config& config, const RunDirectory& directory, 
 absl::StatusOr<int> TrainCommand::Run() const {
   StopSignal stop_signal;  // before any other thread
   RunArguments what = run;
-  if (workers > 0) what.config.overrides.push_back(absl::StrCat("elastic.workers=", workers));
+  what.config.SetWorkers(workers);
   absl::StatusOr<Config> loaded = what.Load(start.overwrite);
   if (!loaded.ok()) return AsUsageError(loaded.status());
   Config config = *std::move(loaded);
@@ -176,8 +174,7 @@ absl::StatusOr<int> TrainCommand::Run() const {
 
 void TrainCommand::AddTo(CLI::App& command) {
   run.AddTo(command);
-  command.add_option("--workers", workers, "worker processes to start; default elastic.workers")
-      ->check(CLI::Range(int64_t{1}, int64_t{kMaxWorkers}));
+  AddWorkersOption(command, workers, "worker processes to start; default elastic.workers");
   start.AddTo(command);
 }
 

@@ -221,7 +221,9 @@ void PrintGradientSumAdvice(const Config& config, const ParameterLayout& layout,
 }  // namespace
 
 absl::StatusOr<int> ValidateCommand::Run() const {
-  ASSIGN_OR_RETURN(const Config checked, config.Load());
+  ConfigArguments what = config;
+  what.SetWorkers(workers);
+  ASSIGN_OR_RETURN(const Config checked, what.Load());
   std::printf("%s\n", PrintConfig(checked).c_str());
   ASSIGN_OR_RETURN(const auto device, MakeDevice(checked.train));
   ASSIGN_OR_RETURN(const auto model, MakeModel(checked, *device));
@@ -250,8 +252,9 @@ absl::StatusOr<int> ValidateCommand::Run() const {
   PrintRow("measured matmul rate", absl::StrFormat("%.0f GFLOP/s on %s", rate / 1e9, device->name()));
   PrintRow("estimated step", FormatDuration(step_flops / rate) + " (matrix products alone, one worker)");
   PrintRow("estimated run", FormatDuration(step_flops / rate * static_cast<double>(checked.train.steps)));
-  for (const std::string& warning : {IdleWorkersWarning(checked), UntrainedPositionsWarning(checked),
-                                     TooManyThreadsWarning("train.threads", checked.train.threads)}) {
+  for (const std::string& warning :
+       {IdleWorkersWarning(checked), UntrainedPositionsWarning(checked),
+        TooManyThreadsWarning("train.threads", checked.train.threads, std::max<int64_t>(1, workers))}) {
     if (!warning.empty()) std::printf("warning: %s\n", warning.c_str());
   }
   RETURN_IF_ERROR(CheckHeads(checked));  // at the end, as what follows: sizes are of use before there is data
@@ -259,6 +262,11 @@ absl::StatusOr<int> ValidateCommand::Run() const {
   RETURN_IF_ERROR(CheckDataOf(checked));
   RETURN_IF_ERROR(CheckAlertsOf(checked));
   return kExitDone;
+}
+
+void ValidateCommand::AddTo(CLI::App& command) {
+  config.AddTo(command);
+  AddWorkersOption(command, workers, "what it means for so many workers, as train has it; default elastic.workers");
 }
 
 }  // namespace holdfast

@@ -34,6 +34,7 @@
 #include "tools/cli/status_text.h"
 #include "tools/cli/sweep_command.h"
 #include "tools/cli/train_command.h"
+#include "tools/cli/validate_command.h"
 #include "tools/cli/worker_command.h"
 
 namespace holdfast {
@@ -80,6 +81,21 @@ TEST(TrainCommand, TakesAConfigAndHowToBegin) {
   Config config;
   config.run.name = "a";
   EXPECT_EQ(plain->run.Directory(config).root(), "runs/a");
+}
+
+TEST(ValidateCommand, TakesTheWorkersOfTrain) {
+  const auto validate = Parse<ValidateCommand>({"run.yaml", "--workers", "4", "--set", "elastic.workers=2"});
+  ASSERT_TRUE(validate.has_value());
+  EXPECT_EQ(validate->workers, 4);
+  EXPECT_FALSE(Parse<ValidateCommand>({"run.yaml", "--workers", "0"}).has_value());
+  const TemporaryDirectory directory;
+  constexpr char kText[] = "model: {vocab_size: 256}\ndata: {train: [train.bin]}\ntrain: {steps: 1}\n";
+  ASSERT_TRUE(WriteFileAtomically(directory / "a.yaml", kText).ok());
+  ConfigArguments config{.path = directory / "a.yaml", .overrides = validate->config.overrides};
+  config.SetWorkers(0);
+  EXPECT_EQ(config.LoadUnresolved()->elastic.workers, 2);
+  config.SetWorkers(validate->workers);
+  EXPECT_EQ(config.LoadUnresolved()->elastic.workers, 4) << "whatever --set says";
 }
 
 TEST(TrainCommand, RefusesWhatMeansNothing) {

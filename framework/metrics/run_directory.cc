@@ -189,10 +189,12 @@ absl::Status RunDirectory::TakeOver(const std::function<absl::Status()>& still_o
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::vector<StepMetrics>> RunDirectory::ReadMetrics() const {
+absl::StatusOr<std::vector<StepMetrics>> RunDirectory::ReadMetrics() const { return ReadStepMetrics(metrics()); }
+
+absl::StatusOr<std::vector<StepMetrics>> ReadStepMetrics(const std::string& path) {
   errno = 0;
-  std::ifstream file(metrics(), std::ios::binary);
-  if (!file) return ErrnoToStatus(errno != 0 ? errno : EIO, absl::StrCat("cannot read ", metrics()));
+  std::ifstream file(path, std::ios::binary);
+  if (!file) return ErrnoToStatus(errno != 0 ? errno : EIO, absl::StrCat("cannot read ", path));
 
   std::vector<StepMetrics> steps;
   std::string line;
@@ -202,15 +204,15 @@ absl::StatusOr<std::vector<StepMetrics>> RunDirectory::ReadMetrics() const {
     RETURN_IF_ERROR(unreadable);
     absl::StatusOr<StepMetrics> step = StepMetrics::FromJson(line);
     if (!step.ok()) {
-      unreadable = Damaged(metrics(), number, step.status().message());
+      unreadable = Damaged(path, number, step.status().message());
       continue;
     }
     if (!steps.empty() && step->step != steps.back().step + 1) {
-      return Damaged(metrics(), number, absl::StrCat("step ", step->step, " follows step ", steps.back().step));
+      return Damaged(path, number, absl::StrCat("step ", step->step, " follows step ", steps.back().step));
     }
     steps.push_back(*std::move(step));
   }
-  if (file.bad()) return absl::DataLossError(absl::StrCat("cannot read all of ", metrics()));
+  if (file.bad()) return absl::DataLossError(absl::StrCat("cannot read all of ", path));
   return steps;
 }
 

@@ -93,8 +93,7 @@ class RunDirectory {
   /// it still does `still_ours`, if it is given, is asked before each copy takes its place.
   absl::Status TakeOver(const std::function<absl::Status()>& still_ours = nullptr) const;
 
-  /// Every step of metrics.jsonl. A last line that is torn (from a crash), or does not read, is dropped; anything else
-  /// wrong is DataLoss with its line and what to do.
+  /// Every step of metrics.jsonl.
   absl::StatusOr<std::vector<StepMetrics>> ReadMetrics() const;
   /// The last of them, by reading the end of the file. Absent if no step is committed.
   absl::StatusOr<std::optional<StepMetrics>> ReadLastMetrics() const;
@@ -127,5 +126,9 @@ class JsonLinesWriter {
   int64_t bytes_ = 0;       // that the file has at least
   int64_t unfinished_ = 0;  // after them: of a line that failed and is to be taken back
 };
+
+/// Every step of a metrics.jsonl. A last line that is torn (from a crash), or does not read, is dropped; anything else
+/// wrong is DataLoss with its line and what to do.
+absl::StatusOr<std::vector<StepMetrics>> ReadStepMetrics(const std::string& path);
 
 }  // namespace holdfast

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <filesystem>
+#include <system_error>
 
 #include "absl/strings/str_cat.h"
 #include "framework/base/files.h"
@@ -30,15 +32,21 @@ Curve LossCurve(const std::string& run, const std::vector<StepMetrics>& steps) {
   return curve;
 }
 
+/// Of a run directory, or of a metrics.jsonl without one.
+absl::StatusOr<std::vector<StepMetrics>> ReadSteps(const std::string& run) {
+  std::error_code error;
+  return std::filesystem::is_regular_file(run, error) ? ReadStepMetrics(run) : RunDirectory(run).ReadMetrics();
+}
+
 /// Whether all others are the same bits as the first.
 absl::StatusOr<bool> Compare(const CompareCommand& runs) {
   if (!runs.out.empty()) RETURN_IF_ERROR(CheckReplaces("--out", runs.out, "picture (SVG)", IsPicture));
-  ASSIGN_OR_RETURN(const std::vector<StepMetrics> first, RunDirectory(runs.first).ReadMetrics());
+  ASSIGN_OR_RETURN(const std::vector<StepMetrics> first, ReadSteps(runs.first));
   std::vector<Curve> curves{LossCurve(runs.first, first)};
   bool equal = true;
   std::string text;
   for (const std::string& run : runs.others) {
-    ASSIGN_OR_RETURN(const std::vector<StepMetrics> other, RunDirectory(run).ReadMetrics());
+    ASSIGN_OR_RETURN(const std::vector<StepMetrics> other, ReadSteps(run));
     const absl::StatusOr<RunComparison> comparison = CompareRuns(first, other);
     if (!comparison.ok()) {
       return runs.others.size() == 1 ? comparison.status()
@@ -65,8 +73,8 @@ absl::StatusOr<int> CompareCommand::Run() const {
 }
 
 void CompareCommand::AddTo(CLI::App& command) {
-  command.add_option("RUN_A", first, "A run directory")->required();
-  command.add_option("RUN_B", others, "Another, or several, each of which is compared with the first")->required();
+  command.add_option("RUN_A", first, "a run directory, or its metrics.jsonl")->required();
+  command.add_option("RUN_B", others, "another, or several, each of which is compared with the first")->required();
   AddPathOption(command, "--out", out, "file for a picture (SVG) of all losses");
 }
 

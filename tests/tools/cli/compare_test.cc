@@ -60,6 +60,17 @@ TEST_F(ManyRuns, EachWithTheFirst) {
   compare({other_, same_}, kExitFailure);
 }
 
+TEST_F(ManyRuns, AFileOfStepsStandsForItsRun) {
+  CompareCommand command;
+  command.first = RunDirectory(a_).metrics();
+  command.others = {same_};
+  EXPECT_EQ(command.Run().value_or(-1), kExitDone);
+  command.others = {RunDirectory(other_).metrics()};
+  EXPECT_EQ(command.Run().value_or(-1), kExitFailure);
+  command.others = {directory_ / "none"};
+  EXPECT_THAT(std::string(command.Run().status().message()), HasSubstr("none/metrics.jsonl: No such file"));
+}
+
 TEST_F(ManyRuns, NothingIsSaidOfRunsWithoutSteps) {
   CompareCommand command;
   command.first = a_;

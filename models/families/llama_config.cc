@@ -105,6 +105,10 @@ Rope ReadRopeObject(ConfigFields& in, const std::string& key, const Rope& otherw
   if (in.Has("rope_theta") && rope.theta != otherwise.theta) {
     in.Invalid(key, absl::StrCat("has rope_theta ", rope.theta, ", but rope_theta beside it is ", otherwise.theta));
   }
+  if (in.Has("partial_rotary_factor") && rope.part != otherwise.part) {
+    in.Invalid(key, absl::StrCat("has partial_rotary_factor ", rope.part, ", but partial_rotary_factor beside it is ",
+                                 otherwise.part));
+  }
   rope.scaling = ReadRopeType(fields, defaults.longrope);
   if (rope.scaling == RopeScaling::kLinear) rope.factor = fields.RequiredPositive("factor");
   if (rope.scaling == RopeScaling::kYarn) ReadYarn(fields, original_length, &rope);

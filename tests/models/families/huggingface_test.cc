@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "framework/config/model_size.h"
 #include "models/families/families.h"
@@ -858,6 +859,13 @@ TEST(HuggingFaceTest, ThePartOfAHeadThatIsTurnedIsReadAsTransformersDoes) {
   EXPECT_EQ(turned(R"("head_dim": 32, "partial_rotary_factor": 0.25)"), "8");
   EXPECT_EQ(turned(R"("head_dim": 32, "rope_parameters": {"rope_theta": 10000.0, "partial_rotary_factor": 0.25})"),
             "8");
+  const auto both = [&](const char* inside) {
+    return turned(absl::StrCat(R"("head_dim": 32, "partial_rotary_factor": 0.25, "rope_parameters": {)",
+                               R"("rope_theta": 10000.0, "partial_rotary_factor": )", inside, "}"));
+  };
+  EXPECT_EQ(both("0.25"), "8");
+  EXPECT_THAT(both("0.5"),
+              ::testing::HasSubstr("has partial_rotary_factor 0.5, but partial_rotary_factor beside it is 0.25"));
   EXPECT_EQ(turned(R"("head_dim": 32, "partial_rotary_factor": 1.0)"), "0");
   EXPECT_EQ(turned(R"("head_dim": 24, "partial_rotary_factor": 0.7)"), "16");  // 16.8
   EXPECT_THAT(turned(R"("head_dim": 32, "partial_rotary_factor": 1.5)"), ::testing::HasSubstr("rope_dim"));

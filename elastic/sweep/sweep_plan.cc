@@ -10,9 +10,8 @@
 namespace holdfast {
 namespace {
 
-// In a row from the first trial on.
-constexpr int64_t kEnoughFailures = 5;     // of trials that began
-constexpr int64_t kEnoughRefused = 1'000;  // by their configs: a space without end may have no others
+constexpr int64_t kEnoughFailures = 5;     // of trials that began, from the first one on
+constexpr int64_t kEnoughRefused = 1'000;  // one after the other, by their configs: a space may have hardly any others
 
 /// Steps of the trial that are its own: done, or, while nobody knows, planned.
 double StepsOf(const PlannedTrial& trial) {
@@ -75,8 +74,13 @@ void SweepPlan::Advance() {
   }
 }
 
+int64_t SweepPlan::CountBegun() const {
+  return std::count_if(trials_.begin(), trials_.end(),
+                       [](const PlannedTrial& trial) { return trial.setup.has_value(); });
+}
+
 bool SweepPlan::SuggestOne() {
-  if (config_.budget.trials > 0 && static_cast<int64_t>(trials_.size()) >= config_.budget.trials) {
+  if (config_.budget.trials > 0 && CountBegun() >= config_.budget.trials) {
     end_ = absl::StrCat("budget.trials, ", config_.budget.trials, ", is reached");
     return false;
   }
@@ -100,8 +104,11 @@ bool SweepPlan::SuggestOne() {
   if (!setup.ok()) {
     trial.result = TrialResult{.reason = std::string(setup.status().message())};
     trials_.push_back(std::move(trial));
-    return true;
+    if (++refused_in_a_row_ < kEnoughRefused || points_ > 0) return true;  // a grid has an end
+    end_ = absl::StrCat(refused_in_a_row_, " trials one after the other have been refused by their config");
+    return false;
   }
+  refused_in_a_row_ = 0;
   trial.setup = *std::move(setup);
   std::set<int64_t>& lengths = lengths_[trial.setup->digest];
   // A run can be taken up where it is, not where it has been.
@@ -154,7 +161,7 @@ void SweepPlan::CheckHope() {
     }
     (trial.setup.has_value() ? failed : refused) += trial.ended ? 1 : 0;
   }
-  const bool none_fits = points_ == 0 && refused >= kEnoughRefused;
+  const bool none_fits = points_ == 0 && refused_in_a_row_ >= kEnoughRefused;
   if (failed < kEnoughFailures && !none_fits) return;
   hopeless_ = true;
   end_ = HowAllFailed(failed, refused);
@@ -218,7 +225,9 @@ double SweepPlan::share_of_budget() const {
     if (limit > 0) share = std::max(share, std::min(1.0, used / limit));
   };
   const auto ended = std::count_if(trials_.begin(), trials_.end(), [](const PlannedTrial& t) { return t.ended; });
-  add(static_cast<double>(budget.trials), static_cast<double>(ended));
+  const auto begun = std::count_if(trials_.begin(), trials_.end(),
+                                   [](const PlannedTrial& t) { return t.ended && t.setup.has_value(); });
+  add(static_cast<double>(budget.trials), static_cast<double>(begun));
   add(points_, static_cast<double>(ended));
   add(budget.flops, all.flops);
   add(budget.tokens, all.tokens);

@@ -68,7 +68,7 @@ class SweepPlan {
   const absl::Status& status() const { return status_; }
   /// Why no more trials come, a sentence; empty while they may.
   const std::string& end() const { return end_; }
-  /// Of enough trials to know every one has failed, or, of a space without end, been refused by its config.
+  /// Of enough trials to know every one has failed, or, of a space that is no grid, been refused by its config.
   bool hopeless() const { return hopeless_; }
 
   /// What has been spent: of trials that have ended, and what those that have not are expected to.
@@ -83,6 +83,7 @@ class SweepPlan {
 
  private:
   void Advance();
+  int64_t CountBegun() const;
   bool SuggestOne();
   void CheckHope();
   bool IsPaidFor(const PlannedTrial& trial);
@@ -99,6 +100,7 @@ class SweepPlan {
   std::string end_;
   absl::Status status_;
   double points_ = 0;  // of a grid; else 0
+  int64_t refused_in_a_row_ = 0;
 };
 
 }  // namespace holdfast

@@ -237,8 +237,33 @@ TEST(SweepPlan, AConfigThatIsRefusedIsAFailedTrial) {
   EXPECT_TRUE(plan.trials()[1].ended);
   EXPECT_EQ(plan.trials()[1].result->reason, "no such model");
   Finish(plan, [](size_t) { return size_t{0}; });
-  EXPECT_EQ(plan.trials().size(), 8U);
+  EXPECT_EQ(plan.trials().size(), 9U) << "of the budget it is no trial";
+  EXPECT_EQ(plan.end(), "budget.trials, 8, is reached");
+  EXPECT_EQ(plan.share_of_budget(), 1);
   EXPECT_FALSE(plan.hopeless());
+}
+
+// Most of the space is refused, and from some point on all of it.
+TEST(SweepPlan, DrawsThatAreRefusedOneAfterTheOtherHaveAnEnd) {
+  SweepConfig config = SweepOf(40);
+  config.parallel = 1;
+  const Watching strategy;
+  int64_t draws = 0;
+  const auto set_up = [&](const search::Point& point, int64_t rung) -> absl::StatusOr<TrialSetup> {
+    if (++draws > 1200 || draws % 300 != 0) return absl::InvalidArgumentError("no such model");
+    return MakeSetup(point, rung);
+  };
+  SweepPlan plan(config, strategy, set_up);
+  for (int i = 0; i < 4; ++i) {
+    ASSERT_FALSE(plan.done()) << plan.end();
+    EXPECT_DOUBLE_EQ(plan.share_of_budget(), i / 40.0);
+    plan.Tell(plan.trials().back().number, ResultOf(plan.trials().back()));
+  }
+  EXPECT_TRUE(plan.done());
+  EXPECT_FALSE(plan.hopeless());
+  EXPECT_NE(plan.best(), nullptr);
+  EXPECT_EQ(plan.trials().size(), 2200U);
+  EXPECT_EQ(plan.end(), "1000 trials one after the other have been refused by their config");
 }
 
 // Else the search would go on without it, and differently once it is tried again.

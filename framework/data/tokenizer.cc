@@ -1,6 +1,9 @@
 #include "framework/data/tokenizer.h"
 
 #include <filesystem>
+#include <string_view>
+#include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "framework/base/files.h"
@@ -56,23 +59,39 @@ nlohmann::json SettingsIn(const std::string& path) {
   return settings.is_object() ? settings : nlohmann::json::object();
 }
 
-/// A string, or an added token's object; "" if it names none.
-std::string EosTokenOf(const nlohmann::json& settings) {
-  const auto token = settings.value("eos_token", nlohmann::json());
+/// Of a string, or of an added token's object; "" if it is neither.
+std::string ContentOf(const nlohmann::json& token) {
   const auto content = token.is_object() ? token.value("content", nlohmann::json()) : token;
   return content.is_string() ? content.get<std::string>() : "";
+}
+
+/// Those that transformers adds to its tokenizers, by the names that versions 4 and 5 both have.
+std::vector<std::pair<std::string, nlohmann::json>> SpecialTokensOf(const nlohmann::json& settings) {
+  std::vector<std::pair<std::string, nlohmann::json>> tokens;
+  for (const char* name : {"bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token",
+                           "additional_special_tokens", "extra_special_tokens"}) {
+    const auto found = settings.find(name);
+    if (found == settings.end()) continue;
+    const bool is_one = std::string_view(name).ends_with("_token");
+    const nlohmann::json all = is_one ? nlohmann::json::array({*found}) : *found;
+    if (!all.is_structured()) continue;
+    for (const nlohmann::json& token : all) {
+      if (!ContentOf(token).empty()) tokens.emplace_back(name, token);
+    }
+  }
+  return tokens;
 }
 
 /// As transformers 4 and 5 read them: the older file counts where the newer one has no added_tokens_decoder, and then
 /// before it.
 TokenizerJsonSettings SettingsBeside(const std::string& tokenizer_json) {
   const std::string directory = DirectoryOf(tokenizer_json);
-  const nlohmann::json config = SettingsIn(directory + "/tokenizer_config.json");
-  if (const auto found = config.find("added_tokens_decoder"); found != config.end()) {
-    return {.eos_token = EosTokenOf(config), .added_tokens_decoder = *found};
-  }
-  const nlohmann::json older = SettingsIn(directory + "/special_tokens_map.json");
-  return {.eos_token = EosTokenOf(older.contains("eos_token") ? older : config)};
+  nlohmann::json settings = SettingsIn(directory + "/tokenizer_config.json");
+  const auto decoder = settings.value("added_tokens_decoder", nlohmann::json());
+  if (!settings.contains("added_tokens_decoder")) settings.update(SettingsIn(directory + "/special_tokens_map.json"));
+  return {.eos_token = ContentOf(settings.value("eos_token", nlohmann::json())),
+          .added_tokens_decoder = decoder,
+          .special_tokens = SpecialTokensOf(settings)};
 }
 
 }  // namespace

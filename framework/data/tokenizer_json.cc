@@ -10,6 +10,7 @@
 #include <variant>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_replace.h"
@@ -386,6 +387,29 @@ absl::Status PutAddedTokens(const Json& decoder, const Ids& vocabulary, Json& ad
   return absl::OkStatus();
 }
 
+// Those of the vocabulary that no list of added tokens has become added ones, too, as in transformers, which would also
+// give ids of its own to those that there are not.
+absl::Status PutSpecialTokens(absl::Span<const std::pair<std::string, Json>> named, const Ids& vocabulary,
+                              Json& added) {
+  absl::flat_hash_set<std::string> known;
+  for (const Json& entry : added) known.insert(entry.at("content").get<std::string>());
+  for (const auto& [name, token] : named) {
+    Json entry = token.is_object() ? token : Json{{"content", token}};
+    const auto content = entry.at("content").get<std::string>();
+    if (!known.insert(content).second) continue;
+    const auto word = vocabulary.find(content);
+    if (word == vocabulary.end()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(name, " is ", Json(content).dump(), ", which the tokenizer does not have: add it to ",
+                       "\"added_tokens\" of tokenizer.json, with its id in the model, or correct it"));
+    }
+    entry["id"] = word->second;
+    entry["special"] = true;
+    added.push_back(std::move(entry));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status ParseAddedTokens(const Json& entries, Ids& ids, BpeSpec& spec) {
   AddedEntries added;
   for (const Json& entry : entries) RETURN_IF_ERROR(ParseAddedToken(entry, ids, spec, added));
@@ -425,6 +449,8 @@ absl::StatusOr<BpeSpec> ParseTokenizerJson(const std::string& content, const Tok
     RETURN_IF_ERROR(Section("added_tokens_decoder of tokenizer_config.json",
                             [&] { return PutAddedTokens(beside.added_tokens_decoder, ids, added); }));
   }
+  RETURN_IF_ERROR(Section("tokenizer_config.json and special_tokens_map.json",
+                          [&] { return PutSpecialTokens(beside.special_tokens, ids, added); }));
   RETURN_IF_ERROR(Section("added_tokens", [&] { return ParseAddedTokens(added, ids, spec); }));
   spec.end_of_text = FirstOf(kEndOfTextNames, ids);
   spec.begin_of_text = FirstOf(kBeginOfTextNames, ids);

@@ -3,6 +3,8 @@
 
 #include <memory>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "framework/base/json.h"
@@ -15,6 +17,8 @@ namespace holdfast {
 struct TokenizerJsonSettings {
   std::string eos_token = {};  // ends a text where the file has no token of one of the usual names; "" if there is none
   nlohmann::json added_tokens_decoder = {};  // of tokenizer_config.json; null if it has none
+  /// What names each special token ("eos_token"), and the token, a string or an added token's object.
+  std::vector<std::pair<std::string, nlohmann::json>> special_tokens = {};
 };
 
 /// `content` of a tokenizer.json. InvalidArgument if it is broken, Unimplemented (with the name of the feature) if it

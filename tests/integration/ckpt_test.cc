@@ -203,21 +203,21 @@ TEST_F(CkptTest, SettingsBesideTheTokenizerAreExported) {
   EXPECT_FALSE(fs::exists(Path("out")));
 
   WriteAll(Path("in/tokenizer.json"), ReadAll(Model("llama-1") + "/tokenizer.json"));
-  WriteAll(Path("in/tokenizer_config.json"), R"({"chat_template": "{{ x }}", "eos_token": "\n", "auto_map": {}})");
+  WriteAll(Path("in/tokenizer_config.json"), R"({"chat_template": "{{ x }}", "eos_token": "c", "auto_map": {}})");
   WriteAll(Path("in/chat_template.jinja"), "{{ x }}");
   const CommandResult exported = Ckpt({"export", Path("ck"), Path("out"), "--tokenizer", Path("in/tokenizer.json")});
   ASSERT_EQ(exported.exit_code, 0) << exported.output;
   EXPECT_THAT(ReadAll(Path("out/tokenizer_config.json")), HasSubstr("\"chat_template\": \"{{ x }}\""));
-  EXPECT_THAT(ReadAll(Path("out/generation_config.json")), HasSubstr("\"eos_token_id\": 10"));
+  EXPECT_THAT(ReadAll(Path("out/generation_config.json")), HasSubstr("\"eos_token_id\": 99"));
   EXPECT_EQ(ReadAll(Path("out/chat_template.jinja")), "{{ x }}");
   ASSERT_EQ(Ckpt({"export", Path("ck"), Path("out"), "--overwrite", "--tokenizer", Path("in")}).exit_code, 0)
       << "its directory";
   WriteAll(Path("in/special_tokens_map.json"), R"({"eos_token": {"content": "a"}})");
   ASSERT_EQ(Ckpt({"export", Path("ck"), Path("both"), "--tokenizer", Path("in")}).exit_code, 0);
   EXPECT_THAT(ReadAll(Path("both/generation_config.json")), HasSubstr("\"eos_token_id\": 97"));
-  WriteAll(Path("in/tokenizer_config.json"), R"({"eos_token": "\n", "added_tokens_decoder": {}})");
+  WriteAll(Path("in/tokenizer_config.json"), R"({"eos_token": "c", "added_tokens_decoder": {}})");
   ASSERT_EQ(Ckpt({"export", Path("ck"), Path("newer"), "--tokenizer", Path("in")}).exit_code, 0);
-  EXPECT_THAT(ReadAll(Path("newer/generation_config.json")), HasSubstr("\"eos_token_id\": 10")) << "as transformers";
+  EXPECT_THAT(ReadAll(Path("newer/generation_config.json")), HasSubstr("\"eos_token_id\": 99")) << "as transformers";
   WriteAll(Path("in/tokenizer_config.json"), R"({"bos_token": null})");
   ASSERT_EQ(Ckpt({"export", Path("ck"), Path("map"), "--tokenizer", Path("in/tokenizer.json")}).exit_code, 0);
   EXPECT_THAT(ReadAll(Path("map/generation_config.json")),

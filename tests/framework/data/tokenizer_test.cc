@@ -599,8 +599,8 @@ TEST(Tokenizer, ItsEndOfTextIsNamedBesideIt) {
   EXPECT_EQ(end(pad, R"({"eos_token": null})"), "none");
   EXPECT_EQ(end(R"({"eos_token": "<|pad|>", "added_tokens_decoder": {}})", stop), "<|pad|>");
   EXPECT_EQ(end(R"({"added_tokens_decoder": {}})", stop), "none");
-  for (const char* none : {R"({"eos_token": "<|gone|>"})", R"({"eos_token": ""})", R"({"eos_token": 3})",
-                           R"({"bos_token": "<|stop|>"})", R"([1])", "{", ""}) {
+  for (const char* none :
+       {R"({"eos_token": ""})", R"({"eos_token": 3})", R"({"bos_token": "<|stop|>"})", R"([1])", "{", ""}) {
     EXPECT_EQ(end(none, "{}"), "none") << none;
   }
   EXPECT_FALSE(Open(file)->begin_of_text().has_value());
@@ -634,6 +634,39 @@ TEST(Tokenizer, TokensThatItsSettingsAddAreFound) {
     const absl::Status refused = OpenTokenizer(directory / "").status();
     EXPECT_TRUE(absl::IsInvalidArgument(refused)) << broken;
     EXPECT_THAT(Message(refused), HasSubstr("added_tokens_decoder of tokenizer_config.json")) << broken;
+  }
+}
+
+// Tokens are those of transformers 5.24 with the same files.
+TEST(Tokenizer, SpecialTokensThatNoListHasAreFound) {
+  const TemporaryDirectory directory;
+  WriteText(directory / "tokenizer.json", ReadText(kGolden + "tokenizer_gpt2_style.json"));
+  const auto encode = [&](const std::string& config, const std::string& map) {
+    WriteText(directory / "tokenizer_config.json", config);
+    WriteText(directory / "special_tokens_map.json", map);
+    return Open(directory / "")->Encode("x in going").value();
+  };
+  using Ids = std::vector<int32_t>;
+  const Ids plain = {87, 347, 344, 78, 747}, found = {87, 220, 312, 344, 78, 312, 70},
+            stripped = {87, 312, 344, 78, 312, 70};
+  EXPECT_EQ(encode("{}", "{}"), plain);
+  EXPECT_EQ(encode(R"({"eos_token": "in"})", "{}"), found);
+  EXPECT_EQ(encode(R"({"eos_token": {"__type": "AddedToken", "content": "in", "lstrip": true}})", "{}"), stripped);
+  EXPECT_EQ(encode(R"({"unk_token": {"__type": "AddedToken", "content": "in", "normalized": true}})", "{}"), found);
+  EXPECT_EQ(encode(R"({"pad_token": "x"})", R"({"pad_token": "in"})"), found);
+  EXPECT_EQ(encode(R"({"pad_token": "x", "added_tokens_decoder": {}})", R"({"pad_token": "in"})"), plain);
+  EXPECT_EQ(encode(R"({"additional_special_tokens": ["in"]})", "{}"), found);
+  EXPECT_EQ(encode("{}", R"({"additional_special_tokens": ["in"]})"), found);
+  EXPECT_EQ(encode(R"({"extra_special_tokens": {"image": "in"}})", "{}"), found);
+  const std::string listed = R"("added_tokens_decoder": {"5": {"content": "in", "lstrip": true, "special": true}})";
+  EXPECT_EQ(encode(R"({"eos_token": "in", )" + listed + "}", "{}"), stripped) << "as the list says";
+  EXPECT_EQ(Open(directory / "")->vocab_size(), 1005);
+
+  for (const char* name : {"bos_token", "eos_token", "pad_token"}) {
+    WriteText(directory / "tokenizer_config.json", absl::StrCat("{\"", name, R"(": "<|gone|>"})"));
+    const absl::Status refused = OpenTokenizer(directory / "").status();
+    EXPECT_TRUE(absl::IsInvalidArgument(refused)) << refused;
+    EXPECT_THAT(Message(refused), HasSubstr(absl::StrCat(name, R"( is "<|gone|>", which the tokenizer does not)")));
   }
 }
 

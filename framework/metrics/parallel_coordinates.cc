@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_split.h"
 #include "framework/metrics/axis.h"
 #include "framework/metrics/plot.h"
 #include "framework/metrics/xml_text.h"
@@ -11,10 +12,12 @@
 namespace holdfast {
 namespace {
 
-constexpr int kPictureWidth = 800, kPictureHeight = 450;
-constexpr int kFirstAxis = 60, kFirstAxisMost = 260, kAfterAxes = 60, kAxisTop = 70, kBelowAxes = 30;
-constexpr int kAxisHeight = kPictureHeight - kAxisTop - kBelowAxes;
-constexpr double kTickLetter = 6.8, kNameLetter = 7.6;  // about
+constexpr double kPictureWidth = 800, kLeastAxisHeight = 350;  // larger where texts need it
+constexpr double kMargin = 60, kBelowAxes = 30, kTitleHeight = 50, kLeastGap = 40, kBesideText = 20;
+constexpr double kTickLetter = 6.8, kNameLetter = 7.6, kLineHeight = 14;  // about
+constexpr double kSlantedAcross = 0.866, kSlantedUp = 0.5;                // of a name that rises by 30 degrees
+constexpr double kMostWrappedHeight = 900;
+constexpr size_t kMostLetters = 32;  // of a line of a choice
 constexpr int kMostTicks = 6;
 
 /// Blue is the best, orange the worst: told apart by those who do not see red or green.
@@ -39,68 +42,164 @@ Axis ScaleOf(const CoordinateAxis& axis, const std::vector<CoordinateLine>& line
   return made;
 }
 
-std::string TextOf(const CoordinateAxis& axis, const Axis& made, double tick) {
-  return axis.choices.empty() ? made.Label(tick) : axis.choices[static_cast<size_t>(tick)];
+/// What is too long loses its beginning: a choice ends with its value.
+std::string Shortened(const std::string& text) {
+  if (text.size() <= kMostLetters) return text;
+  size_t begin = text.size() - kMostLetters + 1;
+  while (begin < text.size() && (static_cast<unsigned char>(text[begin]) & 0xc0) == 0x80) ++begin;
+  return "…" + text.substr(begin);
 }
 
-/// Where the first axis stands: to the right of its texts, which may be long choices.
-double FirstAxis(const CoordinateAxis& axis, const Axis& made) {
-  double room = kFirstAxis;
-  for (const double tick : made.ticks) {
-    room = std::max(room, 12 + kTickLetter * static_cast<double>(TextOf(axis, made, tick).size()));
+/// An axis with the texts beside it.
+struct DrawnAxis {
+  Axis scale;
+  std::vector<std::vector<std::string>> texts = {};  // of each tick: its lines
+  double x = 0;
+
+  double TextWidth() const {
+    size_t letters = 0;
+    for (const auto& lines : texts) {
+      for (const std::string& line : lines) letters = std::max(letters, line.size());
+    }
+    return kTickLetter * static_cast<double>(letters);
   }
-  return std::min<double>(room, kFirstAxisMost);
+  size_t LinesOfText() const {
+    size_t most = 1;
+    for (const auto& lines : texts) most = std::max(most, lines.size());
+    return most;
+  }
+  /// In which the texts of choices do not lie on each other.
+  double LeastHeight() const {
+    if (texts.size() < 2) return 0;
+    const double part = scale.Position(scale.ticks[1]) - scale.Position(scale.ticks[0]);
+    return static_cast<double>(LinesOfText()) * kLineHeight / part;
+  }
+};
+
+/// Choices that set several keys have a line for each, unless there are so many that the picture would become too high.
+void AddTexts(const CoordinateAxis& axis, DrawnAxis* drawn) {
+  for (const double tick : drawn->scale.ticks) {
+    if (axis.choices.empty()) {
+      drawn->texts.push_back({drawn->scale.Label(tick)});
+      continue;
+    }
+    std::vector<std::string> lines = absl::StrSplit(axis.choices[static_cast<size_t>(tick)], ' ', absl::SkipEmpty());
+    std::transform(lines.begin(), lines.end(), lines.begin(), Shortened);
+    drawn->texts.push_back(std::move(lines));
+  }
+  if (axis.choices.empty() || drawn->LeastHeight() <= kMostWrappedHeight) return;
+  for (size_t i = 0; i < axis.choices.size(); ++i) drawn->texts[i] = {Shortened(axis.choices[i])};
 }
 
-/// The middle of a name that should stand at `x`, within the picture.
-double MiddleOf(const std::string& name, double x) {
-  const double half = kNameLetter * static_cast<double>(name.size()) / 2 + 4;
-  return std::max(half, std::min(x, kPictureWidth - half));
+/// The texts of the last axis stand to its right, of the others to their left.
+void PutAxes(std::vector<DrawnAxis>& axes) {
+  const size_t last = axes.size() - 1;
+  const auto gap_before = [&](size_t i) {
+    return i == last ? kLeastGap : std::max(kLeastGap, axes[i].TextWidth() + kBesideText);
+  };
+  axes[0].x = std::max(kMargin, last == 0 ? 0 : axes[0].TextWidth() + kBesideText);
+  for (size_t i = 1; i <= last; ++i) axes[i].x = axes[i - 1].x + gap_before(i);
+  const double right = std::max(kMargin, axes[last].TextWidth() + kBesideText);
+  const double spare = std::max(0.0, kPictureWidth - right - axes[last].x);
+  for (size_t i = 1; i <= last; ++i) axes[i].x += spare * static_cast<double>(i) / static_cast<double>(last);
+}
+
+double NameWidth(const CoordinateAxis& axis) { return kNameLetter * static_cast<double>(axis.label.size()); }
+
+/// Where everything stands.
+struct Layout {
+  std::vector<DrawnAxis> axes;
+  double width = kPictureWidth, top = 0, height = kLeastAxisHeight;  // from the top on, the axes
+  double beyond = 0;                                                 // of texts, over the ends of an axis
+  double names = 0;
+  bool slanted = false;  // names that would lie on each other rise from their axes instead
+
+  double YOf(size_t axis, double value) const { return top + (1 - axes[axis].scale.Position(value)) * height; }
+  /// Of a name that is level: its middle, within the picture.
+  double MiddleOf(const CoordinateAxis& axis, double x) const {
+    const double half = NameWidth(axis) / 2 + 4;
+    return std::max(half, std::min(x, width - half));
+  }
+};
+
+Layout LayOut(const std::vector<CoordinateAxis>& axes, const std::vector<CoordinateLine>& lines) {
+  Layout layout;
+  for (size_t i = 0; i < axes.size(); ++i) {
+    DrawnAxis& drawn = layout.axes.emplace_back(DrawnAxis{.scale = ScaleOf(axes[i], lines, i)});
+    AddTexts(axes[i], &drawn);
+    if (!axes[i].choices.empty()) layout.height = std::max(layout.height, drawn.LeastHeight());
+    layout.beyond = std::max(layout.beyond, static_cast<double>(drawn.LinesOfText() - 1) / 2 * kLineHeight);
+  }
+  if (!axes.empty()) {
+    PutAxes(layout.axes);
+    const DrawnAxis& last = layout.axes.back();
+    layout.width = std::max(layout.width, last.x + std::max(kMargin, last.TextWidth() + kBesideText));
+  }
+  for (size_t i = 1; i < axes.size(); ++i) {
+    const double between =
+        layout.MiddleOf(axes[i], layout.axes[i].x) - layout.MiddleOf(axes[i - 1], layout.axes[i - 1].x);
+    layout.slanted = layout.slanted || between < (NameWidth(axes[i - 1]) + NameWidth(axes[i]) + kBesideText) / 2;
+  }
+  double rise = 0;
+  for (size_t i = 0; layout.slanted && i < axes.size(); ++i) {
+    layout.width = std::max(layout.width, layout.axes[i].x + NameWidth(axes[i]) * kSlantedAcross + kBesideText);
+    rise = std::max(rise, NameWidth(axes[i]) * kSlantedUp);
+  }
+  layout.names = kTitleHeight + kBesideText / 2 + rise;
+  layout.top = layout.names + kBesideText / 2 + layout.beyond;
+  return layout;
+}
+
+void DrawLine(const Layout& layout, const CoordinateLine& line, std::string* svg) {
+  std::string path;
+  for (size_t i = 0; i < layout.axes.size(); ++i) {
+    if (!line.values[i].has_value() || !layout.axes[i].scale.Shows(*line.values[i])) continue;
+    absl::StrAppendFormat(&path, "%s%.1f %.1f", path.empty() ? "M" : "L", layout.axes[i].x,
+                          layout.YOf(i, *line.values[i]));
+  }
+  if (path.empty()) return;
+  absl::StrAppendFormat(svg, "<path d=\"%s\" fill=\"none\" stroke=\"%s\" stroke-width=\"%s\"/>\n", path,
+                        RankColor(line.rank), line.rank == 0 ? "2.6" : "1.2");
+}
+
+void DrawAxis(const Layout& layout, size_t index, const CoordinateAxis& axis, std::string* svg) {
+  const DrawnAxis& drawn = layout.axes[index];
+  const double x = drawn.x;
+  absl::StrAppendFormat(svg, "<path d=\"M%.1f %.1fv%.1f\" stroke=\"#7d848c\"/>\n", x, layout.top, layout.height);
+  absl::StrAppendFormat(svg, "<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"%s\" font-weight=\"600\"%s>%s</text>\n",
+                        layout.slanted ? x : layout.MiddleOf(axis, x), layout.names,
+                        layout.slanted ? "start" : "middle",
+                        layout.slanted ? absl::StrFormat(" transform=\"rotate(-30 %.1f %.1f)\"", x, layout.names) : "",
+                        XmlText(axis.label));
+  const bool is_last = index + 1 == layout.axes.size();
+  for (size_t i = 0; i < drawn.texts.size(); ++i) {
+    const std::vector<std::string>& text = drawn.texts[i];
+    const double middle = layout.YOf(index, drawn.scale.ticks[i]) + 4;
+    for (size_t line = 0; line < text.size(); ++line) {
+      const double down = static_cast<double>(line) - (static_cast<double>(text.size()) - 1) / 2;
+      absl::StrAppendFormat(svg, "<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"%s\">%s</text>\n", x + (is_last ? 6 : -6),
+                            middle + down * kLineHeight, is_last ? "start" : "end", XmlText(text[line]));
+    }
+  }
 }
 
 }  // namespace
 
 std::string ParallelCoordinatesSvg(const std::string& title, const std::vector<CoordinateAxis>& axes,
                                    const std::vector<CoordinateLine>& lines) {
+  const Layout layout = LayOut(axes, lines);
+  const double height = layout.top + layout.height + layout.beyond + kBelowAxes;
   std::string svg = absl::StrFormat(
-      "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %d\" font-family=\"sans-serif\" font-size=\"12\" "
-      "fill=\"#7d848c\">\n<text x=\"%d\" y=\"26\" font-size=\"16\" font-weight=\"600\">%s</text>\n",
-      kPictureWidth, kPictureHeight, kFirstAxis, XmlText(title));
-  std::vector<Axis> made;
-  for (size_t i = 0; i < axes.size(); ++i) made.push_back(ScaleOf(axes[i], lines, i));
-  const double first = axes.empty() ? kFirstAxis : FirstAxis(axes[0], made[0]);
-  const double gap = axes.size() < 2 ? 0 : (kPictureWidth - first - kAfterAxes) / static_cast<double>(axes.size() - 1);
-  const auto x_of = [&](size_t axis) { return first + gap * static_cast<double>(axis); };
-  const auto y_of = [&](size_t axis, double value) {
-    return kAxisTop + (1 - made[axis].Position(value)) * kAxisHeight;
-  };
-
+      "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %.0f %.0f\" width=\"%.0f\" height=\"%.0f\" "
+      "style=\"max-width:100%%\" font-family=\"sans-serif\" font-size=\"12\" fill=\"#7d848c\">\n"
+      "<text x=\"%.0f\" y=\"26\" font-size=\"16\" font-weight=\"600\">%s</text>\n",
+      layout.width, height, layout.width, height, kMargin, XmlText(title));
   std::vector<const CoordinateLine*> order;
   for (const CoordinateLine& line : lines) order.push_back(&line);
   std::stable_sort(order.begin(), order.end(),
                    [](const CoordinateLine* a, const CoordinateLine* b) { return a->rank > b->rank; });
-  for (const CoordinateLine* line : order) {
-    std::string path;
-    for (size_t i = 0; i < axes.size(); ++i) {
-      if (!line->values[i].has_value() || !made[i].Shows(*line->values[i])) continue;
-      absl::StrAppendFormat(&path, "%s%.1f %.1f", path.empty() ? "M" : "L", x_of(i), y_of(i, *line->values[i]));
-    }
-    if (path.empty()) continue;
-    absl::StrAppendFormat(&svg, "<path d=\"%s\" fill=\"none\" stroke=\"%s\" stroke-width=\"%s\"/>\n", path,
-                          RankColor(line->rank), line->rank == 0 ? "2.6" : "1.2");
-  }
-  for (size_t i = 0; i < axes.size(); ++i) {
-    absl::StrAppendFormat(&svg, "<path d=\"M%.1f %dv%d\" stroke=\"#7d848c\"/>\n", x_of(i), kAxisTop, kAxisHeight);
-    // Long names of neighbours stand on two levels.
-    absl::StrAppendFormat(&svg, "<text x=\"%.1f\" y=\"%d\" text-anchor=\"middle\" font-weight=\"600\">%s</text>\n",
-                          MiddleOf(axes[i].label, x_of(i)), kAxisTop - (i % 2 == 0 ? 10 : 26), XmlText(axes[i].label));
-    for (const double tick : made[i].ticks) {
-      const std::string text = TextOf(axes[i], made[i], tick);
-      const bool last = i + 1 == axes.size();
-      absl::StrAppendFormat(&svg, "<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"%s\">%s</text>\n",
-                            x_of(i) + (last ? 6 : -6), y_of(i, tick) + 4, last ? "start" : "end", XmlText(text));
-    }
-  }
+  for (const CoordinateLine* line : order) DrawLine(layout, *line, &svg);
+  for (size_t i = 0; i < axes.size(); ++i) DrawAxis(layout, i, axes[i], &svg);
   return svg + "</svg>\n";
 }
 

@@ -222,11 +222,13 @@ void AgentCommand::AddTo(CLI::App& command) {
                   "with those of other agents on this machine: all share its processors, memory and GPUs; default: "
                   "--workers")
       ->check(CLI::Range(int64_t{1}, int64_t{kMaxWorkers}));
-  command.add_option("--first-of-host", first_of_host, "which of those the first worker is; from 0")
+  command.add_option("--first-of-host", first_of_host, "which of those the first worker is, from 0; default 0")
       ->check(CLI::Range(int64_t{0}, int64_t{kMaxWorkers}));
   command.add_flag("--while-stdin-open", while_stdin_open,
                    "leave the run when standard input ends, as if by SIGTERM: for what starts agents through ssh");
-  command.add_option("--node", node, "name of this machine: what may fail together")
+  command
+      .add_option("--node", node,
+                  "name of this machine: what may fail together; default: its host name, in Slurm node-NUMBER")
       ->check([](const std::string& name) {  // it is a part of names of workers and of their logs
         const bool is_one = !name.empty() && name.find('/') == std::string::npos && name.size() <= kMaxNodeBytes;
         return is_one

@@ -10,6 +10,9 @@
 namespace holdfast {
 namespace {
 
+constexpr char kEndpoint[] =
+    "of the S3 service, http://HOST[:PORT]; default: that of the run, or else AWS_ENDPOINT_URL, or AWS";
+constexpr char kRegion[] = "of the S3 service; default: that of the run, or else AWS_REGION, or us-east-1";
 constexpr char kWhere[] =
     "a run directory, a directory of checkpoints, s3://bucket/prefix, or one checkpoint in it (.../step-0000001000-g7)";
 
@@ -23,8 +26,8 @@ CLI::App* AddAction(CLI::App& ckpt, CommandBody& body, const std::string& name, 
 }
 
 void AddPlace(CLI::App* command, PlaceOptions& place) {
-  command->add_option("--endpoint", place.s3_endpoint, "where the S3 service is, if not AWS: http://HOST:PORT");
-  command->add_option("--region", place.s3_region, "of the S3 service");
+  command->add_option("--endpoint", place.s3_endpoint, kEndpoint);
+  command->add_option("--region", place.s3_region, kRegion);
 }
 
 void AddWhere(CLI::App* command, TargetOptions& target) {
@@ -39,7 +42,7 @@ CLI::Option* AddStep(CLI::App* command, TargetOptions& target) {
 
 void AddThreads(CLI::App* command, int& threads) {
   threads = AvailableProcessors();
-  command->add_option("--threads", threads, "that read and decompress; default: all processors")
+  command->add_option("--threads", threads, "threads that read and decompress; default: all processors")
       ->check(CLI::Range(1, 4096));
 }
 
@@ -48,7 +51,7 @@ void AddList(CLI::App& ckpt, CommandBody& body) {
   CLI::App* command = AddAction(ckpt, body, "list", "Print which checkpoints there are, and why some are not usable",
                                 options, CkptList);
   AddWhere(command, options->target);
-  command->add_flag("--json", options->json, "one JSON object");
+  command->add_flag("--json", options->json, "print one JSON object");
 }
 
 void AddShow(CLI::App& ckpt, CommandBody& body) {
@@ -56,7 +59,7 @@ void AddShow(CLI::App& ckpt, CommandBody& body) {
   CLI::App* command = AddAction(ckpt, body, "show", "Print what is in a checkpoint", options, CkptShow);
   AddWhere(command, options->target);
   AddStep(command, options->target);
-  CLI::Option* tensor = command->add_option("--tensor", options->tensor, "only this tensor");
+  CLI::Option* tensor = command->add_option("--tensor", options->tensor, "only the tensor of this name");
   CLI::Option* statistics = command->add_flag(
       "--stats", options->statistics, "read the values: min, max, mean, rms, zeros, NaNs of weights and moments");
   command->add_flag("--config", options->config, "print the config it was written with, nothing else")
@@ -72,7 +75,7 @@ void AddVerify(CLI::App& ckpt, CommandBody& body) {
                                 options, CkptVerify);
   AddWhere(command, options->target);
   CLI::Option* step = AddStep(command, options->target);
-  command->add_flag("--all", options->all, "all checkpoints there")->excludes(step);
+  command->add_flag("--all", options->all, "verify all checkpoints there")->excludes(step);
   AddThreads(command, options->threads);
 }
 
@@ -89,11 +92,15 @@ void AddPrune(CLI::App& ckpt, CommandBody& body) {
   CLI::App* command = AddAction(
       ckpt, body, "prune", "Delete old and unfinished checkpoints; never the newest valid one", options, CkptPrune);
   AddWhere(command, options->target);
-  command->add_option("--keep-last", options->keep_last, "keep the newest K; default: as the config says")
+  command->add_option("--keep-last", options->keep_last, "keep so many of the newest; default: as the config says")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 40));
-  command->add_option("--keep-every", options->keep_every_steps, "and those whose step is a multiple; 0 = none")
+  command
+      ->add_option("--keep-every", options->keep_every_steps,
+                   "and those whose step is a multiple of this; 0 = none; default: as the config says")
       ->check(NotNegative());
-  command->add_option("--keep-best", options->keep_best, "and as many with the lowest validation loss")
+  command
+      ->add_option("--keep-best", options->keep_best,
+                   "and so many with the lowest validation loss; 0 = none; default: as the config says")
       ->check(NotNegative());
   command->add_flag("--damaged", options->damaged, "delete damaged checkpoints, too");
   command->add_flag("--take-over", options->take_over,
@@ -127,7 +134,8 @@ void AddImport(CLI::App& ckpt, CommandBody& body) {
   auto options = std::make_shared<CkptImportOptions>();
   CLI::App* command = AddAction(ckpt, body, "import", "Make a saved model the checkpoint of step 0, to train from it",
                                 options, CkptImport);
-  command->add_option("MODEL_DIR", options->model, "saved model: safetensors and config.json")->required();
+  command->add_option("MODEL_DIR", options->model, "directory of a saved model: safetensors and config.json")
+      ->required();
   command->add_option("WHERE", options->where, "directory of checkpoints or s3://bucket/prefix, without any yet")
       ->required();
   command->add_option("--config", options->config.path, "config file (YAML) of the run that will resume from it")
@@ -151,11 +159,11 @@ void AddDiff(CLI::App& ckpt, CommandBody& body) {
   command->add_option_function<std::string>(
       "--endpoint",
       [options](const std::string& value) { options->a.place.s3_endpoint = options->b.place.s3_endpoint = value; },
-      "where the S3 service is, if not AWS: http://HOST:PORT");
+      kEndpoint);
   command->add_option_function<std::string>(
       "--region",
       [options](const std::string& value) { options->a.place.s3_region = options->b.place.s3_region = value; },
-      "of the S3 service");
+      kRegion);
   AddThreads(command, options->threads);
 }
 

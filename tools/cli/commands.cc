@@ -122,13 +122,13 @@ void AddCommands(CLI::App& app, CommandBody& body) {
   AddCommand<TuneCommand>(app, body, "tune", "Find the fastest matrix products of a config on this GPU");
   CLI::App* data = app.add_subcommand("data", "Make and look at token files");
   data->require_subcommand(1);
-  AddCommand<DataPackCommand>(*data, body, "pack", "Turn text or JSONL files into a token file");
+  AddCommand<DataPackCommand>(*data, body, "pack", "Turn text or JSON Lines files into a token file");
   AddCommand<DataShowCommand>(*data, body, "show", "Print what is in a token file");
   AddCommand<DataIndexCommand>(*data, body, "index", "Read token files and write the index beside each, as pack does");
   AddCommand<DataVerifyCommand>(*data, body, "verify", "Read token files and compare every block with their index");
-  AddCommand<SampleCommand>(app, body, "sample", "Print text sampled from a saved model");
-  AddCommand<EvalCommand>(app, body, "eval", "Print the loss of a saved model on token files");
-  CLI::App* model = app.add_subcommand("model", "Make a saved model of another one");
+  AddCommand<SampleCommand>(app, body, "sample", "Print text sampled from a model");
+  AddCommand<EvalCommand>(app, body, "eval", "Print the loss of a model on token files, or its accuracy on questions");
+  CLI::App* model = app.add_subcommand("model", "Make a saved model out of another one");
   model->require_subcommand(1);
   AddCommand<ModelUpcycleCommand>(*model, body, "upcycle", "Make a model with experts of a dense one");
   AddCommand<CompareCommand>(app, body, "compare", "Compare runs bit by bit and print the first step that differs");

@@ -343,9 +343,10 @@ absl::StatusOr<int> DataVerifyCommand::Run() const {
 void DataPackCommand::AddTo(CLI::App& command) {
   options.threads = AvailableProcessors();
   command
-      .add_option("INPUT", options.paths.inputs,
-                  "text files (a document each) or JSONL files (a document per line), also compressed by gzip or zstd; "
-                  "- = standard input")
+      .add_option(
+          "INPUT", options.paths.inputs,
+          "text files (a document each) or JSON Lines files (a document per line), also compressed by gzip or zstd; "
+          "- = standard input")
       ->required();
   AddPathOption(command, "--out", options.paths.output, "token file to write; its index goes beside it")->required();
   command.add_flag("--overwrite", options.paths.overwrite,
@@ -357,12 +358,14 @@ void DataPackCommand::AddTo(CLI::App& command) {
   using Format = PackOptions::Format;
   const Choices<Format> formats = {{"auto", Format::kAuto}, {"text", Format::kText}, {"jsonl", Format::kJsonl}};
   AddChoice(command, "--format", options.format, formats,
-            "auto (by the name: .jsonl, .ndjson, each also with .gz or .zst), text or jsonl");
+            "auto (by the name: .jsonl, .ndjson, each also with .gz or .zst), text or jsonl; default auto");
   command.add_option("--jsonl-field", options.jsonl_field, "the field that holds the text")->capture_default_str();
-  auto* fraction = command
-                       .add_option("--validation-fraction", options.paths.validation_fraction,
-                                   "put the last round(F * tokens) tokens into --validation-out; below 1")
-                       ->check(NumberWithin(0, 1));
+  auto* fraction =
+      command
+          .add_option("--validation-fraction", options.paths.validation_fraction,
+                      "the share of all tokens, the last ones, that goes into --validation-out (with --chat of all "
+                      "conversations); below 1, default 0")
+          ->check(NumberWithin(0, 1));
   auto* output =
       AddPathOption(command, "--validation-out", options.paths.validation_output, "token file for validation");
   fraction->needs(output);
@@ -382,7 +385,7 @@ void DataPackCommand::AddTo(CLI::App& command) {
 
 void DataPackCommand::AddChatTo(CLI::App& command) {
   auto* is_chat = command.add_flag("--chat", chat,
-                                   "the inputs are conversations, JSONL with \"messages\" or \"prompt\" and "
+                                   "the inputs are conversations, JSON Lines with \"messages\" or \"prompt\" and "
                                    "\"completion\"; they are written by the tokenizer's chat template");
   auto* length = command
                      .add_option("--sequence-length", sequence_length,
@@ -395,15 +398,21 @@ void DataPackCommand::AddChatTo(CLI::App& command) {
   length->needs(is_chat);
   using TooLong = PackConversationsOptions::TooLong;
   const Choices<TooLong> too_long_names = {{"drop", TooLong::kDrop}, {"cut", TooLong::kCut}};
-  AddChoice(command, "--too-long", too_long, too_long_names, "conversations longer than a row: drop, or cut")
+  AddChoice(command, "--too-long", too_long, too_long_names,
+            "conversations longer than a row: drop them, or cut off their ends; default drop")
       ->needs(is_chat);
   using Learn = ChatOptions::Learn;
   const Choices<Learn> learn_names = {{"all", Learn::kAllTurns}, {"last", Learn::kLastTurn}};
   AddChoice(command, "--learn", chat_options.learn, learn_names,
-            "turns of the assistant that are learned: all, or last")
+            "turns of the assistant that are learned: all, or the last; default all")
       ->needs(is_chat);
-  command.add_option("--template", chat_options.template_name, "of a tokenizer that has several")->needs(is_chat);
-  command.add_option("--date", chat_options.date, "YYYY-MM-DD, for templates that write the date")
+  command
+      .add_option(
+          "--template", chat_options.template_name,
+          "name of the chat template, of a tokenizer that has several; default: tool_use for conversations with "
+          "tools, if there is one, else default")
+      ->needs(is_chat);
+  command.add_option("--date", chat_options.date, "YYYY-MM-DD, needed where the template writes today's date")
       ->needs(is_chat)
       ->check(IsDate());
 }
@@ -411,7 +420,8 @@ void DataPackCommand::AddChatTo(CLI::App& command) {
 void DataShowCommand::AddTo(CLI::App& command) {
   command.add_option("FILE", path, "token file, a path or s3://bucket/name")->required();
   AddPlaceOptions(command, places);
-  command.add_option("--tokenizer", tokenizer, "bytes, or a tokenizer.json: shows the tokens as text");
+  command.add_option("--tokenizer", tokenizer,
+                     "bytes, or a tokenizer.json, or its directory: shows the tokens as text");
   command.add_option("--tokens", tokens, "how many tokens to print")
       ->check(CLI::Range(int64_t{0}, int64_t{1} << 24))
       ->capture_default_str();

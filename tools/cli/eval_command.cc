@@ -231,7 +231,7 @@ absl::Status EvalCommand::PrintAnswers(const LoadedModel& loaded, const std::str
 }
 
 void EvalCommand::AddTo(CLI::App& command) {
-  command.add_option("MODEL", model, "saved model directory, or a run directory")->required();
+  command.add_option("MODEL", model, "directory of a saved model or of adapters, or a run directory")->required();
   command
       .add_option(
           "DATA", data,
@@ -240,17 +240,23 @@ void EvalCommand::AddTo(CLI::App& command) {
       ->required();
   AddPlaceOptions(command, places);
   AddDTypeOption(command, dtype);
-  command.add_option("--sequence-length", sequence, "0 = as in the run; of a saved model alone its own, at most 1024")
+  command
+      .add_option(
+          "--sequence-length", sequence,
+          "tokens of a sequence; 0, the default: as in the run, and of a model without a run its own, at most 1024")
       ->check(CLI::Range(0, 1 << 24));
   command.add_option("--batch", batch, absl::StrCat("sequences at a time; default ", batch))
       ->check(CLI::Range(1, 65536));
   command
-      .add_option("--microbatches", microbatches,
-                  "of a token file, stop after this many; 0 = all of it. Questions are all asked")
+      .add_option(
+          "--microbatches", microbatches,
+          "of each token file, stop after so many times --batch sequences; 0, the default: all of it. Questions are "
+          "all asked")
       ->check(NotNegative());
   AddPathOption(command, "--logits", logits,
-                "writes those of every evaluated token: safetensors, F32 (sequences, length, vocabulary)");
-  command.add_option("--threads", threads, "0 = all")->check(CLI::Range(0, 4096));
+                "file for the logits of every evaluated token: safetensors, F32 (sequences, length, vocabulary)");
+  command.add_option("--threads", threads, "threads that compute; 0, the default: all processors")
+      ->check(CLI::Range(0, 4096));
 }
 
 }  // namespace holdfast

@@ -32,12 +32,13 @@ absl::StatusOr<int> ModelUpcycleCommand::Upcycle(const std::stop_token& stop) co
 }
 
 void ModelUpcycleCommand::AddTo(CLI::App& command) {
-  command.add_option("DENSE", options.dense, "saved model of a Llama, Mistral, Qwen2 or Qwen3")->required();
+  command.add_option("DENSE", options.dense, "directory of a saved Llama, Mistral, Qwen2 or Qwen3")->required();
   command.add_option("MOE", options.output, "directory of the new one; not there yet, or empty")->required();
-  command.add_option("--experts", options.experts, "of each layer, copies of its MLP; default 8")
+  command.add_option("--experts", options.experts, "experts of each layer, copies of its MLP; default 8")
       ->check(CLI::Range(1, 4096));
-  command.add_option("--experts-per-token", options.experts_per_token, "default 2")->check(CLI::Range(1, 64));
-  command.add_option("--seed", options.seed, "of the routers; default 0")->check(IsSeed());
+  command.add_option("--experts-per-token", options.experts_per_token, "experts that each token goes to; default 2")
+      ->check(CLI::Range(1, 64));
+  command.add_option("--seed", options.seed, "of the routers' first weights; default 0")->check(IsSeed());
   AddFileDTypeOption(command, options.dtype, "of the weights; default: the dense model's");
 }
 

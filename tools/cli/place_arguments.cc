@@ -10,8 +10,8 @@ namespace holdfast {
 
 void AddPlaceOptions(CLI::App& command, PlaceSettings& settings) {
   command.add_option("--endpoint", settings.s3.endpoint,
-                     "of the S3 service, http://HOST[:PORT]; AWS_ENDPOINT_URL or AWS if left out");
-  command.add_option("--region", settings.s3.region, "of the S3 service; AWS_REGION or us-east-1 if left out");
+                     "of the S3 service, http://HOST[:PORT]; default: AWS_ENDPOINT_URL, or else AWS");
+  command.add_option("--region", settings.s3.region, "of the S3 service; default: AWS_REGION, or else us-east-1");
 }
 
 absl::StatusOr<std::unique_ptr<Places>> OpenPlaces(PlaceSettings settings) {

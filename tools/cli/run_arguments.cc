@@ -59,7 +59,7 @@ void ConfigArguments::AddTo(CLI::App& command) {
 }
 
 void ConfigArguments::AddOverrides(CLI::App& command) {
-  command.add_option("--set", overrides, "override a value: section.key=value")
+  command.add_option("--set", overrides, "override a value of the config: section.key=value; may be repeated")
       ->type_name("KEY=VALUE")
       ->allow_extra_args(false);
 }
@@ -161,7 +161,8 @@ void StartArguments::AddTo(CLI::App& command) {
   command
       .add_option(
           "--resume", resume,
-          "auto: resume the run in the run directory; never: fail if there is one; STEP: resume from its checkpoint")
+          "auto: resume the run in the run directory; never: fail if there is one; STEP: resume from its checkpoint; "
+          "default auto; --overwrite begins anew")
       ->type_name("auto|never|STEP")
       ->check(check);
   command.add_flag("--overwrite", overwrite, "replace the run that is in the run directory");

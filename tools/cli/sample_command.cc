@@ -215,16 +215,20 @@ absl::StatusOr<int> SampleCommand::Run() const {
 }
 
 void SampleCommand::AddTo(CLI::App& command) {
-  command.add_option("MODEL", model, "saved model directory, or a run directory")->required();
-  command.add_option("--prompt", prompts, "text to continue; with --chat a message to answer; may be repeated")
+  command.add_option("MODEL", model, "directory of a saved model or of adapters, or a run directory")->required();
+  command
+      .add_option("--prompt", prompts,
+                  "text to continue; with --chat a message to answer; may be repeated; default: a line end")
       ->allow_extra_args(false);
-  command.add_option("--prompts", prompts_file, "a file of more, one on each line");
-  command.add_option("--samples", samples, absl::StrCat("of each prompt; default ", samples))
+  command.add_option("--prompts", prompts_file, "file of prompts, one on each line, after those of --prompt");
+  command.add_option("--samples", samples, absl::StrCat("texts of each prompt; default ", samples))
       ->check(CLI::Range(1, 1'000'000));
-  command.add_option("--batch", batch, absl::StrCat("how many at a time, which changes no text; default ", batch))
+  command
+      .add_option("--batch", batch,
+                  absl::StrCat("texts sampled at a time, which changes none of them; default ", batch))
       ->check(CLI::Range(1, 4096));
   auto* is_chat = command.add_flag("--chat", chat, "write prompts by the model's chat template");
-  command.add_option("--system", system, "a system message before it")->needs(is_chat);
+  command.add_option("--system", system, "a system message before each prompt")->needs(is_chat);
   command.add_option("--date", date, "YYYY-MM-DD, for templates that write the date; default today")
       ->needs(is_chat)
       ->check(IsDate());
@@ -233,7 +237,7 @@ void SampleCommand::AddTo(CLI::App& command) {
       ->check([](const std::string& stop) {
         return stop.empty() ? std::string("a stop must not be empty") : std::string();
       });
-  command.add_option("--tokens", options.tokens, absl::StrCat("tokens to generate; default ", options.tokens))
+  command.add_option("--tokens", options.tokens, absl::StrCat("most tokens of each text; default ", options.tokens))
       ->check(CLI::Range(1, 1'000'000));
   command
       .add_option("--temperature", options.temperature,
@@ -251,7 +255,8 @@ void SampleCommand::AddTo(CLI::App& command) {
   command.add_option("--seed", options.seed, absl::StrCat("the same seed gives the same text; default ", options.seed))
       ->check(IsSeed());
   AddDTypeOption(command, dtype);
-  command.add_option("--threads", threads, "0 = all")->check(CLI::Range(0, 4096));
+  command.add_option("--threads", threads, "threads that compute; 0, the default: all processors")
+      ->check(CLI::Range(0, 4096));
 }
 
 }  // namespace holdfast

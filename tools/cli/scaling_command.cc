@@ -231,7 +231,7 @@ void ScalingFitCommand::AddTo(CLI::App& command) {
       ->type_name("FLOPS")
       ->allow_extra_args(false)
       ->check(Positive());
-  command.add_option("--level", options.level, "of intervals; default 0.9")->check(NumberWithin(0.5, 0.99));
+  command.add_option("--level", options.level, "level of the intervals; default 0.9")->check(NumberWithin(0.5, 0.99));
   command.add_option("--resamples", options.resamples, "fits for the intervals; default 1000")
       ->check(CLI::Range(20, kMaxResamples));
   command.add_option("--seed", options.seed, "of the resamples; default 0")->check(IsSeed());

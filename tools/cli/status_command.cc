@@ -144,8 +144,8 @@ absl::StatusOr<int> StatusCommand::Run() const {
 void StatusCommand::AddTo(CLI::App& command) {
   command.add_option("RUN", target, "run directory, or HOST:PORT of the coordinator")->required();
   AddLeaseOption(command, lease, "where the coordinator's address is looked for, instead of in the run directory");
-  command.add_flag("--watch", watch, "repeat every second");
-  command.add_flag("--json", json, "print JSON");
+  command.add_flag("--watch", watch, "print it every second until the run has ended");
+  command.add_flag("--json", json, "print one JSON object, with --watch one a line");
   command.add_option("--token-file", token_file, "file with the run's secret; default: that of the run directory");
   AddTlsOptions(command, tls);
 }

@@ -774,7 +774,7 @@ std::string HelpOf() {
 TEST(Commands, HelpSaysWhatHoldsWhereNothingIsGiven) {
   const std::string sample = HelpOf<SampleCommand>();
   for (const char* text :
-       {"of each prompt; default 1\n", "which changes no text; default 8\n", "generate; default 200\n",
+       {"of each prompt; default 1\n", "none of them; default 8\n", "of each text; default 200\n",
         "likeliest; default 0.8\n", "0 = all; default 40\n", "1 = all; default 1\n", "the same text; default 1\n"}) {
     EXPECT_THAT(sample, HasSubstr(text));
   }
@@ -782,6 +782,35 @@ TEST(Commands, HelpSaysWhatHoldsWhereNothingIsGiven) {
   EXPECT_THAT(HelpOf<AgentCommand>(), HasSubstr("on this machine; default 1\n"));
   EXPECT_THAT(HelpOf<CoordinatorCommand>(), HasSubstr("; default 127.0.0.1:29400\n"));
   EXPECT_THAT(HelpOf<CheckWidthCommand>(), HasSubstr("--widths INT,INT,... in [1 - 131072]\n"));
+}
+
+/// Options of all commands, "data pack --threads", whose value is a number that may be left out.
+std::vector<std::pair<std::string, const CLI::Option*>> OptionalNumbersOf(const CLI::App& app) {
+  std::vector<std::pair<std::string, const CLI::Option*>> numbers;
+  for (const CLI::Option* option : app.get_options()) {
+    const std::string type = option->get_type_name();
+    const bool is_number = type.find("INT") != std::string::npos || type.find("FLOAT") != std::string::npos;
+    if (is_number && !option->get_required()) numbers.emplace_back(app.get_name() + " " + option->get_name(), option);
+  }
+  for (const CLI::App* command : app.get_subcommands([](const CLI::App* each) { return !each->get_group().empty(); })) {
+    for (const auto& [name, option] : OptionalNumbersOf(*command)) {
+      numbers.emplace_back(absl::StrCat(app.get_name(), " ", name), option);
+    }
+  }
+  return numbers;
+}
+
+TEST(Commands, ANumberThatMayBeLeftOutHasADefaultThatIsSaid) {
+  CLI::App app;
+  CommandBody body;
+  AddCommands(app, body);
+  const auto numbers = OptionalNumbersOf(app);
+  EXPECT_GT(numbers.size(), 30U);
+  for (const auto& [name, option] : numbers) {
+    if (name.ends_with("pack --sequence-length")) continue;  // --chat needs it
+    const std::string help = option->get_description();
+    EXPECT_TRUE(!option->get_default_str().empty() || help.find("efault") != std::string::npos) << name << ": " << help;
+  }
 }
 
 TEST(Commands, WhatIsNotUnderstoodIsToldWhatMayBeMeant) {

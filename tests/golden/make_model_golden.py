@@ -212,6 +212,12 @@ def zero_grad(model):
         p.grad = torch.zeros_like(p)
 
 
+# With 1e-8 for eps AdamW makes full steps of what is nothing but rounding: PyTorch's own weights after ten steps in fp32
+# then differ by 1e-5 to 8e-5 from those in fp64, with this by 3e-7 to 2e-6.
+LARGER_EPS = (1e-2, 1e-4)
+WITH_LARGER_EPS = ("tiny_qwen2_window", "tiny_olmo2", "tiny_olmo3")
+
+
 def loss_of(model, inputs, targets):
     logits = model(input_ids=inputs).logits
     return logits, torch.nn.functional.cross_entropy(logits.flatten(0, 1), targets.flatten())
@@ -305,8 +311,11 @@ def main():
         model.save_pretrained(directory, safe_serialization=True)
         if name == "tiny_mixtral":
             model.save_pretrained(os.path.join(directory, "stacked"), save_original_format=False)
-        save_file(golden(model, length, generator, aux_loss=name == "tiny_qwen3_moe"),
-                  os.path.join(directory, "golden.safetensors"))
+        adamw = LARGER_EPS if name in WITH_LARGER_EPS else (1e-2, 1e-8)
+        values = golden(model, length, generator, name == "tiny_qwen3_moe", *adamw)
+        if name in WITH_LARGER_EPS:
+            values["steps.adamw"] = torch.tensor(adamw)
+        save_file(values, os.path.join(directory, "golden.safetensors"))
         if os.path.exists(os.path.join(directory, "generation_config.json")):
             os.remove(os.path.join(directory, "generation_config.json"))
         for folder, _, files in os.walk(directory):

@@ -89,7 +89,7 @@ absl::StatusOr<ChildProcess> ChildProcess::Start(const ChildCommand& command) {
   // Somebody may have removed the logs. Nothing above is made: a run directory that is missing may come back. If this
   // fails, so does the log.
   mkdir(std::filesystem::path(command.log_path).parent_path().c_str(), 0777);
-  const int log = open(command.log_path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+  const int log = open(command.log_path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_NONBLOCK | O_CLOEXEC, 0644);
   if (log < 0) return ErrnoToStatus(errno, absl::StrCat("cannot write the log ", command.log_path));
   ChildProcess child;
   child.log_path_ = command.log_path;

@@ -9,6 +9,7 @@
 
 #include "elastic/coordinator/event_json.h"
 #include "elastic/coordinator/run_digests.h"
+#include "framework/base/files.h"
 #include "framework/base/status.h"
 
 namespace holdfast {
@@ -50,7 +51,7 @@ CoordinatorOptions OptionsFor(const Config& config, const RunStart& start) {
 }
 
 void ReadEvents(const std::string& path, CoordinatorHistory* history) {
-  std::ifstream file(path);
+  std::ifstream file = OpenToRead(path);
   for (std::string line; std::getline(file, line);) {
     const std::optional<RecordedEvent> recorded = ReadEventLine(line);
     if (!recorded.has_value()) continue;

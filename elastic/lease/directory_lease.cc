@@ -8,7 +8,7 @@
 namespace holdfast {
 
 absl::StatusOr<LeaseSight> DirectoryLease::Look() {
-  FileDescriptor file = OpenFile(directory_.lock(), O_RDONLY | O_NOFOLLOW);
+  FileDescriptor file = OpenFile(directory_.lock(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK);
   if (file.ok()) seen_ = std::move(file);
   absl::StatusOr<LockText> text = RunLock::Read(directory_);
   if (absl::IsNotFound(text.status()) && must_exist_) return NotThere();

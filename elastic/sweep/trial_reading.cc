@@ -12,6 +12,7 @@
 #include "absl/strings/str_join.h"
 #include "elastic/coordinator/coordinator_shell.h"
 #include "elastic/coordinator/event_json.h"
+#include "framework/base/files.h"
 #include "framework/base/status.h"
 #include "framework/train/trainer.h"
 
@@ -26,7 +27,7 @@ struct Events {
 
 Events ReadEvents(const RunDirectory& directory, int64_t step) {
   Events found;
-  std::ifstream file(directory.events());
+  std::ifstream file = OpenToRead(directory.events());
   for (std::string line; std::getline(file, line);) {
     const std::optional<RecordedEvent> recorded = ReadEventLine(line);
     if (!recorded.has_value() || !recorded->event.has_value()) continue;

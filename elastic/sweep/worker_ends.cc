@@ -8,6 +8,7 @@
 
 #include "elastic/coordinator/event_json.h"
 #include "elastic/sweep/trial_reading.h"
+#include "framework/base/files.h"
 
 namespace holdfast {
 
@@ -26,7 +27,7 @@ void WorkerEnds::Look() {
 }
 
 void WorkerEnds::ReadEvents() {
-  std::ifstream file(directory_.events(), std::ios::binary);
+  std::ifstream file = OpenToRead(directory_.events());
   if (!file.seekg(read_)) return;
   for (std::string line; std::getline(file, line) && !file.eof();) {  // whole lines only
     read_ += static_cast<int64_t>(line.size()) + 1;

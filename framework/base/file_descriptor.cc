@@ -4,7 +4,6 @@
 #include <linux/magic.h>
 #include <poll.h>
 #include <sys/eventfd.h>
-#include <sys/stat.h>
 #include <sys/uio.h>
 #include <sys/vfs.h>
 #include <unistd.h>
@@ -65,11 +64,17 @@ FileDescriptor OpenFile(const std::string& path, int flags, unsigned mode) {
   return FileDescriptor(RetryInterrupted([&] { return open(path.c_str(), flags | O_CLOEXEC, mode); }));
 }
 
+absl::Status CheckIsRegular(const struct stat& info, const std::string& path) {
+  if (S_ISREG(info.st_mode)) return absl::OkStatus();
+  if (S_ISDIR(info.st_mode)) return absl::InvalidArgumentError(absl::StrCat(path, ": a directory, not a file"));
+  const char* kind = S_ISFIFO(info.st_mode) ? "a pipe" : S_ISSOCK(info.st_mode) ? "a socket" : "a device";
+  return absl::InvalidArgumentError(absl::StrCat(path, ": ", kind, ", not a regular file"));
+}
+
 absl::StatusOr<uint64_t> RegularFileSize(const FileDescriptor& file, const std::string& path) {
   struct stat info;
   if (!file.ok() || fstat(file.get(), &info) != 0) return ErrnoToStatus(errno, path);
-  if (S_ISDIR(info.st_mode)) return absl::InvalidArgumentError(absl::StrCat(path, ": a directory, not a file"));
-  if (!S_ISREG(info.st_mode)) return absl::InvalidArgumentError(absl::StrCat(path, ": not a regular file"));
+  RETURN_IF_ERROR(CheckIsRegular(info, path));
   return static_cast<uint64_t>(info.st_size);
 }
 

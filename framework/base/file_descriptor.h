@@ -2,6 +2,8 @@
 // An open file, directory, socket or other descriptor, closed with its owner, and calls on one that finish or say why
 // not.
 
+#include <sys/stat.h>
+
 #include <cerrno>
 #include <cstddef>
 #include <cstdint>
@@ -45,6 +47,9 @@ auto RetryInterrupted(const Call& call) {
 
 /// open(2), with O_CLOEXEC. Not ok, with errno set, if it cannot be opened.
 FileDescriptor OpenFile(const std::string& path, int flags, unsigned mode = 0);
+
+/// InvalidArgument, saying what it is, if `info` is of something else than a regular file.
+absl::Status CheckIsRegular(const struct stat& info, const std::string& path);
 
 /// The size of an open regular file. InvalidArgument if it is something else, errno's status if it is not open: a
 /// directory or a pipe would open too, and a pipe would block in open without O_NONBLOCK.

@@ -34,6 +34,18 @@ absl::Status MakeDirectories(const std::string& path) {
   return absl::IsPermissionDenied(synced) ? absl::OkStatus() : synced;
 }
 
+absl::Status CheckIsFile(const std::string& path) {
+  struct stat info;
+  return stat(path.c_str(), &info) == 0 ? CheckIsRegular(info, path) : absl::OkStatus();
+}
+
+std::ifstream OpenToRead(const std::string& path) {
+  if (CheckIsFile(path).ok()) return std::ifstream(path, std::ios::binary);
+  std::ifstream none;
+  none.setstate(std::ios::failbit);
+  return none;
+}
+
 absl::StatusOr<std::string> ReadFile(const std::string& path, size_t max_bytes) {
   const FileDescriptor file = OpenFile(path, O_RDONLY | O_NONBLOCK);
   ASSIGN_OR_RETURN(const uint64_t size, RegularFileSize(file, path));

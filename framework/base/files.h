@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <fstream>
 #include <string>
 
 #include "absl/status/status.h"
@@ -18,6 +19,12 @@ namespace holdfast {
 
 /// The contents of a regular file of at most `max_bytes` bytes; InvalidArgument if it is larger or no regular file.
 absl::StatusOr<std::string> ReadFile(const std::string& path, size_t max_bytes);
+
+/// InvalidArgument, saying what it is, if something else than a regular file, or a link to one, is at `path`.
+absl::Status CheckIsFile(const std::string& path);
+
+/// For reading lines. What is no regular file is not opened: a pipe would wait for somebody who writes into it.
+std::ifstream OpenToRead(const std::string& path);
 
 /// The directory part of `path`; "." if it has none.
 std::string DirectoryOf(const std::string& path);

@@ -45,6 +45,7 @@ absl::Status ErrnoToStatus(int error, const std::string& what) {
     case EISDIR:
     case ELOOP:
     case ENAMETOOLONG:
+    case ENXIO:  // a socket, or a pipe that nobody reads, in the place of a file
     case EINVAL:
       return absl::InvalidArgumentError(message);
     default:

@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "framework/base/files.h"
 #include "framework/base/status.h"
 #include "framework/config/config_reader.h"
 #include "framework/config/config_table.h"
@@ -54,6 +55,7 @@ absl::StatusOr<Config> ParseConfig(const std::string& text, const std::string& n
 }
 
 absl::StatusOr<Config> LoadStoredConfig(const std::string& path, absl::Span<const FamilyPreset> families) {
+  RETURN_IF_ERROR(CheckIsFile(path));
   ASSIGN_OR_RETURN(const std::string text, ReadConfigFile(path));
   return ParseStoredConfig(text, path, families);
 }

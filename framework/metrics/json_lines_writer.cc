@@ -4,6 +4,7 @@
 
 #include <cerrno>
 
+#include "framework/base/files.h"
 #include "framework/base/status.h"
 #include "framework/metrics/run_directory.h"
 
@@ -28,7 +29,6 @@ absl::StatusOr<off_t> WholeLines(int fd, off_t size) {
 absl::Status CutTornLine(int fd, const std::string& path) {
   struct stat info;
   if (fstat(fd, &info) != 0) return ErrnoToStatus(errno, path);
-  if (!S_ISREG(info.st_mode)) return absl::OkStatus();
   absl::StatusOr<off_t> whole = WholeLines(fd, info.st_size);
   if (!whole.ok()) return Annotate(whole.status(), path);
   if (*whole != info.st_size && ftruncate(fd, *whole) != 0) return ErrnoToStatus(errno, path);
@@ -45,6 +45,7 @@ absl::Status CannotLookAt(const std::string& path, int error) {
 absl::StatusOr<JsonLinesWriter> JsonLinesWriter::Open(const std::string& path) {
   JsonLinesWriter writer;
   writer.path_ = path;
+  RETURN_IF_ERROR(CheckIsFile(path));
   writer.file_ = OpenFile(path, O_RDWR | O_CREAT | O_APPEND, 0644);
   if (!writer.file_.ok()) return ErrnoToStatus(errno, absl::StrCat("cannot open ", path));
   // A line written after a torn one would be glued to it and both would be lost.

@@ -96,8 +96,8 @@ absl::Status Damaged(const std::string& path, int64_t line, absl::string_view wh
 /// The last `count` lines of a file, or all that it has. What comes after the last newline was cut off by a crash.
 absl::StatusOr<std::vector<std::string>> ReadLastLines(const std::string& path, size_t count) {
   errno = 0;
-  std::ifstream file(path, std::ios::binary | std::ios::ate);
-  const auto size = static_cast<int64_t>(file.tellg());
+  std::ifstream file = OpenToRead(path);
+  const auto size = static_cast<int64_t>(file.seekg(0, std::ios::end).tellg());
   // Until they are there whole: a line may have a number for each expert of each layer.
   for (int64_t bytes = 1 << 16;; bytes *= 2) {
     std::string tail(static_cast<size_t>(std::clamp<int64_t>(size, 0, bytes)), '\0');
@@ -134,6 +134,16 @@ absl::Status RunDirectory::Create(bool overwrite) const {
   return holds_run ? RemoveOldRun(*this) : absl::OkStatus();
 }
 
+absl::Status RunDirectory::CheckFiles() const {
+  for (const std::string& path : {config(), metrics(), events(), coordinator_state(), run_id(), token(), lock()}) {
+    if (const absl::Status file = CheckIsFile(path); !file.ok()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(file.message(), ", in the place of a file of the run: remove it, or choose another --run-dir"));
+    }
+  }
+  return absl::OkStatus();
+}
+
 bool RunDirectory::IsRemovedWithOldRun(const std::string& path) const {
   std::error_code error;
   const fs::path place = fs::weakly_canonical(path, error);
@@ -148,7 +158,7 @@ bool RunDirectory::IsRemovedWithOldRun(const std::string& path) const {
 bool RunDirectory::HoldsRun() const {
   if (Exists(coordinator_state())) return true;
   std::string line;
-  std::ifstream file(config());
+  std::ifstream file = OpenToRead(config());
   return std::getline(file, line) && line + "\n" == kConfigMark;
 }
 
@@ -192,6 +202,7 @@ absl::Status RunDirectory::TakeOver(const std::function<absl::Status()>& still_o
 absl::StatusOr<std::vector<StepMetrics>> RunDirectory::ReadMetrics() const { return ReadStepMetrics(metrics()); }
 
 absl::StatusOr<std::vector<StepMetrics>> ReadStepMetrics(const std::string& path) {
+  RETURN_IF_ERROR(CheckIsFile(path));
   errno = 0;
   std::ifstream file(path, std::ios::binary);
   if (!file) return ErrnoToStatus(errno != 0 ? errno : EIO, absl::StrCat("cannot read ", path));
@@ -219,6 +230,7 @@ absl::StatusOr<std::vector<StepMetrics>> ReadStepMetrics(const std::string& path
 absl::StatusOr<std::optional<StepMetrics>> RunDirectory::ReadLastMetrics() const {
   std::error_code error;
   if (!fs::exists(metrics(), error) && !error) return std::nullopt;
+  RETURN_IF_ERROR(CheckIsFile(metrics()));
   ASSIGN_OR_RETURN(const std::vector<std::string> lines, ReadLastLines(metrics(), 2));
   if (lines.empty()) return std::nullopt;
   absl::StatusOr<StepMetrics> step = StepMetrics::FromJson(lines.back());

@@ -74,6 +74,9 @@ class RunDirectory {
   /// logs are emptied. An unwritable place is PermissionDenied before anything is done.
   absl::Status Create(bool overwrite) const;
 
+  /// InvalidArgument, with what to do, if something else than a file (a pipe, a directory) is where a run has a file.
+  absl::Status CheckFiles() const;
+
   /// `path` is one of the files that Create removes of an old run, or lies in one of them.
   bool IsRemovedWithOldRun(const std::string& path) const;
 

@@ -133,7 +133,7 @@ bool RunLock::IsInPlace() const {
 
 absl::StatusOr<LockText> RunLock::Read(const RunDirectory& directory) {
   const std::string path = directory.lock();
-  const FileDescriptor file = OpenFile(path, O_RDONLY | O_NOFOLLOW);
+  const FileDescriptor file = OpenFile(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK);
   if (file.ok()) return ReadText(file.get(), path);
   const absl::Status status = ErrnoToStatus(errno, absl::StrCat("cannot open ", path));
   return absl::IsNotFound(status) ? status : absl::UnavailableError(status.message());
@@ -141,7 +141,7 @@ absl::StatusOr<LockText> RunLock::Read(const RunDirectory& directory) {
 
 absl::StatusOr<bool> RunLock::IsHeld(const RunDirectory& directory) {
   const std::string path = directory.lock();
-  const FileDescriptor file = OpenFile(path, O_RDONLY | O_NOFOLLOW);
+  const FileDescriptor file = OpenFile(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK);
   if (file.ok() && flock(file.get(), LOCK_SH | LOCK_NB) == 0) return false;
   if (file.ok() && errno == EWOULDBLOCK) return true;
   return absl::UnavailableError(ErrnoToStatus(errno, absl::StrCat("cannot try the lock of ", path)).message());
@@ -170,7 +170,7 @@ absl::StatusOr<FileDescriptor> RunLock::FindInDirectory() const {
   const FileDescriptor directory = OpenFile(root.root(), O_PATH | O_DIRECTORY);
   if (!directory.ok()) return WhyNotThere(root, file_);
   FileDescriptor file(
-      openat(directory.get(), path_.c_str() + root.root().size() + 1, O_RDONLY | O_NOFOLLOW | O_CLOEXEC));
+      openat(directory.get(), path_.c_str() + root.root().size() + 1, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
   if (!file.ok() && errno == ENOENT) return WhyNotThere(root, file_);
   if (!file.ok()) return absl::UnavailableError(ErrnoToStatus(errno, absl::StrCat("cannot open ", path_)).message());
   return file;
@@ -191,7 +191,7 @@ absl::Status RunLock::CheckIsNoCopy(int fd) const {
 
 // By its name: after the lock has lapsed, or the file was removed, another one may be there.
 absl::Status RunLock::Check() const {
-  FileDescriptor file = OpenFile(path_, O_RDONLY | O_NOFOLLOW);
+  FileDescriptor file = OpenFile(path_, O_RDONLY | O_NOFOLLOW | O_NONBLOCK);
   if (!file.ok() && errno == ENOENT) {
     *was_away_ = true;
     ASSIGN_OR_RETURN(file, FindInDirectory());

@@ -292,6 +292,21 @@ TEST_F(TrainTest, SigtermSavesTheModelAndExits143) {
   EXPECT_EQ(RunHoldfast({"eval", Path("a"), Path("valid.bin"), "--sequence-length", "32"}).exit_code, 0);
 }
 
+TEST_F(TrainTest, APipeInTheRunDirectoryIsRefusedAtOnce) {
+  ASSERT_EQ(Train("a").exit_code, 0);
+  WriteConfig("config.yaml", 20);
+  for (const char* file : {"events.jsonl", "metrics.jsonl", "config.yaml"}) {
+    const fs::path path = directory_ / "a" / file;
+    fs::rename(path, Path("kept"));
+    ASSERT_EQ(mkfifo(path.c_str(), 0600), 0);
+    const CommandResult refused = Train("a");
+    EXPECT_EQ(refused.exit_code, 1) << refused.output;
+    EXPECT_THAT(refused.output, HasSubstr(path.string() + ": a pipe, not a regular file"));
+    fs::remove(path);
+    fs::rename(Path("kept"), path);
+  }
+}
+
 // As by mv, or by an automounter.
 TEST_F(TrainTest, ARunWhoseDirectoryIsMissingForAWhilePausesAndResumes) {
   WriteConfig("config.yaml", 1'000'000);

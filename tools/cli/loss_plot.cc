@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "framework/base/files.h"
 #include "framework/base/json.h"
 #include "framework/base/status.h"
 #include "framework/metrics/figure_curves.h"
@@ -19,7 +20,7 @@ constexpr int kColumnsMax = 78, kRows = 18;
 
 Curve ValidationCurve(const RunDirectory& directory) {
   Curve curve{.label = "validation", .x = {}, .y = {}, .points = true};
-  std::ifstream events(directory.events());
+  std::ifstream events = OpenToRead(directory.events());
   for (std::string line; std::getline(events, line);) {
     const nlohmann::json event = ParseJson(line).value_or(nullptr);
     if (!event.is_object() || event.value("event", nlohmann::json()) != "validation" || !event.contains("loss"))

@@ -114,6 +114,7 @@ absl::StatusOr<Config> RunArguments::Load(bool overwrite) const {
   const auto run_config = [&](const Config& of_run) { return overwrite ? "" : Directory(of_run).config(); };
   ASSIGN_OR_RETURN(Config resolved, Resolved(config.LoadUnresolved(), run_config));
   const RunDirectory directory = Directory(resolved);
+  RETURN_IF_ERROR(directory.CheckFiles());
   RETURN_IF_ERROR(CheckNamesOneRun(directory));
   if (!directory.HoldsRun() && HoldsSweep({.directory = directory.root()})) {
     return UsageError(absl::StrCat("error: ", directory.root(), " holds a sweep, not a run; choose another --run-dir"));

@@ -13,6 +13,7 @@
 #include "elastic/coordinator/event_text.h"
 #include "elastic/coordinator/run_tally.h"
 #include "framework/base/branch.h"
+#include "framework/base/files.h"
 #include "framework/base/status.h"
 #include "framework/config/load.h"
 #include "framework/metrics/run_lock.h"
@@ -28,7 +29,7 @@ bool IsEnd(const RunEvent& event) {
 
 /// Each line of events.jsonl that is one, in order.
 void ForEachEvent(const RunDirectory& directory, absl::FunctionRef<void(const RecordedEvent&)> visit) {
-  std::ifstream events(directory.events());
+  std::ifstream events = OpenToRead(directory.events());
   for (std::string line; std::getline(events, line);) {
     if (const std::optional<RecordedEvent> recorded = ReadEventLine(line); recorded.has_value()) visit(*recorded);
   }

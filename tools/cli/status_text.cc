@@ -10,6 +10,7 @@
 #include "elastic/coordinator/event_json.h"
 #include "elastic/coordinator/event_text.h"
 #include "framework/base/counted.h"
+#include "framework/base/files.h"
 #include "framework/metrics/progress.h"
 #include "nlohmann/json.hpp"
 
@@ -104,7 +105,7 @@ std::string StatusJson(const RunStatus& s) {
 }
 
 std::string LastEvents(const std::string& path, int count) {
-  std::ifstream file(path);
+  std::ifstream file = OpenToRead(path);
   std::deque<std::string> lines;
   for (std::string line; std::getline(file, line);) {
     lines.push_back(std::move(line));

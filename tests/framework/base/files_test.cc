@@ -31,6 +31,26 @@ TEST(ReadFileTest, RefusesWhatIsNoRegularFile) {
   EXPECT_TRUE(absl::IsNotFound(MappedFile::Open(dir / "none").status()));
 }
 
+TEST(OpenToReadTest, OpensFilesAndNothingElse) {
+  const TemporaryDirectory dir;
+  std::ofstream(dir / "f") << "12345";
+  std::filesystem::create_symlink(dir / "f", dir / "link");
+  std::string line;
+  for (const char* file : {"f", "link"}) {
+    EXPECT_TRUE(CheckIsFile(dir / file).ok());
+    std::ifstream read = OpenToRead(dir / file);
+    EXPECT_TRUE(std::getline(read, line));
+    EXPECT_EQ(line, "12345");
+  }
+  EXPECT_TRUE(CheckIsFile(dir / "none").ok()) << "there is nothing else, either";
+  EXPECT_FALSE(OpenToRead(dir / "none"));
+  ASSERT_EQ(mkfifo((dir / "pipe").c_str(), 0600), 0);
+  EXPECT_FALSE(OpenToRead(dir / "pipe"));  // and does not wait for a writer
+  EXPECT_EQ(CheckIsFile(dir / "pipe").message(), dir / "pipe: a pipe, not a regular file");
+  EXPECT_EQ(CheckIsFile(dir.path()).message(), dir.path() + ": a directory, not a file");
+  EXPECT_EQ(CheckIsFile("/dev/null").message(), "/dev/null: a device, not a regular file");
+}
+
 TEST(MakeDirectoriesTest, MakesWhatIsMissingAndRefusesWhatIsNone) {
   const TemporaryDirectory dir;
   EXPECT_TRUE(MakeDirectories(dir / "a/b/").ok());

@@ -4,6 +4,7 @@
 #include "framework/metrics/run_directory.h"
 
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <bit>
@@ -288,8 +289,9 @@ TEST_F(RunDirectoryTest, EmptyAndMissingFiles) {
 }
 
 TEST_F(RunDirectoryTest, FullDiskIsReported) {
-  auto writer = JsonLinesWriter::Open("/dev/full");
+  auto writer = JsonLinesWriter::Open(root_ + "/events.jsonl");
   ASSERT_TRUE(writer.ok()) << writer.status();
+  const SyscallWatch full({{.name = "write", .error = ENOSPC}});
   EXPECT_EQ(writer->Write("{}").code(), absl::StatusCode::kResourceExhausted);
   EXPECT_EQ(JsonLinesWriter::Open(root_ + "/no/such/place").status().code(), absl::StatusCode::kNotFound);
 }
@@ -363,6 +365,27 @@ TEST_F(RunDirectoryTest, AWriterKnowsWhetherReadersFindItsFile) {
   EXPECT_TRUE(absl::IsFailedPrecondition(writer->CheckInPlace())) << writer->CheckInPlace();
   WriteText(path, "{}\n{}\n");
   EXPECT_TRUE(absl::IsFailedPrecondition(writer->CheckInPlace())) << writer->CheckInPlace();
+}
+
+// Opening a pipe would wait for somebody who writes into it.
+TEST_F(RunDirectoryTest, APipeInThePlaceOfAFileIsRefusedAtOnce) {
+  const RunDirectory run(root_);
+  EXPECT_TRUE(run.CheckFiles().ok());
+  WriteText(run.metrics(), "");
+  EXPECT_TRUE(run.CheckFiles().ok());
+  fs::remove(run.metrics());
+  for (const std::string& path : {run.config(), run.metrics(), run.events(), run.coordinator_state(), run.lock()}) {
+    ASSERT_EQ(mkfifo(path.c_str(), 0600), 0);
+    const absl::Status refused = run.CheckFiles();
+    EXPECT_TRUE(absl::IsInvalidArgument(refused)) << refused;
+    EXPECT_THAT(std::string(refused.message()), HasSubstr(path + ": a pipe, not a regular file"));
+    EXPECT_EQ(run.HoldsRun(), path == run.coordinator_state());
+    fs::remove(path);
+  }
+  ASSERT_EQ(mkfifo(run.metrics().c_str(), 0600), 0);
+  EXPECT_TRUE(absl::IsInvalidArgument(run.ReadMetrics().status()));
+  EXPECT_TRUE(absl::IsInvalidArgument(run.ReadLastMetrics().status()));
+  EXPECT_TRUE(absl::IsInvalidArgument(JsonLinesWriter::Open(run.metrics()).status()));
 }
 
 TEST_F(RunDirectoryTest, CreateMakesParents) {

@@ -163,7 +163,7 @@ struct SavedFile {
 };
 
 /// This rank's part of the checkpoint of `step`, begun in `generation`, is durable; or, with a cause, it will never be.
-/// `no_room`: the storage is full, or does not answer now.
+/// `no_room`: the storage is full, does not answer now, or refuses access.
 struct SavedMessage {
   uint64_t generation = 0;
   int64_t step = 0;

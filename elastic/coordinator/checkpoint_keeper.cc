@@ -111,7 +111,7 @@ void CheckpointKeeper::Commit(const CommitCheckpointAction& commit, Answer answe
     event.stall_seconds = commit.stall_seconds;
     const absl::Status status = PublishManifest(manifest, &event);
     event.cause = std::string(status.message());
-    event.no_room = IsOutOfRoom(status) || absl::IsUnavailable(status);
+    event.no_room = MayPass(status);
     event.fenced = fence_->lost();
     event.usable = usable_;
     answer(event);  // before anything goes: from here on the run would go back to this one

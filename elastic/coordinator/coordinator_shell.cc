@@ -10,6 +10,7 @@
 #include "elastic/coordinator/event_json.h"
 #include "elastic/coordinator/run_digests.h"
 #include "framework/base/files.h"
+#include "framework/base/out_of_memory.h"
 #include "framework/base/status.h"
 
 namespace holdfast {
@@ -222,7 +223,7 @@ void CoordinatorShell::TakeIn(const CoordinatorEvent& event) {
 void CoordinatorShell::CarryOut() {
   const absl::Status status = actions_.CarryOut();
   if (actions_.replaced()) return Leave(1, std::string(status.message()));
-  if (absl::IsResourceExhausted(status) || absl::IsUnavailable(status)) return Pause(status);
+  if (absl::IsResourceExhausted(status) || MayPass(status)) return Pause(status);
   if (!status.ok()) return GiveUp(absl::StrCat("the run cannot continue: ", std::string(status.message())));
   // Only now is it known to be the run's.
   if (keeper_ != nullptr && std::exchange(branch_is_news_, false)) keeper_->GoBack(branch_);
@@ -234,6 +235,7 @@ void CoordinatorShell::CarryOut() {
 // For the coordinator no time passes meanwhile, as if its process were frozen.
 void CoordinatorShell::Pause(const absl::Status& status) {
   pause_cause_ = std::string(status.message());
+  if (absl::IsPermissionDenied(status)) absl::StrAppend(&pause_cause_, "; make it writable again, or stop the run");
   if (paused_since_.has_value()) return;
   paused_since_ = Now();
   Say(event::Paused{pause_cause_});

@@ -103,7 +103,7 @@ void Checkpointer::Write(const CheckpointName& name, int rank, int world_size, S
     } else {
       snapshot.Abandon();  // training must not go on copying for nobody
       message.cause = std::string(report.status().message());
-      message.no_room = IsOutOfRoom(report.status()) || absl::IsUnavailable(report.status());
+      message.no_room = MayPass(report.status());
     }
   }
   message.stall_seconds = snapshot.stall_seconds();

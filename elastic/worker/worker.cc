@@ -284,7 +284,7 @@ absl::Status Worker::SaveModel() const {
       gathered = read(first, out);
       return gathered;
     });
-    return gathered.ok() && absl::IsUnavailable(saved) ? absl::ResourceExhaustedError(saved.message()) : saved;
+    return gathered.ok() && MayPass(saved) ? absl::ResourceExhaustedError(saved.message()) : saved;
   });
 }
 

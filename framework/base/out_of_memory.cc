@@ -19,4 +19,8 @@ bool IsOutOfMemory(const absl::Status& status) { return status.GetPayload(kPaylo
 
 bool IsOutOfRoom(const absl::Status& status) { return absl::IsResourceExhausted(status) && !IsOutOfMemory(status); }
 
+bool MayPass(const absl::Status& status) {
+  return IsOutOfRoom(status) || absl::IsUnavailable(status) || absl::IsPermissionDenied(status);
+}
+
 }  // namespace holdfast

@@ -13,5 +13,8 @@ absl::Status OutOfMemoryError(absl::string_view message);
 bool IsOutOfMemory(const absl::Status& status);
 /// ResourceExhausted otherwise: a full disk, a quota, too many open files. Somebody may make room.
 bool IsOutOfRoom(const absl::Status& status);
+/// A disk or a store may do later what it has failed to do: it has no room, does not answer, or refuses access, as a
+/// file system that is read-only for a while.
+bool MayPass(const absl::Status& status);
 
 }  // namespace holdfast

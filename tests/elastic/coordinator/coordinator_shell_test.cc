@@ -29,7 +29,7 @@
 #include "tests/framework/storage/memory_storage.h"
 
 namespace {
-std::atomic<int> syncs{0}, failing_syncs{0};
+std::atomic<int> syncs{0}, failing_syncs{0}, sync_error{EIO};
 std::atomic<bool> disk_stands{false}, disk_is_asked{false};
 }  // namespace
 
@@ -40,7 +40,7 @@ extern "C" int fdatasync(int fd) {
   disk_stands.wait(true);
   if (failing_syncs > 0) {
     --failing_syncs;
-    errno = EIO;
+    errno = sync_error;
     return -1;
   }
   ++syncs;
@@ -372,6 +372,27 @@ TEST_F(ShellTest, ALineWhoseSyncFailedIsWrittenOnce) {
   EXPECT_TRUE(WaitFor([&] { return syncs_at_commit_.size() == 1; }));
   EXPECT_EQ(failing_syncs, 0);
   EXPECT_EQ(directory_.ReadMetrics()->size(), 1u);
+}
+
+// A file system that is read-only for a while, a ticket of NFS that has lapsed, an export that was made anew.
+TEST_F(ShellTest, AccessThatIsRefusedPausesTheRunUntilItIsGivenBack) {
+  StartShell();
+  int64_t step = 0;
+  for (const int error : {EACCES, EPERM, EROFS, ESTALE, EIO}) {
+    sync_error = error;
+    failing_syncs = 1'000'000;
+    VoteFor(++step);
+    EXPECT_TRUE(IsPaused()) << error;
+    const std::string detail = shell_->StatusNow().detail;
+    const bool is_refused = error == EACCES || error == EPERM || error == EROFS;
+    EXPECT_NE(detail.find("cannot sync " + directory_.metrics() + ": "), std::string::npos) << detail;
+    EXPECT_EQ(detail.find("make it writable again") != std::string::npos, is_refused) << detail;
+    failing_syncs = 0;
+    ASSERT_TRUE(WaitFor([&] { return ended_ || static_cast<int64_t>(syncs_at_commit_.size()) == step; }));
+    ASSERT_FALSE(ended_) << error;
+  }
+  EXPECT_EQ(directory_.ReadMetrics()->size(), 5u);
+  sync_error = EIO;
 }
 
 TEST_F(ShellTest, AStopEndsARunThatStaysPaused) {

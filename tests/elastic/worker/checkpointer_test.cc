@@ -149,13 +149,16 @@ TEST_F(CheckpointerTest, ASecondOneBegunBeforeTheFirstIsWrittenHasItsOwnBits) {
 
 TEST_F(CheckpointerTest, WhatCannotBeWrittenIsReportedAndTheNextOneIsTried) {
   Checkpointer checkpointer(Dependencies());
-  storage_.Inject({.operation = StorageOperation::kStage, .fault = StorageFault::kNoSpace});
-  const SavedMessage full = Save(checkpointer);
-  EXPECT_THAT(full.cause, HasSubstr("No space left"));
-  EXPECT_TRUE(full.no_room);
-  Step();
-  storage_.ClearFaults();
-  EXPECT_EQ(Save(checkpointer, 2).cause, "");
+  for (const auto& [fault, cause] : {std::pair(StorageFault::kNoSpace, "No space left"),
+                                     std::pair(StorageFault::kNoPermission, "ermission denied")}) {
+    storage_.Inject({.operation = StorageOperation::kStage, .fault = fault});
+    const SavedMessage failed = Save(checkpointer);
+    EXPECT_THAT(failed.cause, HasSubstr(cause));
+    EXPECT_TRUE(failed.no_room);
+    Step();
+    storage_.ClearFaults();
+  }
+  EXPECT_EQ(Save(checkpointer, 3).cause, "");
 }
 
 TEST_F(CheckpointerTest, AStorageThatDoesNotOpenIsOpenedForTheNextOne) {

@@ -11,6 +11,7 @@
 #include "checkpoint/sharded/branch_json.h"
 #include "checkpoint/sharded/commit_crash_points.h"
 #include "framework/base/json.h"
+#include "framework/base/log.h"
 #include "framework/base/status.h"
 #include "framework/storage/crash_point.h"
 
@@ -150,14 +151,23 @@ absl::StatusOr<std::unique_ptr<Fence>> Fence::Claim(Storage& storage, const std:
       if (old < epoch) RETURN_IF_ERROR(storage.Delete(ClaimName(old)));
     }
     // Not make_unique: a private constructor.
-    return std::unique_ptr<Fence>(new Fence(storage, std::move(identity), epoch, std::move(branch)));
+    return std::unique_ptr<Fence>(new Fence(storage, std::move(identity), may_claim, epoch, std::move(branch)));
   }
   return ClaimedWithoutEnd(storage);
 }
 
 absl::Status Fence::Check() {
-  ASSIGN_OR_RETURN(const std::vector<uint64_t> epochs, ListEpochs(storage_));
-  if (!epochs.empty() && epochs.back() > epoch_) {
+  ASSIGN_OR_RETURN(std::vector<uint64_t> epochs, ListEpochs(storage_));
+  if (epochs.empty()) {
+    RETURN_IF_ERROR(ClaimAnew());
+    ASSIGN_OR_RETURN(epochs, ListEpochs(storage_));
+    if (epochs.empty()) return absl::UnavailableError(absl::StrCat(storage_.Describe(), ": our claims are removed"));
+  }
+  if (std::find(epochs.begin(), epochs.end(), epoch_ + 1) != epochs.end()) {
+    ASSIGN_OR_RETURN(const bool is_ours, HasMark(storage_, epoch_ + 1, identity_.mark));
+    if (is_ours) return TakeNext(epochs);
+  }
+  if (epochs.back() > epoch_) {
     lost_ = true;
     // For the message only: a claim that cannot be read is not worth an error of its own.
     const std::string owner = OwnerIn(ReadClaim(storage_, epochs.back()).value_or("")).owner;
@@ -166,13 +176,33 @@ absl::Status Fence::Check() {
                                                       "): no checkpoint may be written there"));
   }
   ASSIGN_OR_RETURN(const bool ours, HasMark(storage_, epoch_, identity_.mark));
-  if (ours) return absl::OkStatus();
-  lost_ = true;
-  return absl::FailedPreconditionError(
-      absl::StrCat(storage_.Describe(), ": our claim ", ClaimName(epoch_), " has been removed"));
+  return ours ? absl::OkStatus() : Removed();
 }
 
-// Whoever has claimed meanwhile has taken our next number, or a higher one.
+absl::Status Fence::Removed() {
+  lost_ = true;
+  return absl::FailedPreconditionError(absl::StrCat(storage_.Describe(), ": our claim ", ClaimName(epoch_),
+                                                    " has been removed, and somebody else has claimed it since"));
+}
+
+// By a number that we have not had. Whoever was asked to lead in our place meanwhile has that number, a higher one, or,
+// as it saw no claim, a lower one (TakeNext).
+absl::Status Fence::ClaimAnew() {
+  if (may_claim_ != nullptr) RETURN_IF_ERROR(may_claim_());
+  LogWarning(storage_.Describe(), ": our claim ", ClaimName(epoch_), " has been removed; it is made anew");
+  const absl::Status created = storage_.Create(ClaimName(epoch_ + 1), ClaimText(identity_, epoch_ + 1, branch_));
+  return absl::IsAlreadyExists(created) ? absl::OkStatus() : created;
+}
+
+// The next number has our mark: we have just claimed anew, or an answer was lost then or in GoBack. A number that is
+// none of ours is of somebody who claimed while our claim was missing, and owns the storage.
+absl::Status Fence::TakeNext(const std::vector<uint64_t>& epochs) {
+  const bool alone =
+      std::all_of(epochs.begin(), epochs.end(), [&](uint64_t e) { return e == epoch_ || e == epoch_ + 1; });
+  RETURN_IF_ERROR(storage_.Delete(ClaimName(alone ? epoch_++ : epoch_ + 1)));
+  return alone ? absl::OkStatus() : Removed();
+}
+
 absl::Status Fence::GoBack(const Branch& branch) {
   Branch after = branch_;
   after.GoBack(branch);
@@ -194,7 +224,6 @@ absl::Status Fence::GoBack(const Branch& branch) {
   }
   RETURN_IF_ERROR(created);
   branch_ = std::move(after);
-  RETURN_IF_ERROR(storage_.Delete(ClaimName(epoch_++)));
   return Check();
 }
 

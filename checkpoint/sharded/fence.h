@@ -12,6 +12,7 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -42,12 +43,13 @@ class Fence {
   /// `owner`, for messages: host, process, run directory; `process`, so that others can say whether it still runs.
   /// Removes older claims. Unavailable if others claim without end. `may_claim`, asked at each attempt between reading
   /// the claims that exist and making ours: an error of it is returned. Whoever it refuses from now on may be frozen
-  /// after it was asked, and takes nothing from one that claims then: its number is taken, or is not the highest.
+  /// after it was asked, and takes nothing from one that claims then: its number is taken, or is not the highest. Kept,
+  /// and asked again before a claim that was removed is made anew (Check).
   static absl::StatusOr<std::unique_ptr<Fence>> Claim(Storage& storage, const std::string& owner, const Past& past = {},
                                                       const ProcessId& process = ThisProcess(),
                                                       const std::function<absl::Status()>& may_claim = nullptr);
-  /// OK while we own it; FailedPrecondition, naming the new owner, afterwards, and also if our claim has been removed,
-  /// whoever has the number that it had.
+  /// OK while we own it; FailedPrecondition, naming the new owner, afterwards. A claim of ours that has been removed is
+  /// made anew if there is no other; if there is, whatever its number, it is FailedPrecondition.
   absl::Status Check();
   /// Stores the barriers of `branch` as well, by claiming again. Does nothing if it has them.
   absl::Status GoBack(const Branch& branch);
@@ -61,12 +63,20 @@ class Fence {
   struct Identity {  // what all claims of one owner say
     std::string owner, process, mark;
   };
-  Fence(Storage& storage, Identity identity, uint64_t epoch, Branch branch)
-      : storage_(storage), identity_(std::move(identity)), epoch_(epoch), branch_(std::move(branch)) {}
+  Fence(Storage& storage, Identity identity, std::function<absl::Status()> may_claim, uint64_t epoch, Branch branch)
+      : storage_(storage),
+        identity_(std::move(identity)),
+        may_claim_(std::move(may_claim)),
+        epoch_(epoch),
+        branch_(std::move(branch)) {}
   static std::string ClaimText(const Identity& identity, uint64_t epoch, const Branch& branch);
+  absl::Status ClaimAnew();
+  absl::Status TakeNext(const std::vector<uint64_t>& epochs);
+  absl::Status Removed();
 
   Storage& storage_;
   Identity identity_;
+  std::function<absl::Status()> may_claim_;
   uint64_t epoch_;
   Branch branch_;
   bool lost_ = false;

@@ -166,8 +166,8 @@ absl::Status CheckInputsStay(const Config& config, const RunDirectory& directory
 
 /// Of several that took over from a silent one, or if this process was frozen since, another one may have the run. To
 /// be asked right before each change, for what comes before it may take long.
-absl::Status StillOurs(const PreparedRun& run) {
-  const absl::Status ours = run.lead->Check();
+absl::Status StillOurs(const Lead& lead) {
+  const absl::Status ours = lead.Check();
   return absl::IsFailedPrecondition(ours) ? absl::AbortedError(ours.message()) : ours;
 }
 
@@ -179,7 +179,7 @@ absl::StatusOr<CoordinatorHistory> BeginRun(const Config& config, const RunDirec
   RETURN_IF_ERROR(CheckPlace(config, directory, tensors, options));
   if (directory.HoldsRun()) RETURN_IF_ERROR(CheckInputsStay(config, directory));
   if (directory.HoldsRun() && options.overwrite) RETURN_IF_ERROR(ReadInitialWeights(config));
-  RETURN_IF_ERROR(StillOurs(run));
+  RETURN_IF_ERROR(StillOurs(*run.lead));
   if (directory.HoldsRun()) RETURN_IF_ERROR(RunIdOf(directory).status());  // it is kept: too late to fail afterwards
   RETURN_IF_ERROR(directory.Create(options.overwrite));
   // Before anything else is made: it marks the directory as a run's.
@@ -193,7 +193,7 @@ absl::StatusOr<CoordinatorHistory> BeginRun(const Config& config, const RunDirec
 /// The run goes back to `step`.
 absl::Status GoBack(const RunDirectory& directory, int64_t step, PreparedRun* run) {
   run->history.state.branch.GoBack({.generation = run->history.state.generation, .step = step});
-  RETURN_IF_ERROR(StillOurs(*run));
+  RETURN_IF_ERROR(StillOurs(*run->lead));
   RETURN_IF_ERROR(WriteCoordinatorState(directory, run->history.state));
   run->keeper->GoBack(run->history.state.branch);
   run->history.recorded_step = std::min(run->history.recorded_step, step);
@@ -281,10 +281,11 @@ absl::Status OpenCheckpoints(const Config& config, const RunDirectory& directory
                              PreparedRun* run) {
   ASSIGN_OR_RETURN(std::unique_ptr<Storage> storage, OpenCheckpointStorage(config.checkpoint, directory.root()));
   // Asked right before they are claimed: from another one that leads by then nothing is taken.
-  ASSIGN_OR_RETURN(run->keeper, CheckpointKeeper::Open(config, directory, std::move(storage), tensors,
-                                                       run->history.state, [run] { return StillOurs(*run); }));
+  ASSIGN_OR_RETURN(run->keeper,
+                   CheckpointKeeper::Open(config, directory, std::move(storage), tensors, run->history.state,
+                                          [lead = run->lead] { return StillOurs(*lead); }));
   run->history.state = run->keeper->state();
-  RETURN_IF_ERROR(StillOurs(*run));
+  RETURN_IF_ERROR(StillOurs(*run->lead));
   RETURN_IF_ERROR(WriteCoordinatorState(directory, run->history.state));
   RETURN_IF_ERROR(Choose(config, directory, tensors, options, run));
   if (!run->usable.empty() || run->history.recorded_step == 0) return absl::OkStatus();
@@ -323,7 +324,7 @@ absl::StatusOr<PreparedRun> PrepareRun(const Config& config, const RunDirectory&
   PreparedRun run{.lead = std::move(lead), .history = {}, .keeper = nullptr, .usable = {}, .warning = ""};
   run.leader = RunLock::Read(directory).value_or(LockText()).owner;
   RETURN_IF_ERROR(CheckAlerts(config.alerts));
-  RETURN_IF_ERROR(directory.TakeOver([&run] { return StillOurs(run); }));
+  RETURN_IF_ERROR(directory.TakeOver([&run] { return StillOurs(*run.lead); }));
   const std::vector<StoredTensor> tensors = TensorsOf(config, layout);
   const bool goes_on = directory.HoldsRun() && !options.overwrite && options.resume != "never";
   if (goes_on) {
@@ -350,7 +351,7 @@ absl::StatusOr<PreparedRun> PrepareRun(const Config& config, const RunDirectory&
       return absl::AlreadyExistsError(absl::StrCat(directory.model(), " holds a model, and the run saves its adapters ",
                                                    "there: move the model elsewhere"));
     }
-    RETURN_IF_ERROR(StillOurs(run));
+    RETURN_IF_ERROR(StillOurs(*run.lead));
     RETURN_IF_ERROR(directory.CutMetrics(run.history.recorded_step));
   } else {
     ASSIGN_OR_RETURN(run.history, BeginRun(config, directory, tensors, options, run));

@@ -117,10 +117,43 @@ TEST_F(FenceTest, OddObjectsDoNotMatter) {
   EXPECT_TRUE(absl::IsResourceExhausted(Fence::Claim(*storage_, "me").status()));
 }
 
-TEST_F(FenceTest, AClaimThatWasRemovedIsLost) {
-  const auto fence = Claim("me");
+TEST_F(FenceTest, AClaimThatWasRemovedIsMadeAnew) {
+  Branch branch;
+  branch.GoBack({.generation = 7, .step = 20});
+  const auto fence = Fence::Claim(*storage_, "me", {.generation = 0, .branch = branch});
+  ASSERT_TRUE(fence.ok()) << fence.status();
+  ASSERT_TRUE(storage_->Delete("fence-0000000001.json").ok());  // by a person, say
+  for (int again = 0; again < 2; ++again) {
+    EXPECT_TRUE((*fence)->Check().ok()) << (*fence)->Check();
+    EXPECT_EQ((*fence)->epoch(), 2u);
+    EXPECT_EQ(*ReadBranch(*storage_), branch);
+    EXPECT_THAT(*storage_->List("fence-"), testing::SizeIs(1));
+  }
+  Claim("another");
+  EXPECT_TRUE(absl::IsFailedPrecondition((*fence)->Check()));
+}
+
+TEST_F(FenceTest, AClaimThatWasRemovedIsMadeAnewOnlyByWhoStillLeads) {
+  bool leads = true;
+  const auto may_claim = [&] { return leads ? absl::OkStatus() : absl::AbortedError("another one leads"); };
+  const auto fence = Fence::Claim(*storage_, "me", {}, ThisProcess(), may_claim);
+  ASSERT_TRUE(fence.ok()) << fence.status();
   ASSERT_TRUE(storage_->Delete("fence-0000000001.json").ok());
-  EXPECT_TRUE(absl::IsFailedPrecondition(fence->Check()));
+  leads = false;
+  EXPECT_TRUE(absl::IsAborted((*fence)->Check()));
+  EXPECT_THAT(*storage_->List("fence-"), IsEmpty());
+}
+
+TEST_F(FenceTest, TheAnswerToAClaimThatIsMadeAnewMayBeLost) {
+  FaultStorage faulty(*storage_);
+  const auto fence = Fence::Claim(faulty, "me");
+  ASSERT_TRUE(fence.ok()) << fence.status();
+  ASSERT_TRUE(storage_->Delete("fence-0000000001.json").ok());
+  faulty.Inject({.operation = StorageOperation::kCreate, .fault = StorageFault::kLostAnswer, .count = 1});
+  EXPECT_TRUE(absl::IsUnavailable((*fence)->Check()));
+  EXPECT_FALSE((*fence)->lost());
+  EXPECT_TRUE((*fence)->Check().ok()) << (*fence)->Check();
+  EXPECT_EQ((*fence)->epoch(), 2u);
 }
 
 TEST_F(FenceTest, AClaimOfAnotherWithOurNumberIsNotOurs) {
@@ -185,8 +218,8 @@ TEST_F(FenceTest, ANumberThatIsFreeAgainIsNotTaken) {
 /// own, so that all of their numbers but the last are free again.
 class TakenOverStorage final : public FaultStorage {
  public:
-  TakenOverStorage(Storage& storage, int64_t call, int claims)
-      : FaultStorage(storage), storage_(storage), call_(call), claims_(claims) {}
+  TakenOverStorage(Storage& storage, int claims) : FaultStorage(storage), storage_(storage), claims_(claims) {}
+  void TakeOverBefore(int64_t call) { call_ = call; }  // counted from now on
   absl::StatusOr<std::vector<StoredObject>> List(absl::string_view prefix) override {
     Count();
     return storage_.List(prefix);
@@ -216,7 +249,7 @@ class TakenOverStorage final : public FaultStorage {
   }
 
   Storage& storage_;
-  int64_t call_;
+  int64_t call_ = -1;
   const int claims_;
   std::unique_ptr<Fence> owner_;
 };
@@ -228,7 +261,8 @@ TEST_F(FenceTest, WhoIsReplacedWhileItClaimsTakesNothingFromItsSuccessor) {
       SCOPED_TRACE(absl::StrCat(claims, " claims before call ", call));
       storage_ = MakeMemoryStorage(directory_.path());
       Claim("before");
-      TakenOverStorage storage(*storage_, call, claims);
+      TakenOverStorage storage(*storage_, claims);
+      storage.TakeOverBefore(call);
       const auto may_claim = [&storage] {
         return storage.owner() == nullptr ? absl::OkStatus() : absl::AbortedError("another one leads");
       };
@@ -246,6 +280,32 @@ TEST_F(FenceTest, WhoIsReplacedWhileItClaimsTakesNothingFromItsSuccessor) {
       } else {
         EXPECT_TRUE(absl::IsAborted(fence.status())) << fence.status();
       }
+    }
+  }
+}
+
+// The same where a person has removed the claim, so that the successor may have a lower number.
+TEST_F(FenceTest, WhoIsReplacedWhileItClaimsAnewTakesNothingFromItsSuccessor) {
+  for (const int claims : {1, 2, 3}) {
+    for (int64_t call = 0;; ++call) {
+      SCOPED_TRACE(absl::StrCat(claims, " claims before call ", call));
+      storage_ = MakeMemoryStorage(directory_.path());
+      TakenOverStorage storage(*storage_, claims);
+      const auto fence = Fence::Claim(storage, "frozen");
+      ASSERT_TRUE(fence.ok()) << fence.status();
+      ASSERT_TRUE(storage_->Delete("fence-0000000001.json").ok());
+      storage.TakeOverBefore(call);
+      const absl::Status checked = (*fence)->Check();
+      if (storage.owner() == nullptr) {
+        EXPECT_TRUE(checked.ok()) << checked;
+        ASSERT_GT(call, 3) << "a list, a claim, a list and a deletion are calls";
+        break;
+      }
+      const absl::Status owns = storage.owner()->Check();
+      EXPECT_TRUE(owns.ok()) << owns;
+      EXPECT_THAT(*storage_->List("fence-"), testing::SizeIs(1));
+      EXPECT_TRUE(absl::IsFailedPrecondition(checked.ok() ? (*fence)->Check() : checked)) << checked;
+      EXPECT_TRUE((*fence)->lost());
     }
   }
 }

@@ -48,6 +48,7 @@ void CheckpointControl::Begin(Instant now, int64_t step, const World& world, boo
 
 CheckpointControl::Done CheckpointControl::OnDone(Instant now, Instant begun, int64_t step, double stall_seconds) {
   if (failure_.has_value() && failure_->first <= step) failure_.reset();
+  has_saved_ = true;
   const double seconds = std::chrono::duration<double>(now - begun).count();
   schedule_.OnSaved(stall_seconds, seconds);
   return {.seconds = seconds, .skipped = std::exchange(skipped_, 0), .interval = schedule_.TakeNewInterval(now)};

@@ -71,6 +71,8 @@ class CheckpointControl {
     std::string cause;
     bool no_room = false;  // as in SavedMessage
   };
+  /// One has been written since the start.
+  bool has_saved() const { return has_saved_; }
   void OnFailed(int64_t step, Failure failure) { failure_ = {step, std::move(failure)}; }
   /// Why the last one that failed did; null if a later one has been written since.
   const Failure* failure() const { return failure_.has_value() ? &failure_->second : nullptr; }
@@ -100,7 +102,8 @@ class CheckpointControl {
   CheckpointSchedule schedule_;
   std::vector<CheckpointChoice> usable_;
   PendingSaves saves_;
-  int64_t skipped_ = 0;                                 // since the last was written
+  int64_t skipped_ = 0;  // since the last was written
+  bool has_saved_ = false;
   std::optional<std::pair<int64_t, Failure>> failure_;  // the last, and its step
   std::optional<std::pair<int64_t, uint64_t>> digest_;  // of the last digest step: step, StateDigest
   std::optional<Doubt> doubt_;                          // while the checkpoint that is loaded is verified

@@ -126,7 +126,8 @@ struct CheckpointDoneEvent {
   std::vector<CheckpointChoice> usable;  // now, newest first
   bool no_room = false;                  // as in SavedMessage
 };
-/// Old checkpoints were deleted after a CheckpointDoneEvent, or could not be.
+/// Old checkpoints were deleted after a CheckpointDoneEvent, or could not be; or it was looked for a MakeRoomAction
+/// which there are.
 struct CheckpointsTidiedEvent {
   std::string warning;
   std::vector<CheckpointChoice> usable;
@@ -301,6 +302,7 @@ class Coordinator {
   std::optional<Validations::EarlyStop> EarlyEnd() const;
   bool Ending() const;
   std::string EndReason(const RunEnd::Stop* stop) const;
+  std::string WhatStartsItAgain() const;
   bool WantsNewcomers() const;
 
   // coordinator_step.cc: what members of the open world report.

@@ -383,12 +383,19 @@ void Coordinator::EndUnsaved(const std::string& what) {
     MakeRoomNow();
     CloseWorld(retry, 0);
   } else {
-    const CheckpointChoice* previous = checkpoints_.newest();
     Fail(absl::StrCat(what, "; the model is saved, but the checkpoint could not be written: ", why,
-                      "; once that is mended, the same command ",
-                      previous == nullptr ? "begins anew, as there is no other checkpoint"
-                                          : absl::StrCat("resumes from step ", previous->step)));
+                      "; once that is mended, ", WhatStartsItAgain()));
   }
+}
+
+std::string Coordinator::WhatStartsItAgain() const {
+  if (const CheckpointChoice* newest = checkpoints_.newest()) {
+    return absl::StrCat("the same command resumes from step ", newest->step);
+  }
+  if (!options_.had_checkpoint && !checkpoints_.has_saved()) {
+    return "the same command begins anew, as there is no other checkpoint";
+  }
+  return "--overwrite begins anew, as its other checkpoints are gone";
 }
 
 // Of what a run writes at its end, as of everything else: it is tried again until there is room. A stop does not wait:

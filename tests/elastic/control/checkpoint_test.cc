@@ -474,6 +474,36 @@ TEST_F(CheckpointTest, RoomIsMadeForAnotherAttemptOnly) {
   EXPECT_EQ(ended_->exit_code, 1);
 }
 
+// Somebody has deleted checkpoints, and it was looked which there are.
+TEST_F(CheckpointTest, AnEndWithoutACheckpointSaysWhatTheRunResumesFrom) {
+  using Choices = std::vector<CheckpointChoice>;
+  for (const auto& [there, words] : {std::pair(Choices{{"c", 2}}, "the same command resumes from step 2"),
+                                     std::pair(Choices{},
+                                               "--overwrite begins anew, as its other checkpoints are "
+                                               "gone")}) {
+    ended_.reset();
+    events_.clear();
+    StartThree(EverySteps(4));
+    for (int step = 1; step <= 4; ++step) Commit({0, 1, 2});
+    for (const int w : {0, 1, 2}) Saved(w, 4);
+    Done(4, {{"d", 4}, {"c", 2}});
+    Commit({0, 1, 2});
+    Event(StopEvent{15});
+    for (int attempt = 1; attempt <= 3; ++attempt) {
+      ASSERT_FALSE(ended_.has_value()) << attempt;
+      Saved(0, 5);
+      Saved(1, 5, "the directory is gone", /*no_room=*/true);
+      Saved(2, 5);
+      Event(CheckpointsTidiedEvent{"", there});
+      for (const int w : {0, 1, 2}) Say(w, FinishedMessage{Generation()});
+      Pass(milliseconds(100), {0, 1, 2});
+    }
+    ASSERT_TRUE(ended_.has_value());
+    EXPECT_EQ(ended_->exit_code, 1);
+    EXPECT_THAT(ended_->reason, HasSubstr(words));
+  }
+}
+
 TEST_F(CheckpointTest, AWriterThatHangsIsNamed) {
   CoordinatorOptions options = EverySteps(1);
   options.elastic.progress_timeout_ms = 10'000;

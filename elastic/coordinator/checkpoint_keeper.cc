@@ -1,11 +1,16 @@
 #include "elastic/coordinator/checkpoint_keeper.h"
 
+#include <sys/stat.h>
+
 #include <algorithm>
 #include <chrono>
+#include <set>
 #include <utility>
 
+#include "absl/strings/str_join.h"
 #include "checkpoint/sharded/checkpoint_reader.h"
 #include "checkpoint/sharded/commit.h"
+#include "framework/base/files.h"
 #include "framework/base/out_of_memory.h"
 #include "framework/base/process_id.h"
 #include "framework/base/status.h"
@@ -71,8 +76,9 @@ absl::StatusOr<std::unique_ptr<CheckpointKeeper>> CheckpointKeeper::Open(
     std::vector<StoredTensor> tensors, const CoordinatorState& past, const std::function<absl::Status()>& may_claim) {
   std::unique_ptr<CheckpointKeeper> keeper(
       new CheckpointKeeper(config, directory, std::move(storage), std::move(tensors)));
+  keeper->may_claim_ = may_claim;
   ASSIGN_OR_RETURN(keeper->fence_, Fence::Claim(*keeper->storage_, Owner(directory), {past.generation, past.branch},
-                                                ThisProcess(), may_claim));
+                                                ThisProcess(), [it = keeper.get()] { return it->MayClaim(); }));
   keeper->state_ = {keeper->fence_->epoch() * kGenerationsPerEpoch, keeper->fence_->branch()};
   keeper->branch_ = keeper->state_.branch;
   RETURN_IF_ERROR(keeper->storage_->Sweep());
@@ -187,6 +193,7 @@ std::string CheckpointKeeper::Delete(const std::vector<CheckpointName>& doomed) 
     if (!fence_->Check().ok()) break;
     const absl::Status deleted = DeleteCheckpoint(*storage_, name.ToString());
     if (!deleted.ok()) warning = absl::StrCat("cannot delete ", name.ToString(), ": ", std::string(deleted.message()));
+    std::erase_if(usable_, [&](const CheckpointChoice& c) { return c.name == name.ToString(); });
   }
   return warning;
 }
@@ -205,14 +212,54 @@ void CheckpointKeeper::ClearAway() {
   });
 }
 
-void CheckpointKeeper::MakeRoom(const CheckpointName& next) {
-  thread_.Post([this, next] {
+// Where there is neither our claim nor a checkpoint that we know, it may be another place, such as the directory on
+// which a disk is not mounted now. A run's own directory is the run's.
+absl::Status CheckpointKeeper::MayClaim() {
+  if (may_claim_ != nullptr) RETURN_IF_ERROR(may_claim_());
+  if (usable_.empty() || config_.checkpoint.directory.empty()) return absl::OkStatus();
+  const std::string& name = usable_.front().name;
+  const absl::Status known = storage_->Size(absl::StrCat(name, "/", kManifestName)).status();
+  if (!absl::IsNotFound(known)) return known;
+  return absl::UnavailableError(absl::StrCat(storage_->Describe(), " has neither this run's claim nor its checkpoint ",
+                                             name, ": put them back, or mount what was there"));
+}
+
+// Elsewhere it may be a disk that is not mounted now.
+void CheckpointKeeper::MakeDirectoryAgain() {
+  if (!config_.checkpoint.directory.empty() || !MayClaim().ok()) return;
+  if (mkdir(directory_.checkpoints().c_str(), 0777) == 0) SyncDirectory(directory_.root()).IgnoreError();
+}
+
+// Which checkpoints somebody else has deleted, in words: the run would have gone back to one of them.
+std::string CheckpointKeeper::TakeStock(const Catalog& catalog) {
+  std::set<std::string> there;
+  for (const CatalogEntry& entry : catalog.valid) there.insert(entry.manifest.name.ToString());
+  for (const RejectedCheckpoint& rejected : catalog.rejected) there.insert(rejected.name);
+  std::vector<std::string> gone;
+  for (const CheckpointChoice& choice : usable_) {
+    if (!there.contains(choice.name)) gone.push_back(choice.name);
+  }
+  usable_ = ChoicesOf(catalog);
+  if (gone.empty()) return "";
+  return absl::StrCat(storage_->Describe(), ": ", absl::StrJoin(gone, ", "), gone.size() == 1 ? " is" : " are",
+                      " gone, which the run has not deleted; ",
+                      usable_.empty() ? "it has no checkpoint until the next one is written"
+                                      : absl::StrCat("the newest is ", usable_.front().name));
+}
+
+void CheckpointKeeper::MakeRoom(const CheckpointName& next, Answer answer) {
+  thread_.Post([this, next, answer = std::move(answer)] {
+    MakeDirectoryAgain();
     if (!fence_->Check().ok()) return;
     storage_->Sweep().IgnoreError();
     // It writes, for which there may be no room before something has gone; what is given up goes the next time then.
     fence_->GoBack(BranchNow()).IgnoreError();
     const absl::StatusOr<Catalog> catalog = ScanCheckpoints(*storage_, &manifests_);
-    if (catalog.ok()) Delete(LeftBefore(next, *catalog));
+    if (!catalog.ok()) return;
+    CheckpointsTidiedEvent tidied{.warning = TakeStock(*catalog), .usable = {}};
+    Delete(LeftBefore(next, *catalog));
+    tidied.usable = usable_;
+    answer(tidied);
   });
 }
 
@@ -220,8 +267,9 @@ void CheckpointKeeper::MakeRoom(const CheckpointName& next) {
 void CheckpointKeeper::ApplyRetention(const CheckpointName& newest, CheckpointsTidiedEvent* tidied) {
   if (!fence_->GoBack(BranchNow()).ok() || !fence_->Check().ok()) return;
   storage_->Sweep().IgnoreError();  // a worker that was killed while it wrote leaves up to a shard, which is no object
-  absl::StatusOr<Catalog> catalog = ScanCheckpoints(*storage_, &manifests_);
+  const absl::StatusOr<Catalog> catalog = ScanCheckpoints(*storage_, &manifests_);
   if (!catalog.ok()) return;
+  tidied->warning = TakeStock(*catalog);
   const CheckpointConfig& c = config_.checkpoint;
   const Retention retention{.keep_last = c.keep_last, .keep_every_steps = c.keep_every_steps, .keep_best = c.keep_best};
   std::vector<CheckpointName> doomed = ChooseDeletions(catalog->valid, retention, {newest});
@@ -231,9 +279,8 @@ void CheckpointKeeper::ApplyRetention(const CheckpointName& newest, CheckpointsT
   }
   const std::vector<CheckpointName> left = LeftBefore(newest, *catalog);
   doomed.insert(doomed.end(), left.begin(), left.end());
-  tidied->warning = Delete(doomed);
-  catalog = ScanCheckpoints(*storage_, &manifests_);
-  if (catalog.ok()) usable_ = ChoicesOf(*catalog);
+  const std::string kept = Delete(doomed);
+  absl::StrAppend(&tidied->warning, tidied->warning.empty() || kept.empty() ? "" : "; ", kept);
 }
 
 }  // namespace holdfast

@@ -56,9 +56,10 @@ class CheckpointKeeper {
   void GoBack(const Branch& branch);
   /// Deletes later what earlier lives of the run have not finished, or not finished deleting.
   void ClearAway();
-  /// Deletes later what was never finished or given up, of checkpoints that were begun before `next`, and what writers
-  /// that are gone have left.
-  void MakeRoom(const CheckpointName& next);
+  /// A checkpoint could not be written. Makes the run's own directory of checkpoints again if somebody has removed it,
+  /// deletes what was never finished or given up, of checkpoints that were begun before `next`, and what writers that
+  /// are gone have left, and answers (CheckpointsTidiedEvent), if it can look what there is.
+  void MakeRoom(const CheckpointName& next, Answer answer);
   /// Waits for all commits that were begun.
   void Finish();
 
@@ -71,6 +72,9 @@ class CheckpointKeeper {
   Branch BranchNow();
   absl::Status PublishManifest(const Manifest& manifest, CheckpointDoneEvent* done);
   void ApplyRetention(const CheckpointName& newest, CheckpointsTidiedEvent* tidied);
+  absl::Status MayClaim();
+  void MakeDirectoryAgain();
+  std::string TakeStock(const Catalog& catalog);
   /// What cannot be deleted, if something cannot.
   std::string Delete(const std::vector<CheckpointName>& doomed);
 
@@ -79,6 +83,7 @@ class CheckpointKeeper {
   std::unique_ptr<Storage> storage_;
   std::vector<StoredTensor> tensors_;
   RunDigests digests_ = DigestsOf(config_);
+  std::function<absl::Status()> may_claim_;
   std::unique_ptr<Fence> fence_;
   Catalog found_;
   CoordinatorState state_;

@@ -320,7 +320,7 @@ absl::Status CoordinatorShell::Do(const CoordinatorAction& action) {
   } else if (const auto* verify = std::get_if<VerifyCheckpointAction>(&action)) {
     keeper_->Verify(verify->name, [this](const CoordinatorEvent& event) { PutAndWait(event); });
   } else if (const auto* room = std::get_if<MakeRoomAction>(&action)) {
-    keeper_->MakeRoom({room->step, room->generation});
+    keeper_->MakeRoom({room->step, room->generation}, [this](const CoordinatorEvent& event) { PutAndWait(event); });
   } else if (const auto* rewind = std::get_if<RewindAction>(&action)) {
     return recorder_->Rewind(rewind->step);
   } else if (const auto* report = std::get_if<ReportAction>(&action)) {

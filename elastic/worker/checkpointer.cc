@@ -112,7 +112,11 @@ void Checkpointer::Write(const CheckpointName& name, int rank, int world_size, S
 }
 
 absl::StatusOr<ShardReport> Checkpointer::WriteShard(const ShardWriterOptions& options, Snapshot& snapshot) {
-  ASSIGN_OR_RETURN(Storage* const storage, OpenedStorage());
+  const absl::StatusOr<Storage*> opened = OpenedStorage();
+  // The coordinator makes a place, and its claim there, again that somebody has removed, once it is told.
+  if (absl::IsNotFound(opened.status())) return absl::UnavailableError(opened.status().message());
+  RETURN_IF_ERROR(opened.status());
+  Storage* const storage = *opened;
   ASSIGN_OR_RETURN(const std::unique_ptr<ShardWriter> writer,
                    ShardWriter::Create(*storage, options, *deps_.layout, snapshot.chunks()));
   int rehearsals = codec_rate_ == 0 && deps_.config->compression == CheckpointCompression::kAuto ? kRehearsedChunks : 0;

@@ -43,7 +43,8 @@ absl::StatusOr<DirectoryChain> DirectoryChain::OpenOrMake(const std::string& roo
   if (!chain.handles_[0].ok()) {
     // Not NotFound: "there are no checkpoints" is not what it means when a disk is not mounted.
     if (errno == ENOENT || errno == ENOTDIR)
-      return absl::UnavailableError(absl::StrCat(root, ": the directory is gone"));
+      return absl::UnavailableError(
+          absl::StrCat(root, ": the directory is gone: put it back, or mount what was there"));
     return ErrnoToStatus(errno, root);
   }
   std::vector<std::string> components = absl::StrSplit(name, '/');

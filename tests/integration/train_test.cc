@@ -327,6 +327,21 @@ TEST_F(TrainTest, ARunWhoseDirectoryIsMissingForAWhilePausesAndResumes) {
   }
 }
 
+TEST_F(TrainTest, ARunWhoseCheckpointsAreRemovedWritesOthers) {
+  WriteConfig("config.yaml", 1'000'000, "checkpoint: {every_steps: 5}\n");
+  Command run({"train", Path("config.yaml"), "--run-dir", Path("a")});
+  ASSERT_TRUE(run.WaitForOutput("checkpoint of step 5:")) << run.Wait().output;
+  fs::remove(Path("a/checkpoints/fence-0000000001.json"));
+  ASSERT_TRUE(run.WaitForOutput("it is made anew")) << run.Wait().output;
+  fs::rename(Path("a/checkpoints"), Path("removed"));
+  ASSERT_TRUE(run.WaitForOutput("which the run has not deleted")) << run.Wait().output;
+  run.Signal(SIGTERM);
+  const CommandResult result = run.Wait();
+  EXPECT_EQ(result.exit_code, 143) << result.output;
+  const CommandResult verified = RunHoldfast({"ckpt", "verify", Path("a")});
+  EXPECT_EQ(verified.exit_code, 0) << verified.output;
+}
+
 TEST_F(TrainTest, ATerminalThatIsClosedSavesTheModel) {
   WriteConfig("config.yaml", 1'000'000);
   // The tests themselves may run where the signal is ignored.

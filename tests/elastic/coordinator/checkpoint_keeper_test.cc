@@ -9,7 +9,9 @@
 
 #include <algorithm>
 #include <cstring>
+#include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -19,6 +21,7 @@
 #include "checkpoint/sharded/fence.h"
 #include "checkpoint/sharded/shard_writer.h"
 #include "framework/parallel/sharded_state.h"
+#include "framework/storage/local_storage.h"
 #include "tests/framework/base/temporary_directory.h"
 #include "tests/framework/storage/fault_storage.h"
 #include "tests/framework/storage/memory_storage.h"
@@ -88,9 +91,24 @@ class CheckpointKeeperTest : public testing::Test {
     CheckpointDoneEvent done;
     keeper_->Commit(commit, [&](const CoordinatorEvent& event) {
       if (const auto* e = std::get_if<CheckpointDoneEvent>(&event)) done = *e;
+      if (const auto* e = std::get_if<CheckpointsTidiedEvent>(&event)) tidied_ = *e;
     });
     keeper_->Finish();
     return done;
+  }
+  void MakeRoom(const CheckpointName& next) {
+    tidied_.reset();
+    keeper_->MakeRoom(next, [&](const CoordinatorEvent& event) { tidied_ = std::get<CheckpointsTidiedEvent>(event); });
+    keeper_->Finish();
+  }
+  /// From now on in `place`, a directory; `directory`: as the config says it.
+  void KeepIn(const std::string& place, const std::string& directory) {
+    config_.checkpoint.directory = directory;
+    auto storage = OpenLocalStorage(place);
+    ASSERT_TRUE(storage.ok()) << storage.status();
+    auto keeper = CheckpointKeeper::Open(config_, directory_, *std::move(storage), {{"weight", {40, 50}}}, {}, nullptr);
+    ASSERT_TRUE(keeper.ok()) << keeper.status();
+    keeper_ = *std::move(keeper);
   }
 
   const TemporaryDirectory root_;
@@ -99,6 +117,7 @@ class CheckpointKeeperTest : public testing::Test {
   const ParameterLayout layout_;
   const StateLayout state_ = LayoutOf(*MakeOptimizer({}), layout_);
   std::vector<uint64_t> digests_;
+  std::optional<CheckpointsTidiedEvent> tidied_;  // the last
   const std::unique_ptr<Storage> memory_ = MakeMemoryStorage(root_.path());
   RefusingStorage* faults_ = nullptr;  // the keeper's
   std::unique_ptr<CheckpointKeeper> keeper_;
@@ -175,8 +194,7 @@ TEST_F(CheckpointKeeperTest, WhatWasNeverFinishedGoesWhereThereIsNoRoom) {
   EXPECT_EQ(Commit(Write(7)).cause, "");
   for (const int64_t step : {8, 9, 10}) Write(step);  // 8: a writer was lost; 9: did not fit; 10: begun since
   const int64_t sweeps = faults_->CallsOf(StorageOperation::kSweep);
-  keeper_->MakeRoom({.step = 10, .generation = 3});
-  keeper_->Finish();
+  MakeRoom({.step = 10, .generation = 3});
   const auto catalog = ScanCheckpoints(*memory_);
   ASSERT_TRUE(catalog.ok()) << catalog.status();
   ASSERT_EQ(catalog->valid.size(), 1u);
@@ -201,14 +219,12 @@ TEST_F(CheckpointKeeperTest, AndWhatWasGivenUpButNothingOfAnotherOwner) {
   Branch branch;
   branch.GoBack({.generation = 3, .step = 5});
   keeper_->GoBack(branch);
-  keeper_->MakeRoom({.step = 8, .generation = 4});
-  keeper_->Finish();
+  MakeRoom({.step = 8, .generation = 4});
   EXPECT_TRUE(memory_->List("step-")->empty());
   const auto other = Fence::Claim(*memory_, "another run");
   ASSERT_TRUE(other.ok()) << other.status();
   Write(9);
-  keeper_->MakeRoom({.step = 10, .generation = 4});
-  keeper_->Finish();
+  MakeRoom({.step = 10, .generation = 4});
   EXPECT_FALSE(memory_->List("step-")->empty());
 }
 
@@ -220,15 +236,13 @@ TEST_F(CheckpointKeeperTest, WhatWasNeverFinishedGoesAlsoWhereThereIsNoRoomForAF
   Branch branch;
   branch.GoBack({.generation = 3, .step = 5});
   keeper_->GoBack(branch);
-  keeper_->MakeRoom({.step = 6, .generation = 4});
-  keeper_->Finish();
+  MakeRoom({.step = 6, .generation = 4});
   const auto catalog = ScanCheckpoints(*memory_);
   ASSERT_TRUE(catalog.ok()) << catalog.status();
   EXPECT_TRUE(catalog->rejected.empty());
   EXPECT_EQ(catalog->valid.size(), 1u) << "the storage does not know yet that it was given up";
   faults_->ClearFaults();
-  keeper_->MakeRoom({.step = 6, .generation = 4});
-  keeper_->Finish();
+  MakeRoom({.step = 6, .generation = 4});
   EXPECT_TRUE(memory_->List("step-")->empty());
 }
 
@@ -250,6 +264,66 @@ TEST_F(CheckpointKeeperTest, AManifestIsReadOnceHoweverManyComeAfterIt) {
   const auto catalog = ScanCheckpoints(*memory_);
   ASSERT_TRUE(catalog.ok()) << catalog.status();
   EXPECT_EQ(catalog->valid.size(), 3u) << "and they go all the same";
+}
+
+TEST_F(CheckpointKeeperTest, WhatSomebodyElseHasDeletedIsSaidOnce) {
+  config_.checkpoint.keep_last = 2;
+  for (const int64_t step : {7, 8}) EXPECT_EQ(Commit(Write(step)).cause, "");
+  ASSERT_TRUE(DeleteCheckpoint(*memory_, "step-0000000008-g3").ok());
+  EXPECT_EQ(Commit(Write(9)).cause, "");
+  EXPECT_THAT(tidied_->warning, HasSubstr("step-0000000008-g3 is gone, which the run has not deleted; the newest is "
+                                          "step-0000000009-g3"));
+  ASSERT_EQ(tidied_->usable.size(), 2u);
+  EXPECT_EQ(tidied_->usable[1].step, 7);
+  for (const int64_t step : {10, 11}) {
+    EXPECT_EQ(Commit(Write(step)).cause, "");
+    EXPECT_EQ(tidied_->warning, "") << "that of step 7 was deleted by the run itself";
+  }
+}
+
+TEST_F(CheckpointKeeperTest, ARunsOwnDirectoryIsMadeAgainIfItWasRemoved) {
+  KeepIn(directory_.checkpoints(), "");
+  EXPECT_EQ(Commit(Write(7)).cause, "");
+  std::filesystem::remove_all(directory_.checkpoints());
+  MakeRoom({.step = 8, .generation = 3});
+  ASSERT_TRUE(tidied_.has_value());
+  EXPECT_THAT(tidied_->warning, HasSubstr("step-0000000007-g3 is gone"));
+  EXPECT_TRUE(tidied_->usable.empty());
+  const CheckpointDoneEvent done = Commit(Write(9));
+  EXPECT_EQ(done.cause, "");
+  EXPECT_EQ(done.usable.size(), 1u);
+  EXPECT_EQ(tidied_->warning, "");
+  EXPECT_TRUE(IsClaimed(keeper_->storage()).value());
+}
+
+TEST_F(CheckpointKeeperTest, ARunsOwnDirectoryMayBeEmptied) {
+  KeepIn(directory_.checkpoints(), "");
+  EXPECT_EQ(Commit(Write(7)).cause, "");
+  std::filesystem::remove_all(directory_.checkpoints());
+  std::filesystem::create_directory(directory_.checkpoints());
+  EXPECT_EQ(Commit(Write(8)).cause, "");
+  EXPECT_THAT(tidied_->warning, HasSubstr("step-0000000007-g3 is gone"));
+}
+
+// A disk may not be mounted now, and what would be written there would be hidden behind it.
+TEST_F(CheckpointKeeperTest, ADirectoryElsewhereIsWaitedFor) {
+  const std::string place = root_ / "elsewhere";
+  KeepIn(place, place);
+  EXPECT_EQ(Commit(Write(7)).cause, "");
+  std::filesystem::rename(place, root_ / "away");
+  MakeRoom({.step = 8, .generation = 3});
+  EXPECT_FALSE(tidied_.has_value());
+  EXPECT_FALSE(std::filesystem::exists(place));
+  std::filesystem::create_directory(place);
+  const CheckpointDoneEvent refused = Commit(Write(8));
+  EXPECT_THAT(refused.cause, HasSubstr("mount what was there"));
+  EXPECT_TRUE(refused.no_room);
+  EXPECT_FALSE(refused.fenced);
+  EXPECT_FALSE(IsClaimed(keeper_->storage()).value());
+  std::filesystem::remove_all(place);
+  std::filesystem::rename(root_ / "away", place);
+  std::filesystem::remove(place + "/fence-0000000001.json");  // by itself it is made anew
+  EXPECT_EQ(Commit(Write(9)).cause, "");
 }
 
 TEST_F(CheckpointKeeperTest, AnOlderOneThatComesLateIsNotTheNewest) {

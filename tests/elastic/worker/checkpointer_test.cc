@@ -163,14 +163,18 @@ TEST_F(CheckpointerTest, WhatCannotBeWrittenIsReportedAndTheNextOneIsTried) {
 
 TEST_F(CheckpointerTest, AStorageThatDoesNotOpenIsOpenedForTheNextOne) {
   int opened = 0;
-  before_opening_ = [&] { return ++opened == 1 ? absl::UnavailableError("no answer") : absl::OkStatus(); };
+  const std::vector<absl::Status> answers{absl::UnavailableError("no answer"), absl::NotFoundError("it is not claimed"),
+                                          absl::OkStatus()};
+  before_opening_ = [&] { return answers.at(static_cast<size_t>(opened++)); };
   Checkpointer checkpointer(Dependencies());
-  const SavedMessage failed = Save(checkpointer);
-  EXPECT_EQ(failed.cause, "no answer");
-  EXPECT_TRUE(failed.no_room);
-  EXPECT_EQ(Save(checkpointer, 2).cause, "");
+  for (const uint64_t generation : {1, 2}) {
+    const SavedMessage failed = Save(checkpointer, generation);
+    EXPECT_EQ(failed.cause, answers[generation - 1].message());
+    EXPECT_TRUE(failed.no_room) << "the coordinator makes it anew";
+  }
   EXPECT_EQ(Save(checkpointer, 3).cause, "");
-  EXPECT_EQ(opened, 2) << "one that is open stays open";
+  EXPECT_EQ(Save(checkpointer, 4).cause, "");
+  EXPECT_EQ(opened, 3) << "one that is open stays open";
 }
 
 TEST_F(CheckpointerTest, NoMemoryForOneEndsThatOneOnly) {

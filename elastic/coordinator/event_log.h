@@ -14,18 +14,20 @@ namespace holdfast {
 
 class EventLog final : public RunObserver {
  public:
-  /// Appends to the file. An event that cannot be written, or not where it is looked for, as somebody has moved or
-  /// removed the file, may be missing: `on_failure` is told why, once for those that follow each other.
+  /// Appends to the file, and writes it anew if it was removed and the run's lock was not. An event that cannot be
+  /// written, or not where it is looked for, as somebody has moved or replaced the file, may be missing: `on_failure`
+  /// is told why, once for those that follow each other.
   static absl::StatusOr<std::unique_ptr<EventLog>> Open(const RunDirectory& directory,
                                                         std::function<void(const std::string&)> on_failure);
 
   void OnEvent(const RunEvent& event) override;
 
  private:
-  EventLog(JsonLinesWriter file, std::function<void(const std::string&)> on_failure)
-      : file_(std::move(file)), on_failure_(std::move(on_failure)) {}
+  EventLog(JsonLinesWriter file, std::string lock, std::function<void(const std::string&)> on_failure)
+      : file_(std::move(file)), lock_(std::move(lock)), on_failure_(std::move(on_failure)) {}
 
   JsonLinesWriter file_;
+  const std::string lock_;
   std::function<void(const std::string&)> on_failure_;
   bool fails_ = false;
 };

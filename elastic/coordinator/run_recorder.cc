@@ -29,7 +29,7 @@ absl::StatusOr<StepMetrics> RunRecorder::Record(const RecordAction& step) {
     return absl::InternalError(absl::StrCat(directory_.metrics(), " ends with step ", last_step_, ", so step ",
                                             step.step, " cannot be recorded: start the run again"));
   }
-  RETURN_IF_ERROR(metrics_.CheckInPlace());  // what it says so far is read by its name
+  RETURN_IF_ERROR(metrics_.KeepInPlace());  // what it says so far is read by its name
   if (!tokens_.has_value()) {
     ASSIGN_OR_RETURN(tokens_, RecordedTokens());
   }
@@ -62,7 +62,7 @@ absl::StatusOr<StepMetrics> RunRecorder::Record(const RecordAction& step) {
 }
 
 absl::Status RunRecorder::Persist(const CoordinatorState& state) {
-  RETURN_IF_ERROR(state_.CheckInPlace());
+  RETURN_IF_ERROR(state_.KeepInPlace());
   return state_.WriteDurably(CoordinatorStateLine(state));
 }
 
@@ -75,7 +75,7 @@ absl::StatusOr<int64_t> RunRecorder::RecordedTokens() const {
 
 absl::Status RunRecorder::Rewind(int64_t step) {
   tokens_.reset();
-  RETURN_IF_ERROR(metrics_.CheckInPlace());  // where to cut it off as well
+  RETURN_IF_ERROR(metrics_.KeepInPlace());  // where to cut it off as well
   ASSIGN_OR_RETURN(const int64_t end, directory_.MetricsEnd(step));
   RETURN_IF_ERROR(metrics_.CutTo(end));
   last_step_ = step;

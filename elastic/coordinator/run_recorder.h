@@ -30,8 +30,8 @@ class RunRecorder {
                                                            FlopsPerToken flops_per_token, int64_t last_step = 0);
 
   /// Durable when it returns; what the line says. Internal, and nothing is written, if it is not the step after the
-  /// last one. Nothing is written either where nobody would find it (JsonLinesWriter::CheckInPlace): somebody has
-  /// removed the file, or another coordinator has put a copy in its place.
+  /// last one. Nothing is written either where nobody would find it (JsonLinesWriter::KeepInPlace): somebody has moved
+  /// the file or cut it off, or another coordinator has put a copy in its place.
   absl::StatusOr<StepMetrics> Record(const RecordAction& step);
   /// Durable when it returns; else as above.
   absl::Status Persist(const CoordinatorState& state);

@@ -2,14 +2,21 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <memory>
+#include <vector>
 
 #include "framework/base/files.h"
+#include "framework/base/log.h"
 #include "framework/base/status.h"
 #include "framework/metrics/run_directory.h"
+#include "framework/storage/atomic_file.h"
 
 namespace holdfast {
 namespace {
+
+constexpr size_t kCopyBytes = size_t{256} << 10;
 
 /// The length of the file up to and with its last newline; what comes after was cut off by a crash.
 absl::StatusOr<off_t> WholeLines(int fd, off_t size) {
@@ -113,6 +120,35 @@ absl::Status JsonLinesWriter::CheckInPlace() const {
   return absl::UnavailableError(
       absl::StrCat(path_, is_there ? " is another file than the one that this process writes into" : " is missing",
                    is_there ? ": put that one" : ": put it", " back, or stop this process"));
+}
+
+bool JsonLinesWriter::WasRemoved() const {
+  struct stat ours, there;
+  if (fstat(file_.get(), &ours) != 0 || ours.st_nlink != 0 || ours.st_size < bytes_) return false;
+  return lstat(path_.c_str(), &there) != 0 && errno == ENOENT;
+}
+
+// Never in the place of what somebody else has put there meanwhile.
+absl::Status JsonLinesWriter::KeepInPlace() {
+  const absl::Status in_place = CheckInPlace();
+  if (in_place.ok() || !WasRemoved()) return in_place;
+  const absl::StatusOr<std::unique_ptr<AtomicFile>> opened = AtomicFile::Create(path_);
+  if (absl::IsNotFound(opened.status())) return in_place;  // so was its directory
+  RETURN_IF_ERROR(opened.status());
+  AtomicFile& copy = **opened;
+  std::vector<std::byte> piece(kCopyBytes);
+  for (int64_t done = 0; done < bytes_;) {
+    const absl::Span<std::byte> next(piece.data(), std::min(piece.size(), static_cast<size_t>(bytes_ - done)));
+    RETURN_IF_ERROR(ReadExactly(file_.get(), static_cast<uint64_t>(done), {&next, 1}, path_));
+    RETURN_IF_ERROR(copy.Append(AsBytes(absl::Span<const std::byte>(next))));
+    done += static_cast<int64_t>(next.size());
+  }
+  const absl::Status made = copy.CommitNew();
+  if (absl::IsAlreadyExists(made)) return in_place;
+  RETURN_IF_ERROR(made);
+  ASSIGN_OR_RETURN(*this, Open(path_));
+  LogWarning(path_, " was removed while this process wrote into it; it has been written anew with all its lines");
+  return absl::OkStatus();
 }
 
 // Where a server does not answer, cutting fails as writing does. It is tried again before the next line.

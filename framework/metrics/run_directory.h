@@ -120,9 +120,13 @@ class JsonLinesWriter {
   /// Whether readers find what is appended. FailedPrecondition if the file was removed or cut off by somebody else;
   /// Unavailable while it does not have its name, as it may be put back.
   absl::Status CheckInPlace() const;
+  /// The same; and if the file was removed, and nothing has its name, it is written anew with all its lines, which this
+  /// process still has open.
+  absl::Status KeepInPlace();
 
  private:
   JsonLinesWriter() = default;
+  bool WasRemoved() const;
   absl::Status TakeBack();
   FileDescriptor file_;
   std::string path_;

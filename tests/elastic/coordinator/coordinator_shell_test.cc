@@ -23,6 +23,7 @@
 #include "elastic/coordinator/checkpoint_keeper.h"
 #include "elastic/coordinator/event_log.h"
 #include "elastic/coordinator/run_digests.h"
+#include "framework/base/files.h"
 #include "framework/metrics/run_lock.h"
 #include "tests/framework/base/file_size_limit.h"
 #include "tests/framework/base/temporary_directory.h"
@@ -328,14 +329,31 @@ TEST_F(ShellTest, ARecordThatIsMovedAwayPausesTheRunUntilItIsBack) {
   EXPECT_EQ(directory_.ReadMetrics()->size(), 2u);
 }
 
-TEST_F(ShellTest, ARecordThatWasRemovedEndsTheRun) {
+TEST_F(ShellTest, ARecordThatWasRemovedIsWrittenAnew) {
   StartShell();
   VoteFor(1);
   std::filesystem::remove(directory_.metrics());
+  std::filesystem::remove(directory_.coordinator_state());
+  VoteFor(2);
+  EXPECT_TRUE(WaitFor([&] { return ended_ || syncs_at_commit_.size() == 2; }));
+  EXPECT_FALSE(ended_);
+  EXPECT_EQ(directory_.ReadMetrics()->size(), 2u);
+  const uint64_t trained_in = generation_;
+  shell_->RequestStop(15);  // a world of another generation
+  EXPECT_TRUE(WaitFor([&] { return generation_ > trained_in; }));
+  EXPECT_EQ(ReadCoordinatorState(directory_)->generation, generation_);
+}
+
+TEST_F(ShellTest, ARecordThatWasReplacedEndsTheRun) {
+  StartShell();
+  VoteFor(1);
+  const std::string copy = directory_.root() + "/copy";
+  std::filesystem::copy(directory_.metrics(), copy);
+  std::filesystem::rename(copy, directory_.metrics());
   VoteFor(2);
   const CoordinatorShell::Outcome outcome = shell_->Wait();
   EXPECT_EQ(outcome.exit_code, 1);
-  EXPECT_NE(outcome.reason.find("metrics.jsonl has been removed"), std::string::npos) << outcome.reason;
+  EXPECT_NE(outcome.reason.find("metrics.jsonl has been removed and replaced"), std::string::npos) << outcome.reason;
   EXPECT_TRUE(ended_) << "workers are told";
   EXPECT_EQ(syncs_at_commit_.size(), 1u);
 }
@@ -480,15 +498,33 @@ TEST_F(ShellTest, EventsThatCannotBeWrittenDoNotMatter) {
   EXPECT_EQ(events_lost_, 1) << "said once";
 }
 
+TEST_F(ShellTest, EventsOfAFileThatWasRemovedAreWrittenAnew) {
+  StartShell();
+  shell_->Report(event::AlertFailed{"first"});
+  std::filesystem::remove(directory_.events());
+  shell_->Report(event::AlertFailed{"second"});
+  EXPECT_EQ(events_lost_, 0);
+  const std::string events = ReadFile(directory_.events(), 1 << 20).value();
+  EXPECT_LT(events.find("first"), events.find("second"));
+  EXPECT_NE(events.find("second"), std::string::npos);
+  std::filesystem::remove(directory_.lock());  // as by rm -r
+  std::filesystem::remove(directory_.events());
+  shell_->Report(event::AlertFailed{"third"});
+  EXPECT_FALSE(std::filesystem::exists(directory_.events()));
+  EXPECT_EQ(events_lost_, 1);
+}
+
 // Else they would go where nobody can read them.
-TEST_F(ShellTest, EventsOfAFileThatWasRemovedAreMissed) {
+TEST_F(ShellTest, EventsOfAFileThatWasReplacedAreMissed) {
   StartShell();
   VoteFor(1);
   shell_->Report(event::AlertFailed{"x"});
   VoteFor(2);
   ASSERT_TRUE(WaitFor([&] { return syncs_at_commit_.size() == 2; }));
   EXPECT_EQ(events_lost_, 0);
-  std::filesystem::remove(directory_.events());
+  const std::string copy = directory_.root() + "/copy";
+  std::filesystem::copy(directory_.events(), copy);
+  std::filesystem::rename(copy, directory_.events());
   shell_->Report(event::AlertFailed{"x"});
   shell_->Report(event::AlertFailed{"x"});
   VoteFor(3);

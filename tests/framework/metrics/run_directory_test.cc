@@ -367,6 +367,39 @@ TEST_F(RunDirectoryTest, AWriterKnowsWhetherReadersFindItsFile) {
   EXPECT_TRUE(absl::IsFailedPrecondition(writer->CheckInPlace())) << writer->CheckInPlace();
 }
 
+TEST_F(RunDirectoryTest, AFileThatWasRemovedIsWrittenAnew) {
+  const std::string path = root_ + "/metrics.jsonl", moved = root_ + "/moved";
+  auto writer = JsonLinesWriter::Open(path);
+  ASSERT_TRUE(writer.ok()) << writer.status();
+  std::string whole = std::string(600'000, 'x') + "\n{}\n";
+  for (const std::string& line : {std::string(600'000, 'x'), std::string("{}")}) {
+    ASSERT_TRUE(writer->WriteDurably(line).ok());
+  }
+  EXPECT_TRUE(writer->KeepInPlace().ok());
+  fs::remove(path);
+  EXPECT_TRUE(writer->KeepInPlace().ok()) << writer->KeepInPlace();
+  EXPECT_EQ(ReadText(path), whole);
+  ASSERT_TRUE(writer->WriteDurably("[]").ok());
+  whole += "[]\n";
+  EXPECT_EQ(ReadText(path), whole);
+  EXPECT_TRUE(writer->CheckInPlace().ok());
+
+  fs::rename(path, moved);
+  EXPECT_TRUE(absl::IsUnavailable(writer->KeepInPlace())) << "it may come back";
+  EXPECT_FALSE(fs::exists(path));
+  fs::remove(moved);
+  WriteText(path, "another's");
+  EXPECT_TRUE(absl::IsFailedPrecondition(writer->KeepInPlace()));
+  EXPECT_EQ(ReadText(path), "another's");
+  fs::remove(path);
+  EXPECT_TRUE(writer->KeepInPlace().ok());
+  EXPECT_EQ(ReadText(path), whole);
+  fs::resize_file(path, 10);
+  fs::remove(path);
+  EXPECT_TRUE(absl::IsFailedPrecondition(writer->KeepInPlace())) << "its lines are lost";
+  EXPECT_FALSE(fs::exists(path));
+}
+
 // Opening a pipe would wait for somebody who writes into it.
 TEST_F(RunDirectoryTest, APipeInThePlaceOfAFileIsRefusedAtOnce) {
   const RunDirectory run(root_);

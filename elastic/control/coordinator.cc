@@ -66,10 +66,10 @@ void Coordinator::On(const MessageEvent& event) {
 
 void Coordinator::On(const DisconnectEvent& event) {
   closed_.erase(event.connection);
-  bool is_told = end_.over();  // why streams have ended, or nobody will
+  std::optional<std::string> node;
   if (JoinedWorker* worker = roster_.FindByConnection(event.connection); worker != nullptr) {
     roster_.Cut(worker, now_, event.cause.empty() ? "connection lost" : event.cause);
-    is_told = is_told || roster_.AgentOf(worker->member.node) == nullptr;
+    node = worker->member.node;
   }
   if (const auto it = roster_.agents().find(event.connection); it != roster_.agents().end()) {
     if (!end_.over()) Report(event::AgentLost{it->second.node, it->second.host, event.cause});
@@ -77,10 +77,10 @@ void Coordinator::On(const DisconnectEvent& event) {
       leaving_.erase(left);  // none of its workers outlives it
       RememberLeft(it->second.node);
     }
+    node = it->second.node;
     roster_.RemoveAgent(event.connection);
-    is_told = true;
   }
-  RemoveCut(is_told);
+  RemoveCut(node.has_value() ? &*node : nullptr);
   Advance();
 }
 
@@ -92,7 +92,7 @@ void Coordinator::On(const TickEvent&) {
   }
   if (end_.over()) return;
   for (auto& [name, worker] : roster_.workers()) worker.recent_messages = 0;
-  RemoveCut(/*is_told=*/false);
+  RemoveCut(/*node=*/nullptr);
   RemoveSilent();
   RemoveStuck();
   WatchLinks();

@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "elastic/control/coordinator.h"
+#include "elastic/control/departures.h"
 #include "elastic/control/state_source.h"
 #include "framework/base/limits.h"
 
@@ -482,16 +483,25 @@ EndMessage Coordinator::Goodbye(const std::string& node, int signal) {
   return {128 + signal, absl::StrCat("node ", node, " has left the run")};
 }
 
+// Thousands may be told to leave at once, one after the other: the search resumes with who stayed last.
+bool Coordinator::SomebodyStays() {
+  const auto stays = [&](const auto& worker) { return !IsLeaving(worker.second.member.node); };
+  const auto& workers = roster_.workers();
+  const auto last = workers.lower_bound(stays_);
+  auto found = std::find_if(last, workers.end(), stays);
+  if (found == workers.end()) found = std::find_if(workers.begin(), last, stays);
+  if (found != workers.end() && stays(*found)) {
+    stays_ = found->first;
+    return true;
+  }
+  return std::any_of(roster_.agents().begin(), roster_.agents().end(),
+                     [&](const auto& agent) { return !IsLeaving(agent.second.node); });
+}
+
 // Nodes that are told to leave one by one leave the run to each other, until there is nobody to leave it to. Not at
 // once: another may be about to come, or to come back.
 void Coordinator::StopIfNobodyStays() {
-  const auto stays = [&](const std::string& node) { return !IsLeaving(node); };
-  const bool nobody = open_.has_value() && !Ending() &&
-                      std::none_of(roster_.workers().begin(), roster_.workers().end(),
-                                   [&](const auto& worker) { return stays(worker.second.member.node); }) &&
-                      std::none_of(roster_.agents().begin(), roster_.agents().end(),
-                                   [&](const auto& agent) { return stays(agent.second.node); });
-  if (!nobody) {
+  if (!open_.has_value() || Ending() || SomebodyStays()) {
     nobody_stays_since_.reset();
     return;
   }
@@ -509,26 +519,36 @@ void Coordinator::SayGoodbye() {
   if (open_.has_value()) {
     for (const Member& member : open_->world.members) in_world.insert(member.node);
   }
-  const auto may_go = [&](const auto& leaves) { return !leaves.second.gone && !in_world.contains(leaves.first); };
-  if (std::none_of(leaving_.begin(), leaving_.end(), may_go)) return;
-  std::optional<Placement> placement;
-  // Who holds nothing can go if those that are here hold everything; who can go with a part of it changes nothing
-  // there.
-  if (!CanSpare([](const Member&) { return false; }, &placement)) return;
+  std::vector<std::string> nodes;
+  for (const auto& [node, leaves] : leaving_) {
+    if (!leaves.gone && !in_world.contains(node)) nodes.push_back(node);
+  }
+  if (nodes.empty()) return;
+  const World& source = state_.source();
+  std::vector<bool> here;         // by rank of the source: has its part still
   std::set<std::string> holding;  // nodes
-  for (const Member& member : state_.source().members) {
+  for (const Member& member : source.members) {
     const JoinedWorker* worker = roster_.Find(member.id.name);
-    if (worker != nullptr && worker->holds_state) holding.insert(member.node);
+    here.push_back(worker != nullptr && worker->holds_state);
+    if (here.back()) holding.insert(member.node);
+  }
+  std::vector<bool> goes(nodes.size(), true);
+  // Who holds nothing can go if those that are here hold everything.
+  if (std::find(here.begin(), here.end(), false) != here.end() ||
+      std::any_of(nodes.begin(), nodes.end(), [&](const std::string& node) { return holding.contains(node); })) {
+    const Placement placement = PlacementOf(source, options_.parallel);
+    if (!placement.LostCells(here, options_.used_cells).empty()) return;
+    goes = WhoCanGo(source, placement, options_.used_cells, here, nodes);
   }
   std::map<std::string, std::vector<WorkerId>> workers;  // by node
   for (const auto& [name, worker] : roster_.workers()) workers[worker.member.node].push_back(worker.member.id);
   std::map<std::string, std::vector<Connection>> agents;
   for (const auto& [connection, agent] : roster_.agents()) agents[agent.node].push_back(connection);
-  for (auto& leaves : leaving_) {
-    const std::string& node = leaves.first;
-    const auto is_of_node = [&](const Member& member) { return member.node == node; };
-    if (!may_go(leaves) || (holding.contains(node) && !CanSpare(is_of_node, &placement))) continue;
-    const EndMessage end = Goodbye(node, leaves.second.signal);
+  for (size_t i = 0; i < nodes.size(); ++i) {
+    if (!goes[i]) continue;
+    const std::string& node = nodes[i];
+    Leaving& leaves = leaving_.at(node);
+    const EndMessage end = Goodbye(node, leaves.signal);
     for (const WorkerId& id : workers[node]) Send(roster_.Find(id.name)->connection, end);
     for (const WorkerId& id : workers[node]) {
       roster_.Remove(id.name);
@@ -536,7 +556,7 @@ void Coordinator::SayGoodbye() {
     }
     for (const Connection connection : agents[node]) Send(connection, end);
     Report(event::NodeLeft{node, committed_});
-    leaves.second.gone = true;
+    leaves.gone = true;
   }
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -36,18 +37,20 @@ bool Coordinator::WaitsForOthers(Phase phase) {
 }
 
 // That a stream has ended does not say why. Its agent does: that the process was killed, or its last words. Those of
-// thousands may end at once: they are looked at only if their time is up or, with `is_told`, an agent has gone.
-void Coordinator::RemoveCut(bool is_told) {
+// thousands may end at once, and their agents' after them: looked at are those whose time is up, and those of `node`, a
+// stream of which has just ended, if it has no agent any more.
+void Coordinator::RemoveCut(const std::string* node) {
   constexpr milliseconds kPatience{500};  // with an agent that says nothing
-  const auto& all = roster_.cut();
-  if (all.empty() || (!is_told && now_ - all.begin()->first < kPatience)) return;
-  std::map<std::string, std::string> cut;  // by name: the cause
-  for (const auto& [since, name] : all) {
-    const JoinedWorker& worker = *roster_.Find(name);
-    const bool is_expected = !end_.over() && roster_.AgentOf(worker.member.node) != nullptr;
-    if (!is_expected || now_ - since >= kPatience) cut[name] = worker.cut_cause;
+  std::set<std::string> names;
+  for (const auto& [since, name] : roster_.cut()) {
+    if (!end_.over() && now_ - since < kPatience) break;
+    names.insert(name);
   }
-  for (const auto& [name, cause] : cut) Remove(name, cause, Leave::kGone);
+  if (node != nullptr && roster_.AgentOf(*node) == nullptr) names.merge(roster_.CutOf(*node));
+  for (const std::string& name : names) {
+    const std::string cause = roster_.Find(name)->cut_cause;
+    Remove(name, cause, Leave::kGone);
+  }
 }
 
 void Coordinator::RemoveSilent() {

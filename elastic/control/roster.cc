@@ -17,7 +17,12 @@ void Roster::Remove(const std::string& name) {
   const auto it = workers_.find(name);
   if (it == workers_.end()) return;
   by_connection_.erase(it->second.connection);
-  if (it->second.cut_since.has_value()) cut_.erase({*it->second.cut_since, name});
+  if (it->second.cut_since.has_value()) {
+    cut_.erase({*it->second.cut_since, name});
+    const auto of_node = cut_of_.find(it->second.member.node);
+    of_node->second.erase(name);
+    if (of_node->second.empty()) cut_of_.erase(of_node);
+  }
   workers_.erase(it);
 }
 
@@ -36,6 +41,12 @@ void Roster::Cut(JoinedWorker* worker, Instant now, const std::string& cause) {
   worker->cut_since = now;
   worker->cut_cause = cause;
   cut_.emplace(now, worker->member.id.name);
+  cut_of_[worker->member.node].insert(worker->member.id.name);
+}
+
+std::set<std::string> Roster::CutOf(const std::string& node) const {
+  const auto found = cut_of_.find(node);
+  return found == cut_of_.end() ? std::set<std::string>() : found->second;
 }
 
 void Roster::AddAgent(uint64_t connection, const AgentHelloMessage& agent) {

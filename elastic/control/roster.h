@@ -58,6 +58,8 @@ class Roster {
   void Cut(JoinedWorker* worker, Instant now, const std::string& cause);
   /// Names of those whose stream has, and since when: the first to be cut first.
   const std::set<std::pair<Instant, std::string>>& cut() const { return cut_; }
+  /// Of these, the names of those of `node`.
+  std::set<std::string> CutOf(const std::string& node) const;
 
   void AddAgent(uint64_t connection, const AgentHelloMessage& agent);
   void RemoveAgent(uint64_t connection);
@@ -71,6 +73,7 @@ class Roster {
   std::map<std::string, JoinedWorker> workers_;
   std::map<uint64_t, JoinedWorker*> by_connection_;
   std::set<std::pair<Instant, std::string>> cut_;
+  std::map<std::string, std::set<std::string>> cut_of_;  // names by node
   std::map<uint64_t, AgentHelloMessage> agents_;
   std::map<std::string, std::set<uint64_t>> agents_of_;  // connections by node
 };

@@ -127,6 +127,8 @@ std::vector<int> Placement::HeldCells(int rank) const {
 }
 
 std::vector<int> Placement::LostCells(const std::vector<bool>& alive, const UsedCells& used) const {
+  const auto end = alive.begin() + num_staying();
+  if (everybody_serves_all() && std::find(alive.begin(), end, true) != end) return {};  // thousands hold each cell
   const auto lives = [&](int rank) { return alive[static_cast<size_t>(rank)]; };
   std::vector<int> lost;
   for (int cell = 0; cell < num_cells_; ++cell) {

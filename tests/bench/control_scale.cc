@@ -1,7 +1,8 @@
 // What the control plane costs by the number of workers: messages, bytes (as they travel) and the coordinator's CPU
 // time (decisions; making and reading bytes, once for a message to all) of forming a world, of a step, of going on
-// without a node of eight, and of a coordinator that is started again. Sockets, and the copies of the kernel, are not
-// in it. Times are medians, with the least and the most, of five runs of twenty steps.
+// without a node of eight, of a coordinator that is started again, of all workers lost and their agents after them, and
+// of all nodes that are told to leave, in a world and without one. Sockets, and the copies of the kernel, are not in
+// it. Times are medians, with the least and the most, of five runs of twenty steps.
 //
 //   control_scale [workers ...]
 
@@ -47,7 +48,9 @@ struct Cost {
 /// A coordinator and workers that answer as they are expected to.
 class Cluster {
  public:
-  explicit Cluster(int workers) : workers_(workers) { StartCoordinator(/*recorded=*/0); }
+  explicit Cluster(int workers, int min_workers = 1) : workers_(workers), min_workers_(min_workers) {
+    StartCoordinator(/*recorded=*/0);
+  }
 
   Cost Form() {
     cost_ = {};
@@ -91,14 +94,48 @@ class Cluster {
     return cost_;
   }
 
+  Cost LoseAll() {
+    AgentsCome();
+    cost_ = {};
+    for (int w = 0; w < workers_; ++w) Feed(DisconnectEvent{connection_of_.at(NameOf(w)), "connection lost"});
+    for (const Connection agent : agents_) Feed(DisconnectEvent{agent, "connection lost"});
+    return cost_;
+  }
+
+  Cost AllLeave() {
+    AgentsCome();
+    cost_ = {};
+    for (const Connection agent : agents_) Up(agent, LeaveMessage{15});
+    return cost_;
+  }
+
+  /// One is lost, and fewer than min_workers are left.
+  Cost AllLeaveWithoutAWorld() {
+    AgentsCome();
+    Feed(DisconnectEvent{agents_.back(), "connection lost"});
+    Feed(DisconnectEvent{connection_of_.at(NameOf(workers_ - 1)), "connection lost"});
+    agents_.pop_back();
+    cost_ = {};
+    for (const Connection agent : agents_) Up(agent, LeaveMessage{15});
+    for (int tick = 0; tick < 100; ++tick) Feed(TickEvent{});
+    return cost_;
+  }
+
  private:
+  void AgentsCome() {
+    for (int w = 0; w < workers_; w += kPerNode) {
+      agents_.push_back(++last_connection_);
+      Up(last_connection_, AgentHelloMessage{.node = NodeOf(w), .host = NodeOf(w), .num_workers = kPerNode});
+    }
+  }
+
   static std::string NodeOf(int w) { return absl::StrFormat("gpu-node-%04d", w / kPerNode); }
   static std::string NameOf(int w) { return absl::StrCat(NodeOf(w), "/", w % kPerNode); }
 
   void StartCoordinator(int64_t recorded) {
     CoordinatorOptions options;
     options.elastic.workers = workers_;
-    options.elastic.min_workers = 1;
+    options.elastic.min_workers = min_workers_;
     options.elastic.rebalance = false;
     options.parallel.mirrors = 1;
     options.microbatches = workers_;
@@ -179,10 +216,11 @@ class Cluster {
     if (const auto* commit = std::get_if<CommitMessage>(&message)) committed_ = commit->step;
   }
 
-  const int workers_;
+  const int workers_, min_workers_;
   std::unique_ptr<Coordinator> coordinator_;
   Instant now_{1};
   std::map<std::string, Connection> connection_of_;
+  std::vector<Connection> agents_;
   Connection last_connection_ = 0, asked_ = 0;  // asked_: who is to say who is in a world
   WorldMessage world_;
   uint64_t recovered_ = 0;
@@ -216,7 +254,7 @@ void Print(int workers, const char* what, const std::vector<Cost>& costs) {
 }
 
 void Measure(int workers) {
-  std::vector<Cost> formed, steps, lost, restarted;
+  std::vector<Cost> formed, steps, lost, restarted, all_lost, left, left_without;
   for (int run = 0; run < kRuns; ++run) {
     Cluster cluster(workers);
     formed.push_back(cluster.Form());
@@ -226,11 +264,22 @@ void Measure(int workers) {
       cluster.Step();
     }
     restarted.push_back(cluster.RestartCoordinator());
+    all_lost.push_back(cluster.LoseAll());
+    Cluster leaving(workers), without(workers, /*min_workers=*/workers);
+    for (Cluster* each : {&leaving, &without}) {
+      each->Form();
+      each->Step();
+    }
+    left.push_back(leaving.AllLeave());
+    left_without.push_back(without.AllLeaveWithoutAWorld());
   }
   Print(workers, "form a world", formed);
   Print(workers, "a step", steps);
   if (!lost.empty()) Print(workers, "a node is lost", lost);
   Print(workers, "coordinator restart", restarted);
+  Print(workers, "all are lost", all_lost);
+  Print(workers, "all leave", left);
+  Print(workers, "all leave, no world", left_without);
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <set>
 #include <string>
 #include <utility>
 
@@ -221,15 +222,20 @@ TEST(Roster, KnowsWhoseStreamHasEnded) {
     JoinedWorker worker;
     worker.connection = static_cast<uint64_t>(name[0]);
     worker.member.id = {name, 1};
+    worker.member.node = absl::StrCat("node of ", name);
     roster.Add(worker);
   }
+  EXPECT_TRUE(roster.CutOf("node of b").empty());
   roster.Cut(roster.Find("b"), seconds(1), "reset");
   roster.Cut(roster.Find("a"), seconds(2), "");
   EXPECT_EQ(*roster.cut().begin(), std::pair(Roster::Instant(seconds(1)), std::string("b")));
   roster.Cut(roster.Find("b"), seconds(3), "reset again");
   EXPECT_EQ(roster.cut().size(), 2u);
   EXPECT_EQ(roster.Find("b")->cut_cause, "reset again");
+  EXPECT_EQ(roster.CutOf("node of b"), std::set<std::string>{"b"});
   roster.Remove("b");
+  EXPECT_TRUE(roster.CutOf("node of b").empty());
+  EXPECT_EQ(roster.CutOf("node of a"), std::set<std::string>{"a"});
   roster.Remove("a");
   EXPECT_TRUE(roster.cut().empty());
 }

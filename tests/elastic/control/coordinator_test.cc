@@ -1416,6 +1416,20 @@ TEST_F(CoordinatorTest, AnEndedStreamIsEnoughWhereTheAgentSaysNothing) {
   EXPECT_EQ(WorldSize(), 1);
 }
 
+TEST_F(CoordinatorTest, AnAgentThatGoesIsSilentAboutItsOwnWorkersOnly) {
+  Start();
+  AgentComes(90, "n0", 2);
+  AgentComes(91, "n1");
+  for (const int w : {0, 1, 2}) Join(w);
+  for (const int w : {0, 1, 2}) Event(DisconnectEvent{Connection(w), "the connection was lost"});
+  EXPECT_EQ(Count<event::WorkerLost>(), 0);
+  Event(DisconnectEvent{90, "the connection was lost"});
+  EXPECT_EQ(Count<event::WorkerLost>(), 2);
+  Event(MessageEvent{91, WorkerExitMessage{{"n1/2", First(2)}, "killed by signal 9 (Killed)", true}});
+  EXPECT_EQ(Count<event::WorkerLost>(), 3);
+  EXPECT_EQ(Last<event::WorkerLost>().cause, "killed by signal 9 (Killed)");
+}
+
 TEST_F(CoordinatorTest, AWorkerThatConnectsAnewIsNotWaitedFor) {
   Start();
   AgentComes(90, "n0", 2);

@@ -21,6 +21,7 @@ namespace {
 
 constexpr std::chrono::milliseconds kClientGoodbye{1000};
 constexpr std::chrono::seconds kLogInterval{30}, kPatience{5};  // of lines about what goes on and on
+constexpr std::chrono::minutes kLongestLogInterval{60};
 
 std::string Absolute(const std::string& path) {
   std::error_code error;
@@ -87,7 +88,9 @@ class GrpcLink final : public ControlLink, public ClientHandler {
   std::mutex mutex_;
   std::unique_ptr<ControlClient> client_;
   // Of the client's thread:
-  RareLog refusals_{kLogInterval}, not_understood_{kLogInterval}, failures_{kLogInterval, kPatience};
+  RareLog refusals_{kLogInterval, std::chrono::seconds(0), kLongestLogInterval};
+  RareLog not_understood_{kLogInterval, std::chrono::seconds(0), kLongestLogInterval};
+  RareLog failures_{kLogInterval, kPatience, kLongestLogInterval};
 };
 
 }  // namespace

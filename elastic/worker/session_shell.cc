@@ -12,7 +12,8 @@ namespace holdfast {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-constexpr std::chrono::minutes kRefusalInterval{10};  // of lines that say the same; it asks again each second
+// Of lines that say the same: at first, and after some. It asks again each second.
+constexpr std::chrono::minutes kRefusalInterval{1}, kLongestRefusalInterval{60};
 
 template <class... Visitors>
 struct Overloaded : Visitors... {
@@ -35,7 +36,7 @@ SessionShell::SessionShell(const Options& options, ControlLink& link, const Step
       link_(link),
       progress_(progress),
       session_(options.member, options.digests, options.total_steps, options.run),
-      refusals_(kRefusalInterval),
+      refusals_(kRefusalInterval, std::chrono::minutes(0), kLongestRefusalInterval),
       probe_(std::move(probe)) {
   link_.Start(*this);
   heartbeats_ = std::jthread([this](const std::stop_token& stop) { Beat(stop); });

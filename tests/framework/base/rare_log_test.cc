@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include <vector>
+
 namespace holdfast {
 namespace {
 
@@ -17,6 +19,23 @@ TEST(RareLog, TheFirstIsLoggedAtOnceAndTheNextWithHowManyCameBetween) {
   EXPECT_EQ(log.Line(seconds(115), "d"), std::nullopt);
   EXPECT_EQ(log.Line(seconds(121), "e"), "e (and 1 times before, since the last line)");
   EXPECT_EQ(log.Line(seconds(500), "f"), "f");
+}
+
+TEST(RareLog, WhatGoesOnForLongIsLoggedMoreAndMoreRarely) {
+  RareLog log(seconds(10), seconds(0), seconds(35));
+  const auto seconds_of_lines = [&](int begin, int end) {
+    std::vector<int> said;
+    for (int second = begin; second < end; ++second) {
+      if (log.Line(seconds(second), "a").has_value()) said.push_back(second - begin);
+    }
+    return said;
+  };
+  EXPECT_EQ(seconds_of_lines(100, 240), (std::vector<int>{0, 10, 30, 65, 100, 135}));
+  EXPECT_EQ(log.Line(seconds(1000), "a"), "a (and 4 times before, since the last line)");
+  EXPECT_EQ(log.Line(seconds(1100), "a"), "a");
+  EXPECT_EQ(seconds_of_lines(1101, 1125), (std::vector<int>{9})) << "nothing was left out: the first interval again";
+  log.Reset();
+  EXPECT_EQ(seconds_of_lines(2000, 2025), (std::vector<int>{0, 10}));
 }
 
 TEST(RareLog, WhatPassesSoonIsNotLogged) {

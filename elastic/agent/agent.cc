@@ -16,7 +16,7 @@ namespace holdfast {
 namespace {
 
 constexpr int kUsageExit = 2;
-constexpr std::chrono::milliseconds kPoll{50};  // bounds the wait where there is no descriptor to wait for
+constexpr std::chrono::milliseconds kPoll{50};  // bounds the wait for what has no descriptor
 
 /// Ends that were meant: done, a config that no restart mends, stopped by a signal it caught.
 bool IsFinal(int wait_status) {
@@ -58,6 +58,7 @@ void Agent::Supervise() {
     for (Worker& worker : workers_) {
       if (worker.restart_at.has_value() && !stopping_ && *worker.restart_at <= Clock::now()) StartWorker(worker);
       if (stopping_) worker.restart_at.reset();
+      if (worker.awaits_run && worker.process.has_value()) TellRun(worker);
       Reap(worker);
     }
     changed_.notify_all();
@@ -67,7 +68,8 @@ void Agent::Supervise() {
   }
 }
 
-// Until a worker ends, a restart is due, or somebody calls Wake. workers_ is changed by this thread alone.
+// Until a worker ends, a restart is due, the run may be known, or somebody calls Wake. workers_ is changed by this
+// thread alone.
 void Agent::WaitForSomething() {
   std::vector<pollfd> fds{{.fd = wake_fd_, .events = POLLIN, .revents = 0}};
   std::chrono::milliseconds timeout = options_.max_backoff;
@@ -77,6 +79,7 @@ void Agent::WaitForSomething() {
     } else if (worker.process.has_value()) {
       timeout = std::min(timeout, kPoll);
     }
+    if (worker.process.has_value() && worker.awaits_run) timeout = std::min(timeout, kPoll);
     if (worker.restart_at.has_value()) {
       const auto until = std::chrono::ceil<std::chrono::milliseconds>(*worker.restart_at - Clock::now());
       timeout = std::clamp(until, std::chrono::milliseconds(0), timeout);
@@ -93,9 +96,11 @@ void Agent::StartWorker(Worker& worker) {
   worker.incarnation = RandomId();
   ChildCommand command = worker.command;
   command.environment.emplace_back(kIncarnationVariable, absl::StrCat(worker.incarnation));
-  if (const uint64_t run = options_.run == nullptr ? 0 : options_.run(); run != 0) {
-    command.environment.emplace_back(kRunVariable, absl::StrCat(run));
-  }
+  const uint64_t run = options_.run == nullptr ? 0 : options_.run();
+  worker.awaits_run = options_.run != nullptr && run == 0;
+  command.input = worker.awaits_run;
+  if (worker.awaits_run) command.environment.emplace_back(kRunVariable, kRunOnInput);
+  if (run != 0) command.environment.emplace_back(kRunVariable, absl::StrCat(run));
   absl::StatusOr<ChildProcess> process = ChildProcess::Start(command);
   if (process.ok()) {
     worker.process.emplace(std::move(*process));
@@ -109,6 +114,14 @@ void Agent::StartWorker(Worker& worker) {
             .cause = std::string(process.status().message()),
             .exit_code = 1,
             .restarting = true});
+}
+
+void Agent::TellRun(Worker& worker) {
+  const uint64_t run = options_.run();
+  if (run == 0) return;
+  worker.process->WriteInput(absl::StrCat(run, "\n"));
+  worker.process->CloseInput();
+  worker.awaits_run = false;
 }
 
 void Agent::Reap(Worker& worker) {

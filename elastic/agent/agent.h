@@ -25,8 +25,10 @@ namespace holdfast {
 
 /// The environment variable that gives each worker process a number of its own, from which it may count up.
 inline constexpr const char* kIncarnationVariable = "HOLDFAST_INCARNATION";
-/// The one that tells it the number of the run that it belongs to, if the agent knows it.
+/// The one that tells it the number of the run that it belongs to, or, while the agent does not know that, that it
+/// comes as a line on standard input.
 inline constexpr const char* kRunVariable = "HOLDFAST_RUN_ID";
+inline constexpr const char* kRunOnInput = "input";
 
 /// How a worker ends that was told that the run has failed. (0: done; 128 + signal: stopped.)
 inline constexpr int kRunFailedExit = 3;
@@ -50,7 +52,8 @@ class Agent {
     std::chrono::milliseconds first_backoff{100};
     std::chrono::milliseconds max_backoff{30'000};
     std::chrono::milliseconds short_life{5'000};  // who dies sooner is started again with backoff
-    std::function<uint64_t()> run = nullptr;      // its number, 0 = not known; asked at each start as on_exit is called
+    /// The run's number, 0 = not known yet; asked as on_exit is called, at each start and until it is known.
+    std::function<uint64_t()> run = nullptr;
   };
 
   /// Starts all `workers`. `on_exit` is called by the agent's thread, soon after each exit; it must not call the agent.
@@ -75,6 +78,7 @@ class Agent {
     ChildCommand command;
     uint64_t incarnation = 0;
     std::optional<ChildProcess> process;
+    bool awaits_run = false;  // was not told its number
     std::optional<Clock::time_point> restart_at;
     Clock::time_point started;
     int64_t restarts = 0, short_lives = 0;
@@ -83,6 +87,7 @@ class Agent {
   void Supervise();
   void WaitForSomething();
   void StartWorker(Worker& worker);
+  void TellRun(Worker& worker);
   void Reap(Worker& worker);
   void SignalAll(int signal, bool wakes);
   void HandleExit(Worker& worker, int wait_status);

@@ -108,7 +108,7 @@ absl::StatusOr<ChildProcess> ChildProcess::Start(const ChildCommand& command) {
   if (pid == 0) BecomeChild(parent, log, input[0], argv.data(), envp.data());
   const int error = errno;
   close(log);
-  if (input[0] >= 0) close(input[0]);
+  child.input_end_ = input[0];
   child.input_ = input[1];
   child.pid_ = pid;
   if (pid > 0) setpgid(pid, pid);  // as the child does: whoever comes first
@@ -121,6 +121,7 @@ ChildProcess& ChildProcess::operator=(ChildProcess&& other) noexcept {
   std::swap(pid_, other.pid_);
   std::swap(exit_fd_, other.exit_fd_);
   std::swap(input_, other.input_);
+  std::swap(input_end_, other.input_end_);
   std::swap(log_path_, other.log_path_);
   std::swap(log_start_, other.log_start_);
   return *this;
@@ -136,8 +137,14 @@ ChildProcess::~ChildProcess() {
   CloseInput();
 }
 
+void ChildProcess::WriteInput(const std::string& text) const {
+  [[maybe_unused]] const ssize_t written = write(input_, text.data(), text.size());
+}
+
 void ChildProcess::CloseInput() {
-  if (input_ >= 0) close(std::exchange(input_, -1));
+  for (int* fd : {&input_, &input_end_}) {
+    if (*fd >= 0) close(std::exchange(*fd, -1));
+  }
 }
 
 void ChildProcess::Signal(int signal) const {

@@ -35,6 +35,8 @@ class ChildProcess {
   void Signal(int signal) const;
   /// By SIGSTOP or its like.
   bool IsFrozen() const;
+  /// A line at most, for which the pipe of a command with `input` has room. Lost if the process has ended.
+  void WriteInput(const std::string& text) const;
   void CloseInput();
   /// SIGKILL to it and to whatever it has started.
   void KillGroup() const;
@@ -49,6 +51,7 @@ class ChildProcess {
   ChildProcess() = default;
 
   int pid_ = -1, exit_fd_ = -1, input_ = -1;
+  int input_end_ = -1;  // that the process reads: kept, so that a write after its end raises no SIGPIPE
   std::string log_path_;
   int64_t log_start_ = 0;  // where in the log this process began
 };

@@ -30,12 +30,6 @@ uint64_t NewIncarnation() {
   return RandomId();
 }
 
-/// Its agent tells the number of the run, once it knows it.
-uint64_t RunFromEnvironment() {
-  const char* given = std::getenv(kRunVariable);
-  return given == nullptr ? 0 : std::strtoull(given, nullptr, 10);
-}
-
 /// A test's knob (see WorkerDependencies): of all workers, or of the one that is named.
 std::chrono::milliseconds SlowdownFromEnvironment(const std::string& worker) {
   const char* text = std::getenv("HOLDFAST_TEST_SLOWDOWN_MS");
@@ -87,7 +81,7 @@ SessionShell::Options ShellOptions(const Config& config, const WorkerIdentity& i
                      .probe_address = probe == nullptr ? "" : probe->address()},
           .digests = digests,
           .total_steps = config.train.steps,
-          .run = RunFromEnvironment(),
+          .run = identity.run,
           .heartbeat_interval = std::chrono::milliseconds(config.elastic.heartbeat_interval_ms),
           .kill_timeout = std::chrono::milliseconds(config.elastic.kill_timeout_ms)};
 }

@@ -1,6 +1,7 @@
 #pragma once
 // One worker of a run, from a runtime and a link to the coordinator to its exit.
 
+#include <cstdint>
 #include <functional>
 #include <stop_token>
 #include <string>
@@ -18,6 +19,7 @@ namespace holdfast {
 struct WorkerIdentity {
   std::string name = "local/0", node = "local";
   std::string host = "127.0.0.1";  // where other workers reach it
+  uint64_t run = 0;                // JoinMessage::run
 };
 
 /// How the workers of a run reach each other, if not as parallel.transport says.

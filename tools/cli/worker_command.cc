@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "elastic/agent/agent.h"
+#include "elastic/launch/run_of_agent.h"
 #include "elastic/worker/stop_signal.h"
 #include "framework/base/status.h"
 #include "tools/cli/connection_arguments.h"
@@ -26,10 +27,15 @@ absl::StatusOr<int> WorkerCommand::Run() const {
   }
   RETURN_IF_ERROR(runtime.status());
   const RunDirectory directory = run.Directory(config);
+  const absl::StatusOr<uint64_t> of_run = RunOfAgent(STDIN_FILENO, stop_signal.token());
+  if (absl::IsCancelled(of_run.status())) return 128 + stop_signal.received();
+  RETURN_IF_ERROR(of_run.status());
+  WorkerIdentity member = identity;
+  member.run = *of_run;
   ConnectionOptions coordinators = connection;
   RETURN_IF_ERROR(LookForLeader(directory, coordinators));
   ASSIGN_OR_RETURN(const auto link, MakeControlLink(coordinators));
-  const Worker::Exit exit = RunWorker(config, directory, identity, **runtime, *link, &stop_signal);
+  const Worker::Exit exit = RunWorker(config, directory, member, **runtime, *link, &stop_signal);
   if (exit.refused) return UsageError("error: " + exit.reason);
   std::printf("%s\n", exit.reason.c_str());
   return exit.code == 0 || exit.code > 128 ? exit.code : kRunFailedExit;

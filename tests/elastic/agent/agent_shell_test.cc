@@ -227,6 +227,21 @@ TEST_F(LeftOverAgentTest, TellsAWorkerThatIsStartedAgainWhoseItIs) {
   EXPECT_EQ(run, "7");
 }
 
+// It may load for minutes, and another run's coordinator may have come in the place of its own when it joins.
+TEST_F(AgentShellTest, TellsAWorkerThatWaitsForItWhoseItIs) {
+  WriteWorker(absl::StrCat("touch ", folder_ / "started", "\nread run\necho $HOLDFAST_RUN_ID $run > ",
+                           folder_ / "run.new", "\nmv ", folder_ / "run.new ", folder_ / "run", "\nread more || touch ",
+                           folder_ / "end\nexec sleep 1000\n"));
+  AgentShell agent = Start();
+  AwaitWorker();
+  link_.Tell(WelcomeMessage{7});
+  Await([&] { return Exists("end"); });
+  std::ifstream file(folder_ / "run");
+  std::string run;
+  std::getline(file, run);
+  EXPECT_EQ(run, "input 7");
+}
+
 TEST_F(LeftOverAgentTest, EndsAfterTheTimeWithoutItsCoordinatorThatItHas) {
   config_.elastic.coordinator_timeout_ms = 300;
   AgentShell agent = StartWithWorkerThatTells();

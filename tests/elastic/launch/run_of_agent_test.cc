@@ -1,0 +1,66 @@
+// A worker knows of which run it is before it joins: its agent has said so when it started it, or says it later.
+
+#include "elastic/launch/run_of_agent.h"
+
+#include <unistd.h>
+
+#include <cstdlib>
+#include <future>
+#include <string>
+
+#include "elastic/agent/agent.h"
+#include "gtest/gtest.h"
+
+namespace holdfast {
+namespace {
+
+class RunOfAgentTest : public testing::Test {
+ protected:
+  void SetUp() override { ASSERT_EQ(pipe(input_), 0); }
+  void TearDown() override {
+    unsetenv(kRunVariable);
+    for (const int fd : input_) close(fd);
+  }
+  void Write(const std::string& text) const {
+    ASSERT_EQ(write(input_[1], text.data(), text.size()), static_cast<ssize_t>(text.size()));
+  }
+  absl::StatusOr<uint64_t> Run() const { return RunOfAgent(input_[0], stop_.get_token()); }
+
+  int input_[2] = {-1, -1};
+  std::stop_source stop_;
+};
+
+TEST_F(RunOfAgentTest, IsInTheEnvironmentOrNotKnown) {
+  EXPECT_EQ(Run().value(), 0u) << "who starts a worker by hand says nothing";
+  setenv(kRunVariable, "18446744073709551615", 1);
+  EXPECT_EQ(Run().value(), 18446744073709551615u);
+  for (const char* wrong : {"", "0", "-1", "a run"}) {
+    setenv(kRunVariable, wrong, 1);
+    EXPECT_TRUE(absl::IsInvalidArgument(Run().status())) << wrong;
+  }
+}
+
+TEST_F(RunOfAgentTest, ComesOnInput) {
+  setenv(kRunVariable, kRunOnInput, 1);
+  auto run = std::async(std::launch::async, [this] { return Run(); });
+  Write("1");
+  Write("7\n");
+  EXPECT_EQ(run.get().value(), 17u);
+  Write("no number\n");
+  EXPECT_TRUE(absl::IsInvalidArgument(Run().status()));
+  Write(std::string(100, '1'));
+  EXPECT_TRUE(absl::IsInvalidArgument(Run().status())) << "a line without end";
+}
+
+TEST_F(RunOfAgentTest, IsNotWaitedForAfterAStopOrWithoutAnAgent) {
+  setenv(kRunVariable, kRunOnInput, 1);
+  auto run = std::async(std::launch::async, [this] { return Run(); });
+  stop_.request_stop();
+  EXPECT_TRUE(absl::IsCancelled(run.get().status()));
+  close(input_[1]);
+  input_[1] = dup(input_[0]);
+  EXPECT_TRUE(absl::IsUnavailable(RunOfAgent(input_[0], {}).status()));
+}
+
+}  // namespace
+}  // namespace holdfast

@@ -6,7 +6,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <csignal>
 
 #include "absl/strings/str_cat.h"
 #include "framework/base/log.h"
@@ -135,7 +134,8 @@ void Agent::HandleExit(Worker& worker, int wait_status) {
       .name = worker.command.name, .incarnation = worker.incarnation, .cause = worker.process->CauseOfEnd(wait_status)};
   exit.exit_code = WIFEXITED(wait_status) ? WEXITSTATUS(wait_status) : 128 + WTERMSIG(wait_status);
   exit.killed = WIFSIGNALED(wait_status);
-  exit.stopped = stopping_ && exit.killed && WTERMSIG(wait_status) == stop_signal_;
+  exit.stopped = stopping_ && exit.killed &&
+                 (WTERMSIG(wait_status) == stop_signal_ || WTERMSIG(wait_status) == kEndsBeforeJoining);
   worker.process.reset();
   exit.restarting = !stopping_ && !IsFinal(wait_status) && worker.restarts < options_.max_restarts;
   if (exit.restarting) {
@@ -182,6 +182,15 @@ void Agent::SignalAll(int signal, bool wakes) {
 }
 
 void Agent::Ask(int signal) { SignalAll(signal, /*wakes=*/true); }
+
+// Who is frozen stays so: Stop kills it.
+void Agent::EndThoseNotJoined() {
+  const std::lock_guard lock(mutex_);
+  stopping_ = true;
+  for (const Worker& worker : workers_) {
+    if (worker.process.has_value()) worker.process->Signal(kEndsBeforeJoining);
+  }
+}
 
 void Agent::Stop(int signal, std::chrono::milliseconds grace) {
   SignalAll(signal, /*wakes=*/false);

@@ -9,6 +9,7 @@
 
 #include <chrono>
 #include <condition_variable>
+#include <csignal>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -30,6 +31,9 @@ inline constexpr const char* kIncarnationVariable = "HOLDFAST_INCARNATION";
 inline constexpr const char* kRunVariable = "HOLDFAST_RUN_ID";
 inline constexpr const char* kRunOnInput = "input";
 
+/// Ends a worker's process that has not begun to join: from then on it ignores this one, as it hears of the run's end.
+inline constexpr int kEndsBeforeJoining = SIGUSR2;
+
 /// How a worker ends that was told that the run has failed. (0: done; 128 + signal: stopped.)
 inline constexpr int kRunFailedExit = 3;
 
@@ -40,7 +44,7 @@ struct WorkerExit {
   std::string cause;         // "killed by signal 9 (Killed)", "exit code 1: <the last line of its log>"
   int exit_code = 0;         // 128 + signal if it was killed
   bool killed = false;       // by a signal
-  bool stopped = false;      // by the one that Agent::Stop sent
+  bool stopped = false;      // by one that the agent sent
   bool restarting = false;   // else it is done, or given up
 };
 
@@ -67,7 +71,9 @@ class Agent {
   bool WaitUntilAllEnded(std::chrono::milliseconds timeout);
   /// Sends `signal` to all, waking the frozen, and returns. Nobody is started again.
   void Ask(int signal);
-  /// The same for a run that is over: the frozen would wake to nobody, and are killed at once, and those that are left
+  /// Sends kEndsBeforeJoining to all, and returns. Nobody is started again.
+  void EndThoseNotJoined();
+  /// As Ask for a run that is over: the frozen would wake to nobody, and are killed at once, and those that are left
   /// after `grace` as well. Returns when none is left.
   void Stop(int signal, std::chrono::milliseconds grace);
 

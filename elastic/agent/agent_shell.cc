@@ -24,11 +24,6 @@ constexpr milliseconds kLongNotice{30'000};
 constexpr milliseconds kLookInterval{100};
 constexpr int kRetryExit = 75;  // EX_TEMPFAIL: the same command may succeed later
 
-bool HasWorkerOf(const RunStatus& run, const std::string& node) {
-  return std::any_of(run.workers.begin(), run.workers.end(),
-                     [&](const WorkerStatus& worker) { return worker.node == node; });
-}
-
 }  // namespace
 
 std::string DefaultNode() {
@@ -165,10 +160,11 @@ EndMessage AgentShell::Wait() {
   } else if (told_by_worker_) {  // the line to the coordinator broke at the wrong moment
     end.reason = "the run has ended, as the workers of this node report";
   }
-  const bool nobody_hears = refused_ || !other_run_.empty() || none_has_joined_, leaving = leaving_;
+  const bool nobody_hears = refused_ || !other_run_.empty(), leaving = leaving_;
   lock.unlock();
   // On a signal workers would ask for a stop of the run, which goes on if we were refused or have left. Those that had
   // joined have heard that they may go.
+  agent_->EndThoseNotJoined();
   agent_->Stop(nobody_hears ? SIGKILL : leaving ? 0 : SIGTERM, nobody_hears ? milliseconds(0) : kGrace);
   return end;
 }
@@ -227,8 +223,6 @@ void AgentShell::Depart(int signal) {
     const auto run = look_();
     const auto since = std::chrono::duration_cast<milliseconds>(Clock::now() - start);
     const Departure decision = DecideDeparture(run, settings_.node, run_saves_, since);
-    // Those that are to ask for a stop will join for it.
-    none_has_joined_ = run.ok() && decision != Departure::kStopRun && !HasWorkerOf(*run, settings_.node);
     if (decision == Departure::kLeave) return Leave(signal);
     if (decision == Departure::kWait) continue;
     if (decision == Departure::kStopRun) {
@@ -256,7 +250,6 @@ void AgentShell::Leave(int signal) {
   RunPosition seen;
   for (auto since = Clock::now(); Clock::now() - since < progress_timeout_;) {
     const auto run = look_();
-    if (run.ok() && HasWorkerOf(*run, settings_.node)) none_has_joined_ = false;
     if (run.ok() && HasGotOn(*run, seen)) {
       seen = {run->committed_step, run->generation};
       since = Clock::now();

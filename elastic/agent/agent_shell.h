@@ -81,7 +81,6 @@ class AgentShell final : public ControlLinkHandler {
   const uint64_t instance_;
   ControlLink& link_;
   const LookFn look_;
-  bool none_has_joined_ = false;          // of the workers here, as far as the thread of Wait has seen
   std::atomic<int64_t> connections_ = 0;  // so far
   std::mutex mutex_;
   std::condition_variable changed_;

@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <csignal>
 #include <cstdio>
 
 #include "absl/strings/str_cat.h"
@@ -30,6 +31,7 @@ absl::StatusOr<int> WorkerCommand::Run() const {
   const absl::StatusOr<uint64_t> of_run = RunOfAgent(STDIN_FILENO, stop_signal.token());
   if (absl::IsCancelled(of_run.status())) return 128 + stop_signal.received();
   RETURN_IF_ERROR(of_run.status());
+  std::signal(kEndsBeforeJoining, SIG_IGN);
   WorkerIdentity member = identity;
   member.run = *of_run;
   ConnectionOptions coordinators = connection;

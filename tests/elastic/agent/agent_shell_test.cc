@@ -131,11 +131,11 @@ class AgentShellTest : public testing::Test {
     return {config_, directory_, {.node = "n0", .binary = folder_ / "worker"}, link_, std::move(look)};
   }
   /// With a worker that says in files that it runs, and that it got SIGTERM (`told`) or SIGUSR1 (`told_usr1`); it ends
-  /// when there is a file `end`.
-  AgentShell StartWithWorkerThatTells(AgentShell::LookFn look = nullptr) {
-    WriteWorker(absl::StrCat("trap 'touch ", folder_ / "told", "' TERM\ntrap 'touch ", folder_ / "told_usr1",
-                             "' USR1\ntouch ", folder_ / "started", "\nwhile [ ! -e ", folder_ / "end",
-                             " ]; do sleep 0.05; done\n"));
+  /// when there is a file `end`. It has begun to join, or is loading still.
+  AgentShell StartWithWorkerThatTells(AgentShell::LookFn look = nullptr, bool joins = true) {
+    WriteWorker(absl::StrCat(joins ? "trap '' USR2\n" : "", "trap 'touch ", folder_ / "told", "' TERM\ntrap 'touch ",
+                             folder_ / "told_usr1", "' USR1\ntouch ", folder_ / "started", "\nwhile [ ! -e ",
+                             folder_ / "end", " ]; do sleep 0.05; done\n"));
     return Start(std::move(look));
   }
   void AwaitWorker() {
@@ -284,9 +284,19 @@ TEST_F(AgentShellTest, ThatLeavesDoesNotTellItsWorkersToStop) {
   EXPECT_FALSE(Exists("told"));
 }
 
-// They load, say, hear nothing of the end, and were waited for until they were killed for it.
-TEST_F(AgentShellTest, WorkersThatHaveNotJoinedAreNotWaitedFor) {
-  AgentShell agent = StartWithWorkerThatTells([] { return RunOf(RunState::kTraining, {"n1"}); });
+// They load, hear nothing of the end, and would not end by a SIGTERM either, which is for the coordinator.
+TEST_F(AgentShellTest, WorkersThatHaveNotJoinedAreNotWaitedForAtTheEnd) {
+  AgentShell agent = StartWithWorkerThatTells(nullptr, /*joins=*/false);
+  AwaitWorker();
+  link_.Tell(EndMessage{0, "all 7 steps are done"});
+  testing::internal::CaptureStderr();
+  EXPECT_EQ(agent.Wait().reason, "all 7 steps are done");
+  EXPECT_THAT(testing::internal::GetCapturedStderr(), Not(HasSubstr("killed by signal")));
+  EXPECT_FALSE(Exists("told"));
+}
+
+TEST_F(AgentShellTest, NorWhenTheNodeLeaves) {
+  AgentShell agent = StartWithWorkerThatTells([] { return RunOf(RunState::kTraining, {"n0", "n1"}); }, /*joins=*/false);
   AwaitWorker();
   agent.Stop(SIGTERM);
   std::thread coordinator([&] {
@@ -316,7 +326,7 @@ TEST_F(AgentShellTest, ThatIsTheOnlyOneHasTheRunStoppedByTheSignalItGot) {
 
 // It had hung and was removed, say, and the coordinator that it looks for is gone.
 TEST_F(AgentShellTest, AWorkerThatDoesNotEndAfterAStoppedRunDoesNotHoldUpItsAgent) {
-  WriteWorker(absl::StrCat("trap 'touch ", folder_ / "told_usr1", "' USR1\ntouch ", folder_ / "started",
+  WriteWorker(absl::StrCat("trap '' USR2\ntrap 'touch ", folder_ / "told_usr1", "' USR1\ntouch ", folder_ / "started",
                            "\nwhile :; do sleep 0.05; done\n"));
   AgentShell agent = Start([] { return RunOf(RunState::kTraining, {"n0"}); });
   AwaitWorker();

@@ -234,6 +234,22 @@ TEST_F(AgentTest, AskingWakesTheFrozen) {
   }
 }
 
+// Those that have ignore the signal.
+TEST_F(AgentTest, EndsThoseThatHaveNotBegunToJoin) {
+  Agent agent({}, {Script("trap '' USR2; echo $$; exec sleep 1000", 0), Sleeper(1)}, Record());
+  const int joined = WaitForPid(1, 0);
+  WaitForPid(1, 1);
+  agent.EndThoseNotJoined();
+  ASSERT_TRUE(WaitFor([&] { return !exits().empty(); }));
+  agent.Stop(SIGTERM, kTestTimeout);
+  ASSERT_EQ(exits().size(), 2u);
+  EXPECT_EQ(exits()[0].name, "w/1");
+  EXPECT_TRUE(exits()[0].stopped) << "no error";
+  EXPECT_FALSE(exits()[0].restarting);
+  EXPECT_EQ(exits()[1].cause, "killed by signal 15 (Terminated)");
+  EXPECT_FALSE(IsAlive(joined));
+}
+
 // It would look for a coordinator that is gone, for all of the grace. One that was woken before it is asked as any
 // other.
 TEST_F(AgentTest, StopKillsTheFrozenAtOnce) {

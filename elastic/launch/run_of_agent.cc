@@ -9,7 +9,6 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "elastic/agent/agent.h"
-#include "framework/base/file_descriptor.h"
 #include "framework/base/status.h"
 
 namespace holdfast {
@@ -17,10 +16,9 @@ namespace {
 
 constexpr size_t kMaxLineBytes = 32;
 
-absl::StatusOr<std::string> ReadLine(int input, const std::stop_token& stop) {
+absl::StatusOr<std::string> ReadLine(int input) {
   std::string line;
   while (line.size() < kMaxLineBytes) {
-    RETURN_IF_ERROR(WaitToRead(input, stop));
     char c = 0;
     const ssize_t count = read(input, &c, 1);
     if (count < 0 && errno == EINTR) continue;
@@ -33,12 +31,12 @@ absl::StatusOr<std::string> ReadLine(int input, const std::stop_token& stop) {
 
 }  // namespace
 
-absl::StatusOr<uint64_t> RunOfAgent(int input, const std::stop_token& stop) {
+absl::StatusOr<uint64_t> RunOfAgent(int input) {
   const char* given = std::getenv(kRunVariable);
   if (given == nullptr) return 0;
   std::string text = given;
   if (text == kRunOnInput) {
-    ASSIGN_OR_RETURN(text, ReadLine(input, stop));
+    ASSIGN_OR_RETURN(text, ReadLine(input));
   }
   uint64_t run = 0;
   if (!absl::SimpleAtoi(text, &run) || run == 0) {

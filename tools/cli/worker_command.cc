@@ -28,12 +28,9 @@ absl::StatusOr<int> WorkerCommand::Run() const {
   }
   RETURN_IF_ERROR(runtime.status());
   const RunDirectory directory = run.Directory(config);
-  const absl::StatusOr<uint64_t> of_run = RunOfAgent(STDIN_FILENO, stop_signal.token());
-  if (absl::IsCancelled(of_run.status())) return 128 + stop_signal.received();
-  RETURN_IF_ERROR(of_run.status());
-  std::signal(kEndsBeforeJoining, SIG_IGN);
   WorkerIdentity member = identity;
-  member.run = *of_run;
+  ASSIGN_OR_RETURN(member.run, RunOfAgent(STDIN_FILENO));
+  std::signal(kEndsBeforeJoining, SIG_IGN);
   ConnectionOptions coordinators = connection;
   RETURN_IF_ERROR(LookForLeader(directory, coordinators));
   ASSIGN_OR_RETURN(const auto link, MakeControlLink(coordinators));

@@ -24,10 +24,9 @@ class RunOfAgentTest : public testing::Test {
   void Write(const std::string& text) const {
     ASSERT_EQ(write(input_[1], text.data(), text.size()), static_cast<ssize_t>(text.size()));
   }
-  absl::StatusOr<uint64_t> Run() const { return RunOfAgent(input_[0], stop_.get_token()); }
+  absl::StatusOr<uint64_t> Run() const { return RunOfAgent(input_[0]); }
 
   int input_[2] = {-1, -1};
-  std::stop_source stop_;
 };
 
 TEST_F(RunOfAgentTest, IsInTheEnvironmentOrNotKnown) {
@@ -52,14 +51,11 @@ TEST_F(RunOfAgentTest, ComesOnInput) {
   EXPECT_TRUE(absl::IsInvalidArgument(Run().status())) << "a line without end";
 }
 
-TEST_F(RunOfAgentTest, IsNotWaitedForAfterAStopOrWithoutAnAgent) {
+TEST_F(RunOfAgentTest, IsNotWaitedForWithoutAnAgent) {
   setenv(kRunVariable, kRunOnInput, 1);
-  auto run = std::async(std::launch::async, [this] { return Run(); });
-  stop_.request_stop();
-  EXPECT_TRUE(absl::IsCancelled(run.get().status()));
   close(input_[1]);
   input_[1] = dup(input_[0]);
-  EXPECT_TRUE(absl::IsUnavailable(RunOfAgent(input_[0], {}).status()));
+  EXPECT_TRUE(absl::IsUnavailable(Run().status()));
 }
 
 }  // namespace

@@ -13,6 +13,8 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "absl/types/span.h"
 #include "framework/base/log.h"
 #include "framework/base/processors.h"
 #include "framework/base/status.h"
@@ -42,6 +44,19 @@ int MpiRankOf(const Member& member) {
   const std::string& name = member.id.name;
   if (name.rfind(kNamePrefix, 0) != 0 || !absl::SimpleAtoi(name.substr(sizeof(kNamePrefix) - 1), &rank)) return -1;
   return rank;
+}
+
+/// "mpi/00002 on b, mpi/00003 on b and 7 more".
+std::string NamesOf(const World& world, const std::vector<int>& ranks) {
+  constexpr size_t kMaxNamed = 8;
+  if (ranks.empty()) return "another member";
+  std::vector<std::string> names;
+  for (const int rank : absl::MakeConstSpan(ranks).subspan(0, kMaxNamed)) {
+    const Member& member = world.members[static_cast<size_t>(rank)];
+    names.push_back(absl::StrCat(member.id.name, " on ", member.host));
+  }
+  const size_t more = ranks.size() - names.size();
+  return absl::StrCat(absl::StrJoin(names, ", "), more > 0 ? absl::StrCat(" and ", more, " more") : "");
 }
 
 [[noreturn]] void EndBroken(const std::string& why) {
@@ -128,12 +143,12 @@ WorkerPeers MpiJob::Peers(const Config& config) const {
       EndBroken(absl::StrFormat("%d of %d workers remain (who was lost and why: events.jsonl)", world.size(),
                                 environment_->size()));
     }
-    std::vector<std::vector<int>> of_mpi = groups;
-    for (std::vector<int>& group : of_mpi) {
-      for (int& rank : group) rank = MpiRankOf(world.members[static_cast<size_t>(rank)]);
-    }
-    const auto give_up = [] { EndBroken("another member did not connect to the new world in time"); };
-    return environment_->Connect(world.generation, of_mpi, deadline, {stop, grace, give_up});
+    std::vector<int> mpi_ranks;
+    for (const Member& member : world.members) mpi_ranks.push_back(MpiRankOf(member));
+    const auto give_up = [&](const std::vector<int>& missing) {
+      EndBroken(absl::StrCat(NamesOf(world, missing), " did not connect to the new world in time"));
+    };
+    return environment_->Connect(world.generation, groups, deadline, {stop, grace, give_up}, mpi_ranks);
   };
   peers.on_failure = [grace](const absl::Status& status, const std::stop_token& stop) {
     const auto until = std::chrono::steady_clock::now() + grace;

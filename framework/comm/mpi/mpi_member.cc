@@ -26,8 +26,9 @@ std::string Name(const std::vector<int>& ranks) {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Communicator>> MpiMember::Make(MpiComms comms, uint64_t generation) {
-  auto member = std::unique_ptr<MpiMember>(new MpiMember(comms, generation));
+absl::StatusOr<std::unique_ptr<Communicator>> MpiMember::Make(MpiComms comms, uint64_t generation,
+                                                              std::vector<int> members) {
+  auto member = std::unique_ptr<MpiMember>(new MpiMember(comms, generation, std::move(members)));
   RETURN_IF_ERROR(MpiStatus(MPI_Comm_rank(comms.collectives, &member->rank_)));
   RETURN_IF_ERROR(MpiStatus(MPI_Comm_size(comms.collectives, &member->size_)));
   int* largest_tag = nullptr;
@@ -123,7 +124,7 @@ absl::Status MpiMember::Send(int to, uint32_t tag, ConstBytes data, Deadline dea
     return requests.Send(tag > INT32_MAX ? comms_.high_tags : comms_.low_tags, to, static_cast<int>(tag & INT32_MAX),
                          data);
   };
-  return Run(absl::StrCat("send to ", to, " with tag ", tag), post, deadline);
+  return Run(absl::StrCat("send to ", WorldRank(to), " with tag ", tag), post, deadline);
 }
 
 absl::Status MpiMember::Receive(int from, uint32_t tag, Bytes data, Deadline deadline) {
@@ -132,7 +133,7 @@ absl::Status MpiMember::Receive(int from, uint32_t tag, Bytes data, Deadline dea
     return requests.Receive(tag > INT32_MAX ? comms_.high_tags : comms_.low_tags, from,
                             static_cast<int>(tag & INT32_MAX), data);
   };
-  return Run(absl::StrCat("receive from ", from, " with tag ", tag), post, deadline);
+  return Run(absl::StrCat("receive from ", WorldRank(from), " with tag ", tag), post, deadline);
 }
 
 absl::Status MpiMember::RunCollective(const char* name, const Post& post, Deadline deadline) {
@@ -145,7 +146,7 @@ absl::Status MpiMember::Run(const std::string& call, const Post& post, Deadline 
     const std::lock_guard lock(mutex_);
     RETURN_IF_ERROR(failure_);
   }
-  const std::string what = absl::StrCat("rank ", rank_, " of generation ", generation_, ": ", call);
+  const std::string what = absl::StrCat("rank ", WorldRank(rank_), " of generation ", generation_, ": ", call);
   MpiRequests requests;
   absl::Status mpi = post(requests);
   absl::Status why;  // what Check found
@@ -156,14 +157,17 @@ absl::Status MpiMember::Run(const std::string& call, const Post& post, Deadline 
   return result;
 }
 
-absl::Status MpiMember::Check(const std::string& what, const MpiRequests& requests, Deadline deadline) {
+absl::Status MpiMember::Check(const std::string& what, MpiRequests& requests, Deadline deadline) {
   {
     const std::lock_guard lock(mutex_);
     RETURN_IF_ERROR(failure_);
   }
   RETURN_IF_ERROR(CheckFarewells(what, requests));
   if (Clock::now() < deadline) return absl::OkStatus();
-  return absl::DeadlineExceededError(absl::StrCat(what, " waited for ", Name(requests.Missing())));
+  ASSIGN_OR_RETURN(std::vector<int> missing, requests.MissingNow());
+  if (missing.empty()) return absl::OkStatus();
+  for (int& rank : missing) rank = WorldRank(rank);
+  return Blaming(absl::DeadlineExceededError(absl::StrCat(what, " waited for ", Name(missing))), missing);
 }
 
 absl::Status MpiMember::CheckFarewells(const std::string& what, const MpiRequests& requests) {
@@ -182,11 +186,14 @@ absl::Status MpiMember::CheckFarewells(const std::string& what, const MpiRequest
   if (left.empty()) return absl::OkStatus();
   const std::vector<int> missing = requests.Missing();
   std::erase_if(left, [&](int r) { return std::find(missing.begin(), missing.end(), r) == missing.end(); });
-  return left.empty() ? absl::OkStatus() : absl::UnavailableError(absl::StrCat(what, ": ", Name(left), " left"));
+  if (left.empty()) return absl::OkStatus();
+  for (int& rank : left) rank = WorldRank(rank);
+  return Blaming(absl::UnavailableError(absl::StrCat(what, ": ", Name(left), " left")), left);
 }
 
 void MpiMember::Abort(const std::string& reason) {
-  Fail(absl::AbortedError(absl::StrCat("rank ", rank_, " of generation ", generation_, " aborted: ", reason)))
+  Fail(
+      absl::AbortedError(absl::StrCat("rank ", WorldRank(rank_), " of generation ", generation_, " aborted: ", reason)))
       .IgnoreError();
 }
 

@@ -10,6 +10,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -25,8 +26,9 @@ struct MpiComms {
 
 class MpiMember final : public Communicator {
  public:
-  /// Unimplemented if this MPI's tags have less than 31 bits.
-  static absl::StatusOr<std::unique_ptr<Communicator>> Make(MpiComms comms, uint64_t generation);
+  /// `members`: world ranks by rank, for messages and blame. Unimplemented if this MPI's tags have less than 31 bits.
+  static absl::StatusOr<std::unique_ptr<Communicator>> Make(MpiComms comms, uint64_t generation,
+                                                            std::vector<int> members);
   ~MpiMember() override;
 
   int rank() const override { return rank_; }
@@ -56,17 +58,20 @@ class MpiMember final : public Communicator {
   };
   using Post = std::function<absl::Status(MpiRequests&)>;
 
-  MpiMember(MpiComms comms, uint64_t generation) : comms_(comms), generation_(generation) {}
+  MpiMember(MpiComms comms, uint64_t generation, std::vector<int> members)
+      : comms_(comms), generation_(generation), members_(std::move(members)) {}
+  int WorldRank(int rank) const { return members_[static_cast<size_t>(rank)]; }
   absl::Status ListenForFarewells();
   absl::Status Run(const std::string& call, const Post& post, Deadline deadline);
   absl::Status RunCollective(const char* name, const Post& post, Deadline deadline);
-  absl::Status Check(const std::string& what, const MpiRequests& requests, Deadline deadline);
+  absl::Status Check(const std::string& what, MpiRequests& requests, Deadline deadline);
   absl::Status CheckFarewells(const std::string& what, const MpiRequests& requests);
   absl::Status Fail(const absl::Status& status);
   void Say(Kind kind, const std::string& text);
 
   const MpiComms comms_;
   const uint64_t generation_;
+  const std::vector<int> members_;
   int rank_ = 0, size_ = 0;
   uint64_t sequence_ = 0;
   std::vector<std::unique_ptr<Peer>> peers_;

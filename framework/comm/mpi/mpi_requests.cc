@@ -88,6 +88,12 @@ std::vector<int> MpiRequests::Missing() const {
   return ranks;
 }
 
+absl::StatusOr<std::vector<int>> MpiRequests::MissingNow() {
+  bool all_done = false;
+  RETURN_IF_ERROR(Poll(all_done));
+  return Missing();
+}
+
 void MpiRequests::Cancel() {
   for (size_t i = 0; i < requests_.size(); ++i) {
     if (pieces_[i].receive && requests_[i] != MPI_REQUEST_NULL) MPI_Cancel(&requests_[i]);

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/functional/function_ref.h"
+#include "absl/status/statusor.h"
 #include "framework/comm/communicator.h"
 
 namespace holdfast {
@@ -20,8 +21,10 @@ class MpiRequests {
   /// Polls until all are done or `check`, asked at every turn, fails. InvalidArgument if a message has another size.
   absl::Status Wait(absl::FunctionRef<absl::Status()> check);
 
-  /// The peers of messages that are not done, sorted.
+  /// The peers of messages that were not done at the last turn, sorted.
   std::vector<int> Missing() const;
+  /// Those of messages that are not done now: this process may have been frozen since.
+  absl::StatusOr<std::vector<int>> MissingNow();
 
   /// After a failure: takes back what can be taken back. What a peer is already moving gets a moment to finish; after
   /// that its memory may still be in use.

@@ -75,8 +75,12 @@ TEST(MpiTest, SizesThatDisagreeAreFound) {
 TEST(MpiTest, AMemberThatOthersDoNotConnectToGivesUp) {
   World gate = MakeMpiWorld(4, 3);  // the others come when rank 0 has waited for long
   std::atomic<int> given_up = 0;
+  std::vector<int> missing;
   std::stop_source stop;
-  const ConnectPatience patience{stop.get_token(), std::chrono::milliseconds(1), [&] { ++given_up; }};
+  const ConnectPatience patience{stop.get_token(), std::chrono::milliseconds(1), [&](const std::vector<int>& ranks) {
+                                   missing = ranks;
+                                   ++given_up;
+                                 }};
   absl::StatusOr<std::vector<std::unique_ptr<Communicator>>> comms;
   std::thread waits;
   if (environment->rank() == 0) {
@@ -92,6 +96,24 @@ TEST(MpiTest, AMemberThatOthersDoNotConnectToGivesUp) {
   }
   ASSERT_TRUE(comms.ok()) << comms.status();
   EXPECT_EQ(given_up, environment->rank() == 0 ? 1 : 0) << "whoever connects in time is left alone";
+  EXPECT_EQ(missing, environment->rank() == 0 ? (std::vector<int>{1, 2, 3}) : std::vector<int>());
+}
+
+// A communicator of a group has ranks of its own, and MPI others.
+TEST(MpiTest, WhoIsWaitedForIsNamedByItsRankInTheWorld) {
+  const auto comms = environment->Connect(5, {AllRanks(4), {1, 2}}, Later(), {}, {3, 2, 1, 0});
+  ASSERT_TRUE(comms.ok()) << comms.status();
+  const int rank = 3 - environment->rank();
+  EXPECT_EQ((*comms)[0]->rank(), rank);
+  if (rank == 1) {
+    std::byte word{};
+    const absl::Status status = (*comms)[1]->Receive(1, 7, {&word, 1}, In(50));
+    EXPECT_TRUE(absl::IsDeadlineExceeded(status)) << status;
+    EXPECT_THAT(std::string(status.message()), HasSubstr("rank 1 of generation 5: receive from 2 with tag 7"));
+    EXPECT_THAT(std::string(status.message()), HasSubstr("waited for rank 2"));
+    EXPECT_EQ(BlamedRanks(status), std::vector<int>{2});
+  }
+  EXPECT_TRUE((*comms)[0]->Barrier(Later()).ok());  // nobody leaves before
 }
 
 class PrintFailures final : public testing::EmptyTestEventListener {

@@ -31,7 +31,7 @@ void ClientStream::OnReadInitialMetadataDone(bool ok) {
   const bool let_in = ok && context_.GetServerInitialMetadata().count(kSessionMark) > 0;
   {
     const std::lock_guard lock(mutex_);
-    if (!let_in) return EndWrites();
+    if (!let_in || abandoned_) return EndWrites();
     connected_ = true;
     changed_.notify_all();
   }
@@ -49,6 +49,10 @@ void ClientStream::OnReadDone(bool ok) {
     const std::lock_guard lock(mutex_);
     CancelWith(message.status());
     return EndWrites();
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    if (abandoned_) return EndWrites();
   }
   ++received_;
   handler_->OnMessage(*std::move(message));
@@ -106,7 +110,9 @@ void ClientStream::Cancel(const absl::Status& reason) {
 
 void ClientStream::CancelWith(const absl::Status& reason) {
   if (reason_.ok()) reason_ = reason;
-  if (!done_) context_.TryCancel();
+  if (done_) return;
+  if (!cancelled_at_.has_value()) cancelled_at_ = std::chrono::steady_clock::now();
+  context_.TryCancel();
 }
 
 void ClientStream::EndWrites() {
@@ -131,6 +137,17 @@ bool ClientStream::WaitUntilConnectedOrDone(TimePoint deadline) {
 bool ClientStream::WaitUntilDone(TimePoint deadline) {
   std::unique_lock lock(mutex_);
   return changed_.wait_until(lock, deadline, [this] { return done_; });
+}
+
+std::chrono::nanoseconds ClientStream::OverdueFor() {
+  const std::lock_guard lock(mutex_);
+  if (done_ || !cancelled_at_.has_value()) return std::chrono::nanoseconds(0);
+  return std::chrono::steady_clock::now() - *cancelled_at_;
+}
+
+void ClientStream::Abandon() {
+  const std::lock_guard lock(mutex_);
+  abandoned_ = true;
 }
 
 bool ClientStream::was_connected() {

@@ -12,6 +12,7 @@
 #include <deque>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 
 #include "absl/status/status.h"
@@ -24,7 +25,7 @@ namespace holdfast {
 /// The same code and message.
 absl::Status FromGrpc(const grpc::Status& status);
 
-/// Thread-safe. Destroyed only after WaitUntilDone returned true.
+/// Thread-safe. Destroyed only after WaitUntilDone returned true; never if that does not come (Abandon).
 class ClientStream final : public grpc::ClientBidiReactor<v1::ToCoordinator, v1::FromCoordinator> {
  public:
   using TimePoint = std::chrono::steady_clock::time_point;
@@ -40,6 +41,12 @@ class ClientStream final : public grpc::ClientBidiReactor<v1::ToCoordinator, v1:
   /// Each false if `deadline` came first.
   bool WaitUntilConnectedOrDone(TimePoint deadline);
   bool WaitUntilDone(TimePoint deadline);
+
+  /// Since it was cancelled, while it is not done; else 0. gRPC ends a cancelled stream at once, unless it has no
+  /// threads.
+  std::chrono::nanoseconds OverdueFor();
+  /// No call of the handler comes any more.
+  void Abandon();
 
   bool was_connected();
   int64_t received() const { return received_; }  // messages so far
@@ -73,7 +80,8 @@ class ClientStream final : public grpc::ClientBidiReactor<v1::ToCoordinator, v1:
   std::condition_variable changed_;
   std::deque<Outgoing> queue_;  // the first one is being written if writing_
   size_t queued_bytes_ = 0;
-  bool connected_ = false, closing_ = false, writing_ = false, holding_ = true, done_ = false;
+  bool connected_ = false, closing_ = false, writing_ = false, holding_ = true, done_ = false, abandoned_ = false;
+  std::optional<TimePoint> cancelled_at_;
   absl::Status reason_;
 };
 

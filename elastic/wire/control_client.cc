@@ -18,6 +18,7 @@
 #include "elastic/wire/token.h"
 #include "framework/base/limits.h"
 #include "framework/base/status.h"
+#include "framework/base/thread_limits.h"
 
 namespace holdfast {
 namespace {
@@ -93,8 +94,9 @@ class ControlClient::Impl {
 
  private:
   void Run();
-  void RunStream(const std::string& address);
-  void WaitForItsEnd();
+  bool RunStream(const std::string& address);
+  bool WaitForItsEnd();
+  void AbandonStream();
   void WaitBeforeNext(Clock::duration last_stream);
 
   ControlClientOptions options_;  // of the thread
@@ -147,35 +149,54 @@ void ControlClient::Impl::Run() {
       stream_->Begin();
     }
     const Clock::time_point began = Clock::now();
-    RunStream(address);
+    if (!RunStream(address)) return AbandonStream();
     WaitBeforeNext(Clock::now() - began);
   }
 }
 
-void ControlClient::Impl::RunStream(const std::string& address) {
+/// False: gRPC does not let go of it.
+bool ControlClient::Impl::RunStream(const std::string& address) {
   // Only this thread replaces stream_, so reading it needs no lock here.
   if (!stream_->WaitUntilConnectedOrDone(Clock::now() + options_.connect_timeout)) {
     stream_->Cancel(absl::DeadlineExceededError("no connection in time"));
   }
-  WaitForItsEnd();
+  if (!WaitForItsEnd()) return false;
   if (stream_->was_connected()) {
     handler_->OnDisconnected(Explain(address, stream_->reason()));
   } else {
     handler_->OnConnectFailed(Explain(address, WithAdvice(options_, stream_->reason())));
     if (absl::IsUnauthenticated(stream_->reason())) ReadTokenAgain(&options_);
   }
+  return true;
 }
 
 // A coordinator that is frozen or cut off does not say that another one leads the run. One that speaks leads it, so
 // thousands of workers do not read a shared file while steps are committed.
-void ControlClient::Impl::WaitForItsEnd() {
+bool ControlClient::Impl::WaitForItsEnd() {
+  constexpr int kLeastLooks = 5;  // of a process that was frozen gRPC's threads are to have had their turn
+  int looks = 0;
   int64_t received = 0;
-  while (addresses_.looks() && !stream_->WaitUntilDone(Clock::now() + options_.look_interval)) {
+  while (!stream_->WaitUntilDone(Clock::now() + options_.look_interval)) {
+    if (stream_->OverdueFor() >= options_.grpc_patience && ++looks >= kLeastLooks) return false;
     const int64_t before = std::exchange(received, stream_->received());
-    if (received != before || !addresses_.HasMoved()) continue;
+    if (!addresses_.looks() || received != before || !addresses_.HasMoved()) continue;
     stream_->Cancel(absl::UnavailableError("another coordinator leads the run"));
   }
-  stream_->WaitUntilDone(Clock::time_point::max());
+  return true;
+}
+
+void ControlClient::Impl::AbandonStream() {
+  stream_->Abandon();
+  new std::shared_ptr<ClientStream>(stream_);  // never freed: gRPC may use it yet
+  bool stopping = false;
+  {
+    const std::lock_guard lock(mutex_);
+    stopping = stopping_;
+    stream_ = nullptr;
+  }
+  if (!stopping) {
+    handler_->OnStuck(absl::FailedPreconditionError(absl::StrCat("gRPC does not answer: ", NoThreadText())));
+  }
 }
 
 void ControlClient::Impl::WaitBeforeNext(Clock::duration last_stream) {

@@ -30,9 +30,10 @@ struct ControlClientOptions {
   TlsFiles tls{};
   std::chrono::milliseconds connect_timeout{5000};  // of one attempt, until the coordinator has accepted the connection
   std::chrono::milliseconds first_backoff{50}, max_backoff{1000};
-  std::chrono::milliseconds keepalive{5000};      // a coordinator whose machine is gone is noticed within twice this
-  std::chrono::milliseconds look_interval{1000};  // of silence, then it is looked for another one
-  size_t max_queued_bytes = size_t{64} << 20;     // more waiting: the stream is cut
+  std::chrono::milliseconds keepalive{5000};        // a coordinator whose machine is gone is noticed within twice this
+  std::chrono::milliseconds look_interval{1000};    // of silence, then it is looked for another one
+  size_t max_queued_bytes = size_t{64} << 20;       // more waiting: the stream is cut
+  std::chrono::milliseconds grpc_patience{30'000};  // with gRPC, to end a stream when it is told to
 };
 
 /// One call at a time, from the client's threads. They may call Send, and should be quick.
@@ -45,6 +46,8 @@ class ClientHandler {
   virtual void OnDisconnected(const absl::Status& reason) = 0;
   /// An attempt failed; the next follows by itself. Unauthenticated will not go away without somebody's doing.
   virtual void OnConnectFailed(const absl::Status& /*reason*/) {}
+  /// gRPC does not work in this process, as it could not start its threads, and never will: no call follows.
+  virtual void OnStuck(const absl::Status& /*reason*/) {}
 };
 
 /// Thread-safe.

@@ -1,6 +1,8 @@
 #include "elastic/wire/grpc_link.h"
 
 #include <chrono>
+#include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 #include <mutex>
 #include <optional>
@@ -22,6 +24,7 @@ namespace {
 constexpr std::chrono::milliseconds kClientGoodbye{1000};
 constexpr std::chrono::seconds kLogInterval{30}, kPatience{5};  // of lines about what goes on and on
 constexpr std::chrono::minutes kLongestLogInterval{60};
+constexpr int kOwnThreads = 4;  // of a link, and of who uses one, started beside those of gRPC
 
 std::string Absolute(const std::string& path) {
   std::error_code error;
@@ -72,6 +75,12 @@ class GrpcLink final : public ControlLink, public ClientHandler {
     const std::optional<std::string> line = LineOf(is_refused ? refusals_ : failures_, reason);
     if (line.has_value() && is_refused) LogError("coordinator rejected authentication: ", *line);
     if (line.has_value() && !is_refused) LogWarning("no connection yet, retrying: ", *line);
+  }
+  // Whoever waits for this process would wait for ever.
+  void OnStuck(const absl::Status& reason) override {
+    LogError(reason.message(), "; this process exits");
+    std::fflush(nullptr);
+    std::_Exit(EXIT_FAILURE);
   }
 
  private:
@@ -127,7 +136,7 @@ absl::StatusOr<ControlClientOptions> ConnectionOptions::ClientOptions() const {
 absl::StatusOr<std::unique_ptr<ControlLink>> MakeControlLink(const ConnectionOptions& options) {
   ASSIGN_OR_RETURN(ControlClientOptions client, options.ClientOptions());
   RETURN_IF_ERROR(ClientCredentialsFrom(client.tls).status());  // that they can be read: later nobody would hear of it
-  RETURN_IF_ERROR(CheckThreadsStart(ThreadsOfGrpc()));
+  RETURN_IF_ERROR(CheckThreadsStart(ThreadsOfGrpc() + kOwnThreads));
   return std::make_unique<GrpcLink>(std::move(client));
 }
 

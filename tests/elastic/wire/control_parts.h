@@ -73,8 +73,12 @@ class RecordingClient : public ClientHandler, public Waiter {
   void OnConnectFailed(const absl::Status& reason) override {
     Do([&] { failures.push_back(reason); });
   }
+  void OnStuck(const absl::Status& reason) override {
+    Do([&] { stuck = reason; });
+  }
 
   int connected = 0;
+  absl::Status stuck;
   std::vector<CoordinatorMessage> messages;
   std::vector<std::string> disconnects;
   std::vector<absl::Status> failures;

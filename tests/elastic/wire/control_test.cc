@@ -1,9 +1,11 @@
 // Server and client over loopback: order, reconnecting, ending, status; and who is let in.
 
 #include <fcntl.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <set>
@@ -94,6 +96,30 @@ TEST(ControlTest, GrpcStartsNoMoreThreadsThanAreLookedFor) {
   EXPECT_LE(count, ThreadsOfGrpc());
   EXPECT_EQ(ThreadsOfGrpc(2), 16);
   EXPECT_EQ(ThreadsOfGrpc(256), 60) << "it started 52 at once";
+}
+
+// They may be taken by others between that look and gRPC's start. In a process of a user who may have one thread more.
+TEST(ControlDeathTest, AClientWithoutThreadsForGrpcSaysSoAndEnds) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "which have threads of their own";
+#endif
+  if (geteuid() != 0) GTEST_SKIP() << "becomes another user";
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  const auto start = [] {
+    constexpr uid_t kNobodyElse = 64'321;
+    const rlimit limit{2, 2};
+    if (setuid(kNobodyElse) != 0 || setrlimit(RLIMIT_NPROC, &limit) != 0) _exit(2);
+    RecordingClient handler;
+    ControlClientOptions options{.address = "127.0.0.1:1"};
+    options.connect_timeout = options.look_interval = options.grpc_patience = std::chrono::milliseconds(20);
+    const auto client = ControlClient::Start(options, &handler);
+    if (!client.ok() || !handler.Until([&] { return !handler.stuck.ok(); })) _exit(3);
+    std::fprintf(stderr, "%s\n", std::string(handler.stuck.message()).c_str());
+    (*client)->Stop();
+    _exit(0);
+  };
+  EXPECT_EXIT(start(), ::testing::ExitedWithCode(0),
+              "gRPC does not answer: a thread cannot be started: look at limits");
 }
 
 TEST(ControlTest, ManyThreadsMaySend) {

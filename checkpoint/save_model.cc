@@ -188,6 +188,7 @@ absl::Status SaveModel(const std::string& directory, const ParameterLayout& layo
     ASSIGN_OR_RETURN(weights.emplace_back(), StageWeights(root, file, layout, values, dtype));
   }
 
+  if (files.may_replace != nullptr) RETURN_IF_ERROR(files.may_replace());
   for (const auto& file : weights) RETURN_IF_ERROR(file->Finish());
   RETURN_IF_ERROR(RemoveIfThere(root / (sharded ? kWeightsFile : kWeightsIndexFile)));
   for (const auto& file : others) RETURN_IF_ERROR(file->Commit());
@@ -217,6 +218,7 @@ absl::Status SaveAdapterFiles(const std::string& directory, const AdapterFiles& 
     RETURN_IF_ERROR(weights->Append(values));
   }
   RETURN_IF_ERROR(weights->Sync());
+  if (files.may_replace != nullptr) RETURN_IF_ERROR(files.may_replace());
   RETURN_IF_ERROR(weights->Finish());
   for (const auto& file : others) RETURN_IF_ERROR(file->Commit());
   RETURN_IF_ERROR(RemoveOtherTokenizer(root, files.others));

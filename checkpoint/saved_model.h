@@ -23,6 +23,7 @@ struct SavedModelFiles {
   std::string config_json;
   std::map<std::string, std::string> others;  // name -> contents, of kOtherFiles (model_directory.h) and templates in
                                               // kChatTemplateDirectory
+  std::function<absl::Status()> may_replace = nullptr;  // asked when all is on the disk, before any name changes
 };
 
 /// Copies values [first, first + out.size()) of the flat vector (fp32, canonical order) to `out`.
@@ -46,7 +47,8 @@ struct AdapterFiles {
   std::string config_json;
   std::map<std::string, std::string> metadata;  // of the file of weights
   std::vector<Tensor> tensors = {};
-  std::map<std::string, std::string> others = {};  // as in SavedModelFiles, of a tokenizer; or empty
+  std::map<std::string, std::string> others = {};       // as in SavedModelFiles, of a tokenizer; or empty
+  std::function<absl::Status()> may_replace = nullptr;  // as there
 };
 
 /// Writes adapters in PEFT's form (in memory one tensor at a time), otherwise as SaveModel does. A tokenizer.json that

@@ -27,15 +27,17 @@ absl::Status MakeRunId(const std::string& path) {
 }  // namespace
 
 absl::StatusOr<uint64_t> RunIdOf(const RunDirectory& directory) {
+  absl::StatusOr<uint64_t> run = ReadRunId(directory);
+  if (!absl::IsNotFound(run.status())) return run;
+  RETURN_IF_ERROR(MakeRunId(directory.run_id()));
+  return ReadRunId(directory);
+}
+
+absl::StatusOr<uint64_t> ReadRunId(const RunDirectory& directory) {
   const std::string path = directory.run_id();
-  absl::StatusOr<std::string> text = ReadFile(path, kMaxRunIdBytes);
-  if (absl::IsNotFound(text.status())) {
-    RETURN_IF_ERROR(MakeRunId(path));
-    text = ReadFile(path, kMaxRunIdBytes);
-  }
-  RETURN_IF_ERROR(text.status());
+  ASSIGN_OR_RETURN(const std::string text, ReadFile(path, kMaxRunIdBytes));
   uint64_t run = 0;
-  if (!text->ends_with('\n') || !absl::SimpleHexAtoi(*text, &run) || run == 0) {
+  if (!text.ends_with('\n') || !absl::SimpleHexAtoi(text, &run) || run == 0) {
     return absl::DataLossError(
         absl::StrCat(path, " is damaged; remove it, and start agents that are left of the run again"));
   }

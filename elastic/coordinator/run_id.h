@@ -13,5 +13,7 @@ namespace holdfast {
 /// Of the run in `directory`, which exists; made, durably, if it has none, and never changed. DataLoss, saying what to
 /// do, if its file is damaged.
 absl::StatusOr<uint64_t> RunIdOf(const RunDirectory& directory);
+/// The same, but NotFound if it has none.
+absl::StatusOr<uint64_t> ReadRunId(const RunDirectory& directory);
 
 }  // namespace holdfast

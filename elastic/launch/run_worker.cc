@@ -11,6 +11,7 @@
 #include "checkpoint/place/checkpoint_place.h"
 #include "elastic/agent/agent.h"
 #include "elastic/coordinator/run_digests.h"
+#include "elastic/launch/current_world.h"
 #include "elastic/launch/test_strike.h"
 #include "framework/base/host.h"
 #include "framework/base/log.h"
@@ -136,9 +137,10 @@ Worker::Exit RunWorker(const Config& config, const RunDirectory& directory, cons
   dependencies.wrap_parts = [name = identity.name](std::unique_ptr<Communicator> parts) {
     return StruckByEnvironment(std::move(parts), name);
   };
-  dependencies.save_model = [&](const ReadWeightsFn& read) {
-    if (config.lora.rank > 0) return SaveAdapter(directory.model(), config, layout, read, FileDType::kF32);
-    return SaveWeights(directory.model(), config, layout, read);
+  dependencies.save_model = [&](const ReadWeightsFn& read, uint64_t generation) {
+    const auto may_replace = [&] { return CheckIsCurrent(directory, identity.run, generation); };
+    if (config.lora.rank > 0) return SaveAdapter(directory.model(), config, layout, read, FileDType::kF32, may_replace);
+    return SaveWeights(directory.model(), config, layout, read, may_replace);
   };
   std::optional<std::stop_callback<std::function<void()>>> on_stop;
   if (stop_signal != nullptr) {

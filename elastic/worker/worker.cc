@@ -277,13 +277,14 @@ void Worker::BeginSave(int64_t step, uint64_t generation) const {
 
 // Where it goes may not answer now, and answer later: it is waited for, as room is. Other ranks are not, from whom the
 // weights come.
-absl::Status Worker::SaveModel() const {
+absl::Status Worker::SaveModel(uint64_t generation) const {
   return deps_.trainer->WithWeights([&](const ReadWeightsFn& read) -> absl::Status {
     absl::Status gathered;
-    const absl::Status saved = deps_.save_model([&](int64_t first, absl::Span<float> out) {
+    const auto gather = [&](int64_t first, absl::Span<float> out) {
       gathered = read(first, out);
       return gathered;
-    });
+    };
+    const absl::Status saved = deps_.save_model(gather, generation);
     return gathered.ok() && MayPass(saved) ? absl::ResourceExhaustedError(saved.message()) : saved;
   });
 }
@@ -294,7 +295,7 @@ absl::Status Worker::End(const EndingTask& task, const std::stop_token& stop) {
   if (task.save) BeginSave(task.step, task.generation);
   if (task.purpose == Purpose::kTrain) RETURN_IF_ERROR(Validate(task.generation, task.step, stop));
   deps_.shell->SetPhase(Phase::kSave, task.step);
-  RETURN_IF_ERROR(SaveModel());
+  RETURN_IF_ERROR(SaveModel(task.generation));
   if (deps_.checkpointer != nullptr) deps_.checkpointer->Finish(stop);
   deps_.shell->SetPhase(Phase::kIdle, task.step);
   return absl::OkStatus();

@@ -42,8 +42,8 @@ struct WorkerDependencies {
   /// Is told of failures that came from other workers or their absence, before the coordinator is; may be null. `stop`
   /// is requested when the reason is that the world is to change.
   std::function<void(const absl::Status& status, std::stop_token stop)> on_peer_failure = nullptr;
-  /// Writes the model that `read` gives; called on rank 0.
-  std::function<absl::Status(const ReadWeightsFn& read)> save_model;
+  /// Writes the model that `read` gives; called on rank 0 of the world of that generation.
+  std::function<absl::Status(const ReadWeightsFn& read, uint64_t generation)> save_model;
   /// A test's knob: each microbatch takes this much longer.
   std::chrono::milliseconds slowdown{0};
   BitFlip flip;
@@ -74,7 +74,7 @@ class Worker {
   void Update(const UpdateTask& task);
   absl::Status End(const EndingTask& task, const std::stop_token& stop);
   void BeginSave(int64_t step, uint64_t generation) const;
-  absl::Status SaveModel() const;
+  absl::Status SaveModel(uint64_t generation) const;
   absl::Status Validate(uint64_t generation, int64_t step, const std::stop_token& stop) const;
   void PointLoaderAt(const StepTask& task);
   bool IsDigestStep(int64_t step) const;

@@ -83,7 +83,7 @@ absl::StatusOr<std::vector<AdapterTensor>> AdapterTensors(const Config& config, 
 }
 
 absl::Status SaveAdapter(const std::string& directory, const Config& config, const ParameterLayout& layout,
-                         const ReadWeightsFn& read, FileDType dtype) {
+                         const ReadWeightsFn& read, FileDType dtype, const std::function<absl::Status()>& may_replace) {
   ASSIGN_OR_RETURN(const std::vector<AdaptedLayer> adapted, AdaptedLayers(config, layout));
   AdapterFiles files{.config_json = AdapterConfigJson(config, adapted), .metadata = {{"format", "pt"}}};
   if (!config.train.init_digest.empty()) files.metadata[kBaseDigestKey] = config.train.init_digest;
@@ -94,6 +94,7 @@ absl::Status SaveAdapter(const std::string& directory, const Config& config, con
                              }});
   }
   files.others = TokenizerFiles(directory, config, dtype);
+  files.may_replace = may_replace;
   return SaveAdapterFiles(directory, files, dtype);
 }
 

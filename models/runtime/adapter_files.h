@@ -3,6 +3,7 @@
 // of a tokenizer if they have one of their own.
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -23,9 +24,10 @@ inline constexpr char kBaseDigestKey[] = "base_digest";
 
 /// Writes the adapters of a config with lora, whose model has `layout`; `read` gives their values. Its tokenizer goes
 /// with them where it is not that of the model they are for. The files get their names when all of them are on the
-/// disk.
+/// disk. `may_replace`: as in AdapterFiles.
 absl::Status SaveAdapter(const std::string& directory, const Config& config, const ParameterLayout& layout,
-                         const ReadWeightsFn& read, FileDType dtype);
+                         const ReadWeightsFn& read, FileDType dtype,
+                         const std::function<absl::Status()>& may_replace = nullptr);
 
 /// The matrix of an expert in a tensor of those of all: its element i is element first + i * step of the tensor.
 struct ExpertElements {

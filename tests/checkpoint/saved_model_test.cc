@@ -194,6 +194,38 @@ TEST_F(SavedModelTest, AFailedSaveLeavesTheOldModel) {
   EXPECT_EQ(ListModel(), (std::vector<std::string>{"config.json", "model.safetensors", "tokenizer.json"}));
 }
 
+// Whoever was frozen while it wrote is asked once more whether the model is its to write.
+TEST_F(SavedModelTest, NoNameChangesIfItMayNotReplaceWhatIsThere) {
+  ASSERT_TRUE(Save().ok());
+  const std::vector<std::string> before = ListModel();
+  const std::vector<float> old = values_;
+  for (float& value : values_) value += 1;
+  int given = 0;
+  const auto read = [&](int64_t first, absl::Span<float> out) {
+    std::copy_n(values_.begin() + first, out.size(), out.begin());
+    given += static_cast<int>(out.size());
+    return absl::OkStatus();
+  };
+  const auto refuse = [&] {
+    EXPECT_GE(given, static_cast<int>(values_.size())) << "all is written by then";
+    return absl::AbortedError("another one's");
+  };
+  EXPECT_TRUE(
+      absl::IsAborted(SaveModel(dir_ / "model", layout_, map_, read, dtype_, {"{\"a\":1}", {}, refuse}, 1 << 20)));
+  EXPECT_EQ(ListModel(), before);
+  std::vector<float> loaded;
+  ASSERT_TRUE(Load(&loaded).ok());
+  EXPECT_EQ(loaded, old);
+  const auto ones = [](absl::Span<float> out) {
+    std::fill(out.begin(), out.end(), 1.0f);
+    return absl::OkStatus();
+  };
+  AdapterFiles adapters{.config_json = "{}", .metadata = {}, .tensors = {{.name = "a", .shape = {2, 3}, .read = ones}}};
+  adapters.may_replace = [] { return absl::AbortedError("another one's"); };
+  EXPECT_TRUE(absl::IsAborted(SaveAdapterFiles(dir_ / "adapters", adapters, FileDType::kF32)));
+  EXPECT_FALSE(std::filesystem::exists(dir_ / "adapters/adapter_config.json"));
+}
+
 // Who loads a directory with both cannot tell which of the two is meant.
 TEST_F(SavedModelTest, AdaptersAreNotWrittenBesideAModel) {
   const auto ones = [](absl::Span<float> out) {

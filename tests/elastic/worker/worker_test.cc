@@ -70,7 +70,7 @@ class WorkerTest : public TinyRun {
     dependencies_.shell = shell_.get();
     dependencies_.checkpointer = has_checkpoints_ ? &*checkpointer_ : nullptr;
     if (dependencies_.save_model == nullptr)
-      dependencies_.save_model = [](const ReadWeightsFn&) { return absl::OkStatus(); };
+      dependencies_.save_model = [](const ReadWeightsFn&, uint64_t) { return absl::OkStatus(); };
     link_.Connect();
     thread_ = std::thread([this] { exit_ = Worker(dependencies_).Run(); });
   }
@@ -173,9 +173,10 @@ TEST_F(WorkerTest, WhereARunMayEndEarlyItsValidatedStepsHaveDigests) {
 }
 
 TEST_F(WorkerTest, AfterTheLastStepTheModelIsSavedAndTheRunEnds) {
-  uint64_t saved = 0;
-  dependencies_.save_model = [&](const ReadWeightsFn&) {
+  uint64_t saved = 0, saved_in = 0;
+  dependencies_.save_model = [&](const ReadWeightsFn&, uint64_t generation) {
     saved = runtime_->trainer->Digest();
+    saved_in = generation;
     return absl::OkStatus();
   };
   Start(ConfigOf({"train.steps=2"}));
@@ -191,10 +192,11 @@ TEST_F(WorkerTest, AfterTheLastStepTheModelIsSavedAndTheRunEnds) {
   Alone alone(config_);
   for (int64_t step = 1; step <= 2; ++step) alone.runtime->trainer->Commit(alone.Prepare(step));
   EXPECT_EQ(saved, alone.runtime->trainer->Digest());
+  EXPECT_EQ(saved_in, 1u);
 }
 
 TEST_F(WorkerTest, AStorageThatDoesNotAnswerWhenTheModelIsSavedIsWaitedForAsRoomIs) {
-  dependencies_.save_model = [](const ReadWeightsFn&) { return absl::UnavailableError("Stale file handle"); };
+  dependencies_.save_model = [](const ReadWeightsFn&, uint64_t) { return absl::UnavailableError("Stale file handle"); };
   Start(ConfigOf({"train.steps=1"}));
   link_.Tell(WorldOf(1));
   Commit(1);

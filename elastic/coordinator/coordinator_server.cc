@@ -29,6 +29,8 @@ absl::StatusOr<std::unique_ptr<CoordinatorServer>> CoordinatorServer::Start(cons
     ASSIGN_OR_RETURN(server->server_, ControlServer::Start(options, server.get()));
   }
   server->noted_address_ = server->server_->reached_at() + "\n";
+  // Else it is there that of one that has taken the run over.
+  if (const absl::Status ours = start.is_ours(); !ours.ok()) return absl::AbortedError(ours.message());
   RETURN_IF_ERROR(WriteFileAtomically(directory.coordinator_address(), server->noted_address_));
   return server;
 }

@@ -198,7 +198,8 @@ absl::Status GoBack(const RunDirectory& directory, int64_t step, PreparedRun* ru
   run->keeper->GoBack(run->history.state.branch);
   run->history.recorded_step = std::min(run->history.recorded_step, step);
   run->history.finished = false;
-  return directory.CutMetrics(run->history.recorded_step);
+  RETURN_IF_ERROR(StillOurs(*run));
+  return directory.CutMetrics(run->history.recorded_step, [run] { return StillOurs(*run); });
 }
 
 /// For whoever reads the events. As any other, one that cannot be written is lost.
@@ -352,7 +353,7 @@ absl::StatusOr<PreparedRun> PrepareRun(const Config& config, const RunDirectory&
                                                    "there: move the model elsewhere"));
     }
     RETURN_IF_ERROR(StillOurs(*run.lead));
-    RETURN_IF_ERROR(directory.CutMetrics(run.history.recorded_step));
+    RETURN_IF_ERROR(directory.CutMetrics(run.history.recorded_step, [&run] { return StillOurs(*run.lead); }));
   } else {
     ASSIGN_OR_RETURN(run.history, BeginRun(config, directory, tensors, options, run));
     ASSIGN_OR_RETURN(run.history.run, RunIdOf(directory));
@@ -362,7 +363,9 @@ absl::StatusOr<PreparedRun> PrepareRun(const Config& config, const RunDirectory&
   if (goes_on || CheckpointSchedule(config.checkpoint).enabled()) {
     RETURN_IF_ERROR(OpenCheckpoints(config, directory, tensors, options, &run));
   }
-  if (goes_on) RETURN_IF_ERROR(directory.WriteConfig(PrintConfig(config)));
+  if (!goes_on) return run;
+  RETURN_IF_ERROR(StillOurs(*run.lead));
+  RETURN_IF_ERROR(directory.WriteConfig(PrintConfig(config)));
   return run;
 }
 

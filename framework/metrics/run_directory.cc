@@ -183,10 +183,11 @@ absl::StatusOr<int64_t> RunDirectory::MetricsEnd(int64_t step) const {
   return end;
 }
 
-absl::Status RunDirectory::CutMetrics(int64_t step) const {
+absl::Status RunDirectory::CutMetrics(int64_t step, const std::function<absl::Status()>& still_ours) const {
   if (!Exists(metrics())) return absl::OkStatus();
   ASSIGN_OR_RETURN(JsonLinesWriter writer, JsonLinesWriter::Open(metrics()));
   ASSIGN_OR_RETURN(const int64_t end, MetricsEnd(step));
+  if (still_ours != nullptr) RETURN_IF_ERROR(still_ours());
   return Annotate(writer.CutTo(end), absl::StrCat("after step ", step));
 }
 

@@ -86,8 +86,9 @@ class RunDirectory {
   absl::Status WriteConfig(const std::string& text) const;
 
   /// Cuts metrics.jsonl off after the line of `step`, durably: the run resumes from there. DataLoss if it ends before.
-  /// The file that is there at once: what another process puts in its place meanwhile stays as it is.
-  absl::Status CutMetrics(int64_t step) const;
+  /// `still_ours` is asked when the file is open: one that another process has put in its place before that is left
+  /// alone, but for a torn line, if it says so, and one that comes later stays as it is.
+  absl::Status CutMetrics(int64_t step, const std::function<absl::Status()>& still_ours = nullptr) const;
   /// Where it is to be cut, in bytes. 0 if it has no steps, or does not exist.
   absl::StatusOr<int64_t> MetricsEnd(int64_t step) const;
 

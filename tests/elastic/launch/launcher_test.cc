@@ -259,6 +259,23 @@ TEST_F(LauncherTest, AServerSaysWhereItListensAndAStopEndsIt) {
   EXPECT_FALSE(fs::exists(directory.coordinator_address())) << "nobody listens there any more";
 }
 
+// It was frozen before it listened. Agents would look for the run at its address, and then find none.
+TEST_F(LauncherTest, WhoHasLostTheRunNotesNoAddress) {
+  const Config config = ConfigOf();
+  const RunDirectory directory(root_ / "run");
+  const auto launcher = ServerLauncher::Open(config, directory, {.listen = "127.0.0.1:0"});
+  ASSERT_TRUE(launcher.ok()) << launcher.status();
+  const auto run = PrepareRun(config, directory, (*launcher)->outline().layout, {.workers_are_new = true});
+  ASSERT_TRUE(run.ok()) << run.status();
+  const auto other = RunLock::TakeFrom(directory, RunLock::Read(directory).value());
+  ASSERT_TRUE(other.ok()) << other.status();
+  ASSERT_TRUE(WriteFileAtomically(directory.coordinator_address(), "other:1\n").ok());
+  const auto outcome = (*launcher)->Run(*run, stop_);
+  EXPECT_TRUE(absl::IsAborted(outcome.status())) << outcome.status();
+  std::ifstream file(directory.coordinator_address());
+  EXPECT_EQ(std::string(std::istreambuf_iterator<char>(file), {}), "other:1\n");
+}
+
 TEST_F(LauncherTest, WhatCannotWorkIsRefusedBeforeTheRunDirectoryIsTouched) {
   const RunDirectory directory(root_ / "run");
   for (const auto& [override, says] : std::vector<std::pair<std::string, std::string>>{

@@ -157,11 +157,16 @@ TEST_F(PreparedRunTest, WhoLosesTheRunWhilePreparingItChangesNothingMore) {
   const auto size = std::filesystem::file_size(directory_.metrics());
   EXPECT_TRUE(absl::IsAborted(prepare(3)));
   EXPECT_EQ(std::filesystem::file_size(directory_.metrics()), size) << "it may have been written by the other one";
-  for (const int looks : {4, 5}) {
+  EXPECT_TRUE(absl::IsAborted(prepare(4)));
+  EXPECT_EQ(directory_.ReadMetrics()->size(), 12u);
+  for (const int looks : {5, 6}) {
     EXPECT_TRUE(absl::IsAborted(prepare(looks)));
     EXPECT_EQ(ReadCoordinatorState(directory_)->generation, generation) << looks;
   }
-  const absl::Status prepared = prepare(6);
+  const uint64_t config = InodeOf(directory_.config());
+  EXPECT_TRUE(absl::IsAborted(prepare(7)));
+  EXPECT_EQ(InodeOf(directory_.config()), config);
+  const absl::Status prepared = prepare(8);
   EXPECT_TRUE(prepared.ok()) << prepared;
 }
 

@@ -243,6 +243,24 @@ TEST_F(RunDirectoryTest, ALastLineThatDoesNotReadIsDroppedAsATornOne) {
   EXPECT_FALSE(run.ReadLastMetrics()->has_value());
 }
 
+// As who was frozen before it could cut: another process has taken the run, and has put a copy in the file's place.
+TEST_F(RunDirectoryTest, ARecordThatAnotherProcessHasTakenIsNotCut) {
+  const RunDirectory run(root_);
+  const std::string two = Example(1).ToJson() + "\n" + Example(2).ToJson() + "\n";
+  WriteText(run.metrics(), two);
+  EXPECT_TRUE(absl::IsAborted(run.CutMetrics(1, [] { return absl::AbortedError("taken"); })));
+  EXPECT_EQ(ReadText(run.metrics()), two);
+  const auto replace = [&] {
+    std::filesystem::rename(run.metrics(), run.metrics() + ".old");
+    WriteText(run.metrics(), two);
+    return absl::OkStatus();
+  };
+  EXPECT_TRUE(run.CutMetrics(1, replace).ok());
+  EXPECT_EQ(ReadText(run.metrics()), two) << "taken right after the look";
+  EXPECT_TRUE(run.CutMetrics(1).ok());
+  EXPECT_EQ(ReadText(run.metrics()), Example(1).ToJson() + "\n");
+}
+
 TEST_F(RunDirectoryTest, AnyOtherDamageIsNamedWithItsLine) {
   const RunDirectory run(root_);
   const std::string one = Example(1).ToJson() + "\n", three = Example(3).ToJson() + "\n";

@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <utility>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "framework/base/host.h"
 #include "framework/base/log.h"
@@ -42,12 +43,14 @@ AgentShell::AgentShell(const Config& config, const RunDirectory& directory, cons
       look_(std::move(look)),
       running_(settings.num_workers) {
   link_.Start(*this);
+  absl::Cleanup stop = [this] { link_.Stop(); };  // if there is no thread: it would call what is gone
   const Agent::Options options{.max_restarts = config.elastic.max_restarts, .run = [this] {
                                  const std::lock_guard lock(mutex_);
                                  return run_;
                                }};
   agent_ = std::make_unique<Agent>(options, WorkerCommands(config, directory, settings_),
                                    [this](const WorkerExit& e) { OnExit(e); });
+  std::move(stop).Cancel();
 }
 
 AgentShell::~AgentShell() {

@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <utility>
 
+#include "absl/cleanup/cleanup.h"
 #include "framework/base/log.h"
 #include "framework/base/seconds.h"
 #include "framework/base/status.h"
@@ -39,7 +40,9 @@ SessionShell::SessionShell(const Options& options, ControlLink& link, const Step
       refusals_(kRefusalInterval, std::chrono::minutes(0), kLongestRefusalInterval),
       probe_(std::move(probe)) {
   link_.Start(*this);
-  heartbeats_ = std::jthread([this](const std::stop_token& stop) { Beat(stop); });
+  absl::Cleanup stop = [this] { link_.Stop(); };  // if there is no thread: it would call what is gone
+  heartbeats_ = std::jthread([this](const std::stop_token& stop_beats) { Beat(stop_beats); });
+  std::move(stop).Cancel();
 }
 
 SessionShell::~SessionShell() {

@@ -2,6 +2,7 @@
 // A link whose coordinator is the test: it says what it likes and sees everything that the worker sends.
 
 #include <algorithm>
+#include <atomic>
 #include <condition_variable>
 #include <mutex>
 #include <variant>
@@ -20,7 +21,9 @@ class ScriptedLink final : public ControlLink {
     sent_.push_back(message);
     changed_.notify_all();
   }
-  void Stop() override {}
+  void Stop() override { stopped_ = true; }
+
+  bool stopped() const { return stopped_; }
 
   void Connect() { handler_->OnConnected(); }
   void Tell(const CoordinatorMessage& message) { handler_->OnMessage(message); }
@@ -60,6 +63,7 @@ class ScriptedLink final : public ControlLink {
 
  private:
   ControlLinkHandler* handler_ = nullptr;
+  std::atomic<bool> stopped_ = false;
   std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<WorkerMessage> sent_;

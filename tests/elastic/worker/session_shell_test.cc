@@ -5,10 +5,12 @@
 
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <chrono>
 #include <string>
+#include <system_error>
 #include <thread>
 
 #include "tests/elastic/worker/scripted_link.h"
@@ -198,6 +200,29 @@ TEST_F(SessionShellInWorlds, ARefusalIsLoggedOnceAndWhenItIsAnotherOne) {
   const std::string log = testing::internal::GetCapturedStderr();
   EXPECT_EQ(CountIn(log, "refused by the coordinator: it leads run b"), 1) << log;
   EXPECT_EQ(CountIn(log, "refused by the coordinator: it leads run c"), 2) << log;
+}
+
+// In a process of a user who may have no other thread.
+TEST(SessionShellDeathTest, WithoutAThreadItsLinkIsStopped) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "which have threads of their own";
+#endif
+  if (geteuid() != 0) GTEST_SKIP() << "becomes another user";
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  const auto start = [] {
+    constexpr uid_t kNobodyElse = 64'322;
+    const rlimit limit{1, 1};
+    if (setuid(kNobodyElse) != 0 || setrlimit(RLIMIT_NPROC, &limit) != 0) _exit(2);
+    ScriptedLink link;
+    try {
+      const StepProgress progress;
+      const SessionShell shell(Options(), link, progress);
+    } catch (const std::system_error&) {
+      _exit(link.stopped() ? 0 : 1);
+    }
+    _exit(3);
+  };
+  EXPECT_EXIT(start(), testing::ExitedWithCode(0), "");
 }
 
 TEST(SessionShellDeathTest, ATaskThatDoesNotEndEndsTheProcess) {

@@ -198,8 +198,8 @@ absl::Status GoBack(const RunDirectory& directory, int64_t step, PreparedRun* ru
   run->keeper->GoBack(run->history.state.branch);
   run->history.recorded_step = std::min(run->history.recorded_step, step);
   run->history.finished = false;
-  RETURN_IF_ERROR(StillOurs(*run));
-  return directory.CutMetrics(run->history.recorded_step, [run] { return StillOurs(*run); });
+  RETURN_IF_ERROR(StillOurs(*run->lead));
+  return directory.CutMetrics(run->history.recorded_step, [run] { return StillOurs(*run->lead); });
 }
 
 /// For whoever reads the events. As any other, one that cannot be written is lost.

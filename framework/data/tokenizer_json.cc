@@ -392,12 +392,15 @@ absl::Status PutAddedTokens(const Json& decoder, const Ids& vocabulary, Json& ad
 absl::Status PutSpecialTokens(absl::Span<const std::pair<std::string, Json>> named, const Ids& vocabulary,
                               Json& added) {
   absl::flat_hash_set<std::string> known;
-  for (const Json& entry : added) known.insert(entry.at("content").get<std::string>());
+  for (const Json& entry : added) {
+    if (entry.at("content").is_string()) known.insert(entry["content"].get<std::string>());
+  }
   for (const auto& [name, token] : named) {
     Json entry = token.is_object() ? token : Json{{"content", token}};
     const auto content = entry.at("content").get<std::string>();
     if (!known.insert(content).second) continue;
     const auto word = vocabulary.find(content);
+    if (word == vocabulary.end() && name == "pad_token") continue;  // stands in no text
     if (word == vocabulary.end()) {
       return absl::InvalidArgumentError(
           absl::StrCat(name, " is ", Json(content).dump(), ", which the tokenizer does not have: add it to ",

@@ -260,7 +260,8 @@ inline std::vector<NamedConfig> TinyModels() {
   gpt2_window.sliding_window = 4;
   gpt2_window.dropout = 0.2;
   qwen_window.sliding_window = 5;
-  ModelConfig llama_after = TinyLlama(), gpt2_after = TinyGpt2(), mixture_after = TinyQwen2Moe();
+  ModelConfig llama_after = TinyLlama(), gpt2_after = TinyGpt2(), mixture_after = TinyMixture();
+  mixture_after.shared_expert_intermediate_size = 20;
   for (ModelConfig* after : {&llama_after, &gpt2_after, &mixture_after}) after->norm_position = NormPosition::kAfter;
   llama_after.dropout = 0.2;
   ModelConfig mixture_dropout = TinyMixture(), sigmoid = TinyMixture();
@@ -312,7 +313,7 @@ inline std::vector<NamedConfig> TinyModels() {
           {"Gpt2NormsAndWindow", gpt2_window},
           {"LlamaNormsAfter", llama_after},
           {"Gpt2NormsAfter", gpt2_after},
-          {"Qwen2MoeNormsAfter", mixture_after},
+          {"MixtureNormsAfter", mixture_after},
           {"Mixture", TinyMixture()},
           {"MixtureDropout", mixture_dropout},
           {"MixtureSigmoid", sigmoid},

@@ -662,7 +662,10 @@ TEST(Tokenizer, SpecialTokensThatNoListHasAreFound) {
   EXPECT_EQ(encode(R"({"eos_token": "in", )" + listed + "}", "{}"), stripped) << "as the list says";
   EXPECT_EQ(Open(directory / "")->vocab_size(), 1005);
 
-  for (const char* name : {"bos_token", "eos_token", "pad_token"}) {
+  WriteText(directory / "special_tokens_map.json", "{}");
+  WriteText(directory / "tokenizer_config.json", R"({"pad_token": "<|gone|>"})");
+  EXPECT_EQ(Open(directory / "")->Encode("x in going").value(), plain);
+  for (const char* name : {"bos_token", "eos_token", "unk_token"}) {
     WriteText(directory / "tokenizer_config.json", absl::StrCat("{\"", name, R"(": "<|gone|>"})"));
     const absl::Status refused = OpenTokenizer(directory / "").status();
     EXPECT_TRUE(absl::IsInvalidArgument(refused)) << refused;

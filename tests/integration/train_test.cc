@@ -300,7 +300,7 @@ TEST_F(TrainTest, APipeInTheRunDirectoryIsRefusedAtOnce) {
     fs::rename(path, Path("kept"));
     ASSERT_EQ(mkfifo(path.c_str(), 0600), 0);
     const CommandResult refused = Train("a");
-    EXPECT_EQ(refused.exit_code, 1) << refused.output;
+    EXPECT_EQ(refused.exit_code, 2) << refused.output;
     EXPECT_THAT(refused.output, HasSubstr(path.string() + ": a pipe, not a regular file"));
     fs::remove(path);
     fs::rename(Path("kept"), path);
@@ -489,9 +489,9 @@ INSTANTIATE_TEST_SUITE_P(
         BadInput{"GemmTableOnACpu", {"train.gemm_table=%D/text.txt"}, 2, {"train.gemm_table", "train.device"}},
         BadInput{"MissingGemmTable",
                  {"train.device=cuda", "train.gemm_table=%D/none.gemm"},
-                 1,
+                 2,
                  {"train.gemm_table", "none.gemm", "holdfast tune"}},
-        BadInput{"TooLargeGemmTable", {"train.device=cuda", "train.gemm_table=%D/large.gemm"}, 1, {"16777216"}},
+        BadInput{"TooLargeGemmTable", {"train.device=cuda", "train.gemm_table=%D/large.gemm"}, 2, {"16777216"}},
         BadInput{"AnotherGemmTable",
                  {"train.device=cuda", "train.gemm_table=%D/text.txt", "train.gemm_table_digest=0123456789abcdef"},
                  1,
@@ -504,14 +504,14 @@ INSTANTIATE_TEST_SUITE_P(
                  {"alerts.pagerduty_key_file=%D/text.txt"},
                  2,
                  {"error: alerts.pagerduty_key_file: ", "text.txt", "at most 4096"}},
-        BadInput{"MissingInitialModel", {"train.init_from=%D/none"}, 1, {"train.init_from: ", "none does not exist"}},
+        BadInput{"MissingInitialModel", {"train.init_from=%D/none"}, 2, {"train.init_from: ", "none does not exist"}},
         BadInput{"AdaptersAsInitialModel",
                  {"train.init_from=%D/adapters"},
-                 1,
+                 2,
                  {"adapters holds adapters, not a model", "--merge"}},
         BadInput{"InitialModelWithoutConfig",
                  {"train.init_from=%D"},
-                 1,
+                 2,
                  {"is no saved model: it has no config.json", "`holdfast ckpt export", "OUT_DIR` writes one"}}),
     [](const auto& bad) { return bad.param.name; });
 

@@ -262,6 +262,8 @@ inline std::vector<NamedConfig> TinyModels() {
   qwen_window.sliding_window = 5;
   ModelConfig llama_after = TinyLlama(), gpt2_after = TinyGpt2(), mixture_after = TinyMixture();
   mixture_after.shared_expert_intermediate_size = 20;
+  mixture_after.experts_per_token =
+      mixture_after.num_experts;  // or all tokens, much alike in the stream, leave one out
   for (ModelConfig* after : {&llama_after, &gpt2_after, &mixture_after}) after->norm_position = NormPosition::kAfter;
   llama_after.dropout = 0.2;
   ModelConfig mixture_dropout = TinyMixture(), sigmoid = TinyMixture();

@@ -22,7 +22,9 @@ absl::Status UsageError(absl::string_view text) {
 
 bool IsUsageError(const absl::Status& status) { return status.GetPayload(kUsage).has_value(); }
 
-bool IsMistake(const absl::Status& status) { return absl::IsNotFound(status) || absl::IsInvalidArgument(status); }
+bool IsMistake(const absl::Status& status) {
+  return absl::IsNotFound(status) || absl::IsInvalidArgument(status) || absl::IsUnimplemented(status);
+}
 
 absl::Status AsUsageError(const absl::Status& status) {
   if (IsUsageError(status) || !IsMistake(status)) return status;

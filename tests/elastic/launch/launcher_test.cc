@@ -189,8 +189,8 @@ TEST_F(LauncherTest, WorkersThatHaveNoPlaceForTheirLogsAreNotStarted) {
 TEST_F(LauncherTest, AWorkerThatWasStillStartingHearsOfTheEnd) {
   const std::string script = root_ / "slow", ready = root_ / "ready";
   ASSERT_TRUE(
-      WriteFileAtomically(script, absl::StrCat("#!/bin/sh\ntrap 'exec \"", TestedBinary(), "\" \"$@\"' TERM\n: > '",
-                                               ready, "'\nwhile :; do sleep 0.01; done\n"))
+      WriteFileAtomically(script, absl::StrCat("#!/bin/sh\ntrap '' USR2\ntrap 'exec \"", TestedBinary(),
+                                               "\" \"$@\"' TERM\n: > '", ready, "'\nwhile :; do sleep 0.01; done\n"))
           .ok());
   fs::permissions(script, fs::perms::owner_all);
   const Config config = ConfigOf({"elastic.workers=1"});
@@ -212,9 +212,10 @@ TEST_F(LauncherTest, AWorkerThatWasStillStartingHearsOfTheEnd) {
 // They were asked to save, and nobody answered them for ten seconds.
 TEST_F(LauncherTest, WorkersOfARunThatWasTakenAreNotAskedForAnything) {
   const std::string script = root_ / "worker", asked = root_ / "asked";
-  ASSERT_TRUE(WriteFileAtomically(script, absl::StrCat("#!/bin/sh\ntrap ': > \"", asked, "\"' TERM\n\"", TestedBinary(),
-                                                       "\" \"$@\" &\nwhile :; do sleep 0.01; done\n"))
-                  .ok());
+  ASSERT_TRUE(
+      WriteFileAtomically(script, absl::StrCat("#!/bin/sh\ntrap ': > \"", asked, "\"' TERM\nexec 3<&0\n\"",
+                                               TestedBinary(), "\" \"$@\" <&3 &\nwhile :; do sleep 0.01; done\n"))
+          .ok());
   fs::permissions(script, fs::perms::owner_all);
   const Config config = ConfigOf({"elastic.workers=1", "train.steps=1000000"});
   const RunDirectory directory(root_ / "run");

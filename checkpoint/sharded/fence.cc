@@ -194,13 +194,14 @@ absl::Status Fence::ClaimAnew() {
   return absl::IsAlreadyExists(created) ? absl::OkStatus() : created;
 }
 
-// The next number has our mark: we have just claimed anew, or an answer was lost then or in GoBack. A number that is
-// none of ours is of somebody who claimed while our claim was missing, and owns the storage.
+// The next number has our mark: we have just claimed anew, or in GoBack, or an answer was lost then. A number that is
+// none of ours is of somebody who claimed while our claim was missing, and owns the storage; but if our claim is there
+// it was never missing, and a lower one is left of a deletion that failed, or of somebody who takes it back (Claim).
 absl::Status Fence::TakeNext(const std::vector<uint64_t>& epochs) {
-  const bool alone =
-      std::all_of(epochs.begin(), epochs.end(), [&](uint64_t e) { return e == epoch_ || e == epoch_ + 1; });
-  RETURN_IF_ERROR(storage_.Delete(ClaimName(alone ? epoch_++ : epoch_ + 1)));
-  return alone ? absl::OkStatus() : Removed();
+  ASSIGN_OR_RETURN(const bool held, HasMark(storage_, epoch_, identity_.mark));
+  if (epochs.back() == epoch_ + 1 && (held || epochs.size() == 1)) return storage_.Delete(ClaimName(epoch_++));
+  RETURN_IF_ERROR(storage_.Delete(ClaimName(epoch_ + 1)));
+  return Removed();
 }
 
 absl::Status Fence::GoBack(const Branch& branch) {

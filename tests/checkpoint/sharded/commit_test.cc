@@ -385,6 +385,25 @@ TEST_F(FenceTest, AfterALostAnswerTheRunMayGoBackFurther) {
   EXPECT_THAT(*storage_->List("fence-"), testing::SizeIs(1));
 }
 
+TEST_F(FenceTest, LowerClaimsTakeNothingFromAnOwnerWhoseClaimIsThere) {
+  FaultStorage faulty(*storage_);
+  Claim("before");
+  const auto fence = Fence::Claim(faulty, "me");
+  ASSERT_TRUE(fence.ok());
+  // As of somebody who ends before it has taken it back.
+  ASSERT_TRUE(storage_->Create("fence-0000000001.json", R"({"owner": "frozen", "barriers": []})").ok());
+  faulty.Inject({.operation = StorageOperation::kDelete, .fault = StorageFault::kIoError, .count = 1});
+  Branch branch;
+  branch.GoBack({.generation = 7, .step = 20});
+  EXPECT_TRUE(absl::IsUnavailable((*fence)->GoBack(branch))) << "it cannot delete the claim before";
+  branch.GoBack({.generation = 8, .step = 10});
+  const absl::Status back = (*fence)->GoBack(branch);
+  EXPECT_TRUE(back.ok()) << back;
+  EXPECT_FALSE((*fence)->lost());
+  EXPECT_EQ((*fence)->epoch(), 4u);
+  EXPECT_EQ(*ReadBranch(*storage_), branch);
+}
+
 TEST_F(FenceTest, GenerationsOfALaterClaimAreAboveThoseOfItsOwnRun) {
   const auto fence = Fence::Claim(*storage_, "me", {.generation = 5 * kGenerationsPerEpoch + 3, .branch = {}});
   ASSERT_TRUE(fence.ok());

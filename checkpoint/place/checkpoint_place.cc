@@ -6,7 +6,6 @@
 #include "absl/strings/str_cat.h"
 #include "checkpoint/sharded/fence.h"
 #include "checkpoint/sharded/stored_files.h"
-#include "framework/base/host.h"
 #include "framework/base/status.h"
 #include "framework/config/load.h"
 #include "framework/metrics/run_directory.h"
@@ -104,10 +103,8 @@ absl::StatusOr<std::unique_ptr<Storage>> OpenClaimedStorage(const CheckpointConf
                                                             const std::string& run_directory,
                                                             const std::stop_token& stop) {
   ASSIGN_OR_RETURN(std::unique_ptr<Storage> storage, OpenRunStorage(config, run_directory, /*create=*/false, stop));
-  ASSIGN_OR_RETURN(const bool claimed, IsClaimed(*storage));
-  if (claimed) return storage;
-  return absl::NotFoundError(absl::StrCat(storage->Describe(), " on ", HostName(),
-                                          " is not the place that the run's coordinator has claimed: mount it"));
+  RETURN_IF_ERROR(CheckClaimed(*storage));
+  return storage;
 }
 
 absl::StatusOr<CheckpointPlace> OpenCheckpointPlace(const std::string& where, const PlaceOptions& options) {

@@ -10,6 +10,7 @@
 #include "absl/strings/str_format.h"
 #include "checkpoint/sharded/branch_json.h"
 #include "checkpoint/sharded/commit_crash_points.h"
+#include "framework/base/host.h"
 #include "framework/base/json.h"
 #include "framework/base/log.h"
 #include "framework/base/status.h"
@@ -105,9 +106,11 @@ std::string Fence::ClaimText(const Identity& identity, uint64_t epoch, const Bra
   return json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
 }
 
-absl::StatusOr<bool> IsClaimed(Storage& storage) {
+absl::Status CheckClaimed(Storage& storage) {
   ASSIGN_OR_RETURN(const std::vector<uint64_t> epochs, ListEpochs(storage));
-  return !epochs.empty();
+  if (!epochs.empty()) return absl::OkStatus();
+  return absl::NotFoundError(absl::StrCat(storage.Describe(), " on ", HostName(),
+                                          " is not the place that the run's coordinator has claimed: mount it"));
 }
 
 absl::StatusOr<std::optional<ClaimOwner>> ReadOwner(Storage& storage) {

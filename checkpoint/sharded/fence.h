@@ -82,7 +82,8 @@ class Fence {
   bool lost_ = false;
 };
 
-absl::StatusOr<bool> IsClaimed(Storage& storage);
+/// NotFound, saying what is missing, if nobody has claimed it: a disk that is not mounted, on this host or any more.
+absl::Status CheckClaimed(Storage& storage);
 
 struct ClaimOwner {
   std::string owner;  // for messages; "somebody" if the claim does not say

@@ -8,6 +8,7 @@
 #include "absl/cleanup/cleanup.h"
 #include "checkpoint/sharded/checkpoint_reader.h"
 #include "checkpoint/sharded/codec.h"
+#include "checkpoint/sharded/fence.h"
 #include "framework/base/out_of_memory.h"
 #include "framework/base/seconds.h"
 #include "framework/base/status.h"
@@ -74,6 +75,13 @@ absl::StatusOr<Storage*> Checkpointer::OpenedStorage() {
   return storage_.get();
 }
 
+// A disk may have been unmounted since it was opened: what was written then would fill the one below.
+absl::StatusOr<Storage*> Checkpointer::ClaimedStorage() {
+  ASSIGN_OR_RETURN(Storage* const storage, OpenedStorage());
+  RETURN_IF_ERROR(CheckClaimed(*storage));
+  return storage;
+}
+
 void Checkpointer::Write(const CheckpointName& name, int rank, int world_size, Snapshot& snapshot) {
   const Clock::time_point start = Clock::now();
   SavedMessage message;
@@ -112,13 +120,12 @@ void Checkpointer::Write(const CheckpointName& name, int rank, int world_size, S
 }
 
 absl::StatusOr<ShardReport> Checkpointer::WriteShard(const ShardWriterOptions& options, Snapshot& snapshot) {
-  const absl::StatusOr<Storage*> opened = OpenedStorage();
+  const absl::StatusOr<Storage*> storage = ClaimedStorage();
   // The coordinator makes a place, and its claim there, again that somebody has removed, once it is told.
-  if (absl::IsNotFound(opened.status())) return absl::UnavailableError(opened.status().message());
-  RETURN_IF_ERROR(opened.status());
-  Storage* const storage = *opened;
+  if (absl::IsNotFound(storage.status())) return absl::UnavailableError(storage.status().message());
+  RETURN_IF_ERROR(storage.status());
   ASSIGN_OR_RETURN(const std::unique_ptr<ShardWriter> writer,
-                   ShardWriter::Create(*storage, options, *deps_.layout, snapshot.chunks()));
+                   ShardWriter::Create(**storage, options, *deps_.layout, snapshot.chunks()));
   int rehearsals = codec_rate_ == 0 && deps_.config->compression == CheckpointCompression::kAuto ? kRehearsedChunks : 0;
   while (std::optional<Snapshot::Captured> chunk = snapshot.Next()) {
     if (rehearsals-- > 0) Rehearse(*chunk);

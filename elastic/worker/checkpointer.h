@@ -52,6 +52,7 @@ class Checkpointer {
 
  private:
   absl::StatusOr<Storage*> OpenedStorage();
+  absl::StatusOr<Storage*> ClaimedStorage();
   void Write(const CheckpointName& name, int rank, int world_size, Snapshot& snapshot);
   absl::StatusOr<ShardReport> WriteShard(const ShardWriterOptions& options, Snapshot& snapshot);
   Compression ChooseCompression();

@@ -293,7 +293,7 @@ TEST_F(CheckpointKeeperTest, ARunsOwnDirectoryIsMadeAgainIfItWasRemoved) {
   EXPECT_EQ(done.cause, "");
   EXPECT_EQ(done.usable.size(), 1u);
   EXPECT_EQ(tidied_->warning, "");
-  EXPECT_TRUE(IsClaimed(keeper_->storage()).value());
+  EXPECT_TRUE(CheckClaimed(keeper_->storage()).ok());
 }
 
 TEST_F(CheckpointKeeperTest, ARunsOwnDirectoryMayBeEmptied) {
@@ -319,7 +319,7 @@ TEST_F(CheckpointKeeperTest, ADirectoryElsewhereIsWaitedFor) {
   EXPECT_THAT(refused.cause, HasSubstr("mount what was there"));
   EXPECT_TRUE(refused.no_room);
   EXPECT_FALSE(refused.fenced);
-  EXPECT_FALSE(IsClaimed(keeper_->storage()).value());
+  EXPECT_FALSE(CheckClaimed(keeper_->storage()).ok());
   std::filesystem::remove_all(place);
   std::filesystem::rename(root_ / "away", place);
   std::filesystem::remove(place + "/fence-0000000001.json");  // by itself it is made anew

@@ -16,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include "checkpoint/sharded/fence.h"
 #include "framework/base/status.h"
 #include "framework/data/dataset.h"
 #include "models/runtime/training_runtime.h"
@@ -38,6 +39,7 @@ class CheckpointerTest : public TinyRun {
     runtime_ = OpenTraining(config_, {}).value();
     ASSERT_TRUE(trainer().EnterWorld({}, {}).ok());
     Step();
+    ASSERT_TRUE(Fence::Claim(*memory_, "the coordinator").ok());
   }
 
   Trainer& trainer() { return *runtime_->trainer; }
@@ -177,6 +179,20 @@ TEST_F(CheckpointerTest, AStorageThatDoesNotOpenIsOpenedForTheNextOne) {
   EXPECT_EQ(opened, 3) << "one that is open stays open";
 }
 
+// As when its disk is unmounted while the run works: the directory below has neither claim nor room for it.
+TEST_F(CheckpointerTest, NothingIsWrittenWhereTheClaimIsGone) {
+  Checkpointer checkpointer(Dependencies());
+  EXPECT_EQ(Save(checkpointer).cause, "");
+  ASSERT_TRUE(memory_->Delete("fence-0000000001.json").ok());
+  const size_t objects = memory_->List("")->size();
+  const SavedMessage failed = Save(checkpointer, 2);
+  EXPECT_THAT(failed.cause, HasSubstr("is not the place that the run's coordinator has claimed"));
+  EXPECT_TRUE(failed.no_room);
+  EXPECT_EQ(memory_->List("")->size(), objects);
+  ASSERT_TRUE(Fence::Claim(*memory_, "the coordinator").ok());
+  EXPECT_EQ(Save(checkpointer, 3).cause, "");
+}
+
 TEST_F(CheckpointerTest, NoMemoryForOneEndsThatOneOnly) {
   bool is_out = true;
   before_opening_ = [&]() -> absl::Status {
@@ -202,7 +218,7 @@ TEST_F(CheckpointerTest, ASnapshotWhoseStateIsForgottenIsNoCheckpoint) {
   forgotten.set_value();
   checkpointer.Finish({});
   EXPECT_NE(saved_.at(0).cause, "");
-  EXPECT_TRUE(storage_.List("")->empty());
+  EXPECT_TRUE(storage_.List("step-")->empty());
 }
 
 TEST_F(CheckpointerTest, FinishReturnsWhenItIsStopped) {

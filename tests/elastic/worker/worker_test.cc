@@ -13,6 +13,7 @@
 #include <filesystem>
 #include <thread>
 
+#include "checkpoint/sharded/fence.h"
 #include "framework/base/out_of_memory.h"
 #include "framework/base/status.h"
 #include "framework/data/dataset.h"
@@ -47,6 +48,7 @@ class WorkerTest : public TinyRun {
   /// Of all that a run of `config` has, with a shell whose coordinator is the test.
   void Start(const Config& config) {
     config_ = config;
+    ASSERT_TRUE(Fence::Claim(*memory_, "the coordinator").ok());
     auto runtime = OpenTraining(config_, {});
     ASSERT_TRUE(runtime.ok()) << runtime.status();
     runtime_ = *std::move(runtime);

@@ -167,8 +167,9 @@ absl::Status Fence::Check() {
     if (epochs.empty()) return absl::UnavailableError(absl::StrCat(storage_.Describe(), ": our claims are removed"));
   }
   if (std::find(epochs.begin(), epochs.end(), epoch_ + 1) != epochs.end()) {
-    ASSIGN_OR_RETURN(const bool is_ours, HasMark(storage_, epoch_ + 1, identity_.mark));
-    if (is_ours) return TakeNext(epochs);
+    const absl::StatusOr<std::string> next = ReadClaim(storage_, epoch_ + 1);
+    if (!next.ok() && !absl::IsNotFound(next.status())) return next.status();
+    if (next.ok() && FieldOf(*next, kMarkKey) == identity_.mark) return TakeNext(epochs, *next);
   }
   if (epochs.back() > epoch_) {
     lost_ = true;
@@ -200,34 +201,29 @@ absl::Status Fence::ClaimAnew() {
 // The next number has our mark: we have just claimed anew, or in GoBack, or an answer was lost then. A number that is
 // none of ours is of somebody who claimed while our claim was missing, and owns the storage; but if our claim is there
 // it was never missing, and a lower one is left of a deletion that failed, or of somebody who takes it back (Claim).
-absl::Status Fence::TakeNext(const std::vector<uint64_t>& epochs) {
+absl::Status Fence::TakeNext(const std::vector<uint64_t>& epochs, const std::string& next) {
   ASSIGN_OR_RETURN(const bool held, HasMark(storage_, epoch_, identity_.mark));
-  if (epochs.back() == epoch_ + 1 && (held || epochs.size() == 1)) return storage_.Delete(ClaimName(epoch_++));
-  RETURN_IF_ERROR(storage_.Delete(ClaimName(epoch_ + 1)));
-  return Removed();
+  if (epochs.back() != epoch_ + 1 || !(held || epochs.size() == 1)) {
+    RETURN_IF_ERROR(storage_.Delete(ClaimName(epoch_ + 1)));
+    return Removed();
+  }
+  ASSIGN_OR_RETURN(branch_, BranchIn(storage_, next));
+  return storage_.Delete(ClaimName(epoch_++));
 }
 
+// Not before a look: where our claim is missing it may be another place, in which to claim is not allowed (may_claim).
 absl::Status Fence::GoBack(const Branch& branch) {
-  Branch after = branch_;
-  after.GoBack(branch);
+  const auto with_ours = [&] {
+    Branch all = branch_;
+    all.GoBack(branch);
+    return all;
+  };
+  if (with_ours() == branch_) return absl::OkStatus();
+  RETURN_IF_ERROR(Check());
+  const Branch after = with_ours();  // those of a claim whose answer was lost are ours now
   if (after == branch_) return absl::OkStatus();
-  const std::string name = ClaimName(epoch_ + 1), text = ClaimText(identity_, epoch_ + 1, after);
-  absl::Status created = storage_.Create(name, text);
-  if (absl::IsAlreadyExists(created)) {
-    // We may have been here before, and the answer was lost; the run may have gone back further since.
-    ASSIGN_OR_RETURN(const bool ours, HasMark(storage_, epoch_ + 1, identity_.mark));
-    if (!ours) return Check();
-    ASSIGN_OR_RETURN(const std::string claim, ReadClaim(storage_, epoch_ + 1));
-    ASSIGN_OR_RETURN(const Branch there, BranchIn(storage_, claim));
-    if (!(there == after)) {
-      branch_ = there;
-      RETURN_IF_ERROR(storage_.Delete(ClaimName(epoch_++)));
-      return GoBack(branch);
-    }
-    created = absl::OkStatus();
-  }
-  RETURN_IF_ERROR(created);
-  branch_ = std::move(after);
+  const absl::Status created = storage_.Create(ClaimName(epoch_ + 1), ClaimText(identity_, epoch_ + 1, after));
+  if (!absl::IsAlreadyExists(created)) RETURN_IF_ERROR(created);
   return Check();
 }
 

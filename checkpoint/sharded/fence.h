@@ -51,7 +51,7 @@ class Fence {
   /// OK while we own it; FailedPrecondition, naming the new owner, afterwards. A claim of ours that has been removed is
   /// made anew if there is no other; if there is, whatever its number, it is FailedPrecondition.
   absl::Status Check();
-  /// Stores the barriers of `branch` as well, by claiming again. Does nothing if it has them.
+  /// Stores the barriers of `branch` as well, by claiming again after a Check. Does nothing if it has them.
   absl::Status GoBack(const Branch& branch);
   /// One of them has found that we do not. Any other error of the storage says nothing of it, whatever its code.
   bool lost() const { return lost_; }
@@ -71,7 +71,7 @@ class Fence {
         branch_(std::move(branch)) {}
   static std::string ClaimText(const Identity& identity, uint64_t epoch, const Branch& branch);
   absl::Status ClaimAnew();
-  absl::Status TakeNext(const std::vector<uint64_t>& epochs);
+  absl::Status TakeNext(const std::vector<uint64_t>& epochs, const std::string& next);
   absl::Status Removed();
 
   Storage& storage_;

@@ -161,7 +161,11 @@ absl::Status CheckpointKeeper::PublishManifest(const Manifest& manifest, Checkpo
 }
 
 void CheckpointKeeper::Verify(const std::string& name, Answer answer) {
-  thread_.Post([this, name, answer = std::move(answer)] { answer(Read(name)); });
+  thread_.Post([this, name, answer = std::move(answer)] {
+    MakeDirectoryAgain();
+    const absl::Status ours = fence_->Check();  // in another place it would be missing, and the run would go back
+    answer(ours.ok() ? Read(name) : CheckpointVerifiedEvent{.name = name, .cause = std::string(ours.message())});
+  });
 }
 
 CheckpointVerifiedEvent CheckpointKeeper::Read(const std::string& name) {

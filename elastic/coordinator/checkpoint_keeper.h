@@ -49,7 +49,8 @@ class CheckpointKeeper {
   void Commit(const CommitCheckpointAction& commit, Answer answer);
   /// Reads all of it, now.
   CheckpointVerifiedEvent Read(const std::string& name);
-  /// Does so later and answers (CheckpointVerifiedEvent).
+  /// Does so later and answers (CheckpointVerifiedEvent). Where our claim is missing and is not made anew, nobody knows
+  /// whether it is damaged.
   void Verify(const std::string& name, Answer answer);
   /// What lies beyond the branch is given up: it is not made to exist any more, and goes when there is a newer one or
   /// no room for one.

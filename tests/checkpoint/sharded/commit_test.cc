@@ -141,6 +141,9 @@ TEST_F(FenceTest, AClaimThatWasRemovedIsMadeAnewOnlyByWhoStillLeads) {
   ASSERT_TRUE(storage_->Delete("fence-0000000001.json").ok());
   leads = false;
   EXPECT_TRUE(absl::IsAborted((*fence)->Check()));
+  Branch branch;
+  branch.GoBack({.generation = 7, .step = 20});
+  EXPECT_TRUE(absl::IsAborted((*fence)->GoBack(branch)));
   EXPECT_THAT(*storage_->List("fence-"), IsEmpty());
 }
 

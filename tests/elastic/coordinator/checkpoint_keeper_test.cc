@@ -319,6 +319,15 @@ TEST_F(CheckpointKeeperTest, ADirectoryElsewhereIsWaitedFor) {
   EXPECT_THAT(refused.cause, HasSubstr("mount what was there"));
   EXPECT_TRUE(refused.no_room);
   EXPECT_FALSE(refused.fenced);
+  CheckpointVerifiedEvent read;
+  keeper_->Verify("step-0000000007-g3",
+                  [&](const CoordinatorEvent& event) { read = std::get<CheckpointVerifiedEvent>(event); });
+  Branch branch;
+  branch.GoBack({.generation = 3, .step = 9});
+  keeper_->GoBack(branch);
+  keeper_->Finish();
+  EXPECT_THAT(read.cause, HasSubstr("mount what was there"));
+  EXPECT_FALSE(read.damaged) << "the run would go back to one before it";
   EXPECT_FALSE(CheckClaimed(keeper_->storage()).ok());
   std::filesystem::remove_all(place);
   std::filesystem::rename(root_ / "away", place);

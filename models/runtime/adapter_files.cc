@@ -87,6 +87,9 @@ absl::Status SaveAdapter(const std::string& directory, const Config& config, con
   ASSIGN_OR_RETURN(const std::vector<AdaptedLayer> adapted, AdaptedLayers(config, layout));
   AdapterFiles files{.config_json = AdapterConfigJson(config, adapted), .metadata = {{"format", "pt"}}};
   if (!config.train.init_digest.empty()) files.metadata[kBaseDigestKey] = config.train.init_digest;
+  if (config.model.rope_scaling == RopeScaling::kLongRope) {
+    files.metadata[kMaxSequenceLengthKey] = absl::StrCat(config.model.max_sequence_length);
+  }
   for (AdapterTensor& tensor : TensorsOf(adapted, layout, config.lora.rank)) {
     const Shape shape = tensor.shape;
     files.tensors.push_back({.name = tensor.name, .shape = shape, .read = [&, tensor](absl::Span<float> out) {

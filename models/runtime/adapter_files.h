@@ -21,6 +21,9 @@ inline constexpr char kAdapterPrefix[] = "base_model.model.", kAdapterA[] = ".lo
                       kAdapterB[] = ".lora_B.weight";
 /// In its metadata: of the weights that the adapters are for (InitialWeightsDigest).
 inline constexpr char kBaseDigestKey[] = "base_digest";
+/// Likewise, of adapters for a model with rope_scaling longrope: model.max_sequence_length of their run, which may be
+/// another than that of the model.
+inline constexpr char kMaxSequenceLengthKey[] = "max_sequence_length";
 
 /// Writes the adapters of a config with lora, whose model has `layout`; `read` gives their values. Its tokenizer goes
 /// with them where it is not that of the model they are for. The files get their names when all of them are on the

@@ -5,12 +5,17 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
 #include "checkpoint/model_directory.h"
+#include "checkpoint/safetensors.h"
 #include "framework/base/log.h"
 #include "framework/base/status.h"
+#include "framework/config/validate.h"
 #include "models/families/huggingface.h"
 #include "models/runtime/adapter_config.h"
 #include "models/runtime/adapter_deltas.h"
+#include "models/runtime/adapter_files.h"
 #include "models/runtime/initial_model.h"
 #include "models/runtime/initial_weights.h"
 #include "models/runtime/make_model.h"
@@ -48,6 +53,19 @@ bool OpenTokenizerOfAdapter(SavedModel* saved) {
   saved->tokenizer = *std::move(opened);
   saved->tokenizer_directory = saved->adapter;
   return true;
+}
+
+/// Adapters have no config.json, and with LongRoPE the length chooses the angles that they were trained with.
+absl::Status TakeLengthOfAdapter(SavedModel* saved) {
+  if (saved->adapter.empty() || saved->config.rope_scaling != RopeScaling::kLongRope) return absl::OkStatus();
+  ASSIGN_OR_RETURN(const auto file, SafetensorsReader::Open(absl::StrCat(saved->adapter, "/", kAdapterWeightsFile)));
+  const auto length = file->metadata().find(kMaxSequenceLengthKey);
+  if (length == file->metadata().end()) return absl::OkStatus();  // PEFT's own
+  if (absl::SimpleAtoi(length->second, &saved->config.max_sequence_length)) {
+    return Annotate(CheckModel(saved->config), file->path());
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat(file->path(), ": the metadata ", kMaxSequenceLengthKey, " is no number"));
 }
 
 /// The values in train.init_from with what the adapters, if there are any, add to them.
@@ -98,6 +116,7 @@ absl::StatusOr<SavedModel> OpenSavedModel(const std::string& path) {
   RETURN_IF_ERROR(read.status());
   const HuggingFaceConfig& parsed = *read;
   saved.config = parsed.model;
+  RETURN_IF_ERROR(TakeLengthOfAdapter(&saved));
   if (OpenTokenizerOfAdapter(&saved)) return saved;
   saved.tokenizer_directory = saved.directory;
   const std::string tokenizer = saved.directory + "/tokenizer.json";

@@ -1,12 +1,21 @@
-// Proves that the length that a model is loaded for, which its rotary tables have, decides no bit of what it says.
+// Proves that the length that a model is loaded for, which its rotary tables have, decides no bit of what it says, and
+// that adapters of LongRoPE have the angles that they were trained with.
 
 #include "models/runtime/loaded_model.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
+#include <algorithm>
+#include <filesystem>
+#include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "models/runtime/adapter_files.h"
+#include "models/runtime/initial_model.h"
+#include "models/runtime/trained_parameters.h"
+#include "models/transformer.h"
 #include "tests/models/runtime/next_logits.h"
 #include "tests/paths.h"
 
@@ -26,6 +35,37 @@ TEST(LoadedModelTest, TheLengthOfItsTablesDecidesNoLogit) {
     logits.push_back(*next);
     EXPECT_EQ(logits.back(), logits.front()) << "loaded for " << sequence << " tokens";
   }
+}
+
+// Adapters of zeros, so that all that differs is the list of factors: the model's own length is 96, the original
+// one 48.
+TEST(LoadedModelTest, AdaptersOfLongRopeHaveTheLengthOfTheirRun) {
+  const std::string base = absl::StrCat(SourceDir(), "/tests/golden/tiny_phi4_mini");
+  const std::string directory =
+      std::filesystem::path(::testing::TempDir()) / absl::StrCat("loaded_model_test_", getpid());
+  const std::vector<int32_t> tokens = {3, 1, 4, 1, 5, 9, 2, 6, 5, 35};
+  const auto logits_of = [&](const std::string& path, int64_t length) {
+    const auto loaded = LoadSavedModel(path, {.compute_dtype = ComputeDType::kF32, .threads = 1});
+    EXPECT_TRUE(loaded.ok()) << loaded.status();
+    EXPECT_EQ((*loaded)->config.max_sequence_length, length);
+    return NextLogits(**loaded, tokens).value();
+  };
+  Config config;
+  config.model = ReadModelConfig(base).value().model;
+  config.train.init_from = base;
+  config.lora = {.rank = 2, .targets = {"attention"}};
+  const ParameterLayout layout = TransformerLayout(config.model, LoraOptionsOf(config).value());
+  const auto zeros = [](int64_t, absl::Span<float> out) {
+    std::fill(out.begin(), out.end(), 0.0f);
+    return absl::OkStatus();
+  };
+  const std::vector<float> of_base = logits_of(base, 96);
+  ASSERT_TRUE(SaveAdapter(directory, config, layout, zeros, FileDType::kF32).ok());
+  EXPECT_EQ(logits_of(directory, 96), of_base);
+  config.model.max_sequence_length = 48;
+  ASSERT_TRUE(SaveAdapter(directory, config, layout, zeros, FileDType::kF32).ok());
+  EXPECT_NE(logits_of(directory, 48), of_base);
+  std::filesystem::remove_all(directory);
 }
 
 }  // namespace

@@ -322,4 +322,17 @@ std::string UntrainedPositionsWarning(const Config& config) {
                       "batch.sequence_length is ", trained, ": the saved model takes longer texts than it has learned");
 }
 
+std::string LongFactorsWarning(const Config& config) {
+  const ModelConfig& model = config.model;
+  const int64_t trained = config.batch.sequence_length, original = model.rope_original_length;
+  if (model.rope_scaling != RopeScaling::kLongRope || model.max_sequence_length <= original || trained > original) {
+    return "";
+  }
+  return absl::StrCat("the run trains with model.rope_long_factors, as model.max_sequence_length is ",
+                      model.max_sequence_length, "; for sequences of batch.sequence_length ", trained,
+                      " transformers takes model.rope_short_factors: to train with those, set "
+                      "model.max_sequence_length to ",
+                      original, " (model.rope_original_length)");
+}
+
 }  // namespace holdfast

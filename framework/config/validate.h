@@ -36,6 +36,8 @@ std::vector<Violation> ValidateConfig(const Config& config);
 std::string IdleWorkersWarning(const Config& config);
 /// "positions 65 to 1024 ... are never trained ..."; empty if all are, or follow from angles, or are those of a model.
 std::string UntrainedPositionsWarning(const Config& config);
+/// "... transformers takes model.rope_short_factors ..."; empty if it takes those that the run trains with.
+std::string LongFactorsWarning(const Config& config);
 
 /// InvalidArgument, naming every key, if a value of a resolved model is out of its range or does not fit the others.
 /// For models that come from elsewhere than a config file.

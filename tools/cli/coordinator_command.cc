@@ -113,7 +113,8 @@ absl::StatusOr<int> CoordinatorCommand::Run() const {
   ASSIGN_OR_RETURN(const Config config, run.Load());
   RETURN_IF_ERROR(CheckAlertsOf(config));  // now, and not when it is to take a run over
   if (!start.overwrite) RETURN_IF_ERROR(run.CheckIsSameRun(config));
-  for (const std::string& warning : {IdleWorkersWarning(config), UntrainedPositionsWarning(config)}) {
+  for (const std::string& warning :
+       {IdleWorkersWarning(config), UntrainedPositionsWarning(config), LongFactorsWarning(config)}) {
     if (!warning.empty()) LogWarning(warning);
   }
   const RunDirectory directory = run.Directory(config);

@@ -155,8 +155,9 @@ absl::StatusOr<int> TrainCommand::Run() const {
   }
   RETURN_IF_ERROR(CheckAlertsOf(config));
   const int64_t workers_here = job == nullptr ? config.elastic.workers : job->slot().workers_here;
-  for (const std::string& warning : {IdleWorkersWarning(config), UntrainedPositionsWarning(config),
-                                     TooManyThreadsWarning("train.threads", config.train.threads, workers_here)}) {
+  for (const std::string& warning :
+       {IdleWorkersWarning(config), UntrainedPositionsWarning(config), LongFactorsWarning(config),
+        TooManyThreadsWarning("train.threads", config.train.threads, workers_here)}) {
     if (!warning.empty()) LogWarning(warning);
   }
   ASSIGN_OR_RETURN(const auto launcher, OpenLauncher(config, directory, job.get()));

@@ -253,7 +253,7 @@ absl::StatusOr<int> ValidateCommand::Run() const {
   PrintRow("estimated step", FormatDuration(step_flops / rate) + " (matrix products alone, one worker)");
   PrintRow("estimated run", FormatDuration(step_flops / rate * static_cast<double>(checked.train.steps)));
   for (const std::string& warning :
-       {IdleWorkersWarning(checked), UntrainedPositionsWarning(checked),
+       {IdleWorkersWarning(checked), UntrainedPositionsWarning(checked), LongFactorsWarning(checked),
         TooManyThreadsWarning("train.threads", checked.train.threads, std::max<int64_t>(1, workers))}) {
     if (!warning.empty()) std::printf("warning: %s\n", warning.c_str());
   }

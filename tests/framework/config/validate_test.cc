@@ -717,6 +717,24 @@ TEST(ValidateTest, PositionsThatAreNeverTrainedAreWarnedOf) {
   for (const Config& fine : {rope, tuned, config}) EXPECT_EQ(UntrainedPositionsWarning(fine), "");
 }
 
+TEST(ValidateTest, LongFactorsForShortSequencesAreWarnedOf) {
+  Config config;
+  config.model.position = PositionKind::kRope;
+  config.model.rope_scaling = RopeScaling::kLongRope;
+  config.model.rope_original_length = 4096;
+  config.model.max_sequence_length = 8192;
+  config.batch.sequence_length = 4096;
+  EXPECT_EQ(LongFactorsWarning(config),
+            "the run trains with model.rope_long_factors, as model.max_sequence_length is 8192; for sequences of "
+            "batch.sequence_length 4096 transformers takes model.rope_short_factors: to train with those, set "
+            "model.max_sequence_length to 4096 (model.rope_original_length)");
+  Config longer = config, shorter = config, yarn = config;
+  longer.batch.sequence_length = 4097;
+  shorter.model.max_sequence_length = 4096;
+  yarn.model.rope_scaling = RopeScaling::kYarn;
+  for (const Config& fine : {longer, shorter, yarn}) EXPECT_EQ(LongFactorsWarning(fine), "");
+}
+
 TEST(ValidateTest, NoErrorThatFollowsFromAnother) {
   EXPECT_EQ(ErrorsOf(kGood, {"model.num_heads=x", "model.num_kv_heads=5", "train.steps=zero"}),
             "--set model.num_heads=x: expected an integer, got 'x'\n"

@@ -16,6 +16,13 @@ struct Rule {
   std::vector<std::string> keys;
 };
 
+bool ScalesSomeLayer(const ModelConfig& model) {
+  for (int64_t layer = 1; layer <= model.num_layers; ++layer) {
+    if (model.ScalesRope(layer)) return true;
+  }
+  return false;
+}
+
 std::vector<Rule> RulesOf(const Config& c) {
   const bool dense = c.model.num_experts == 0;
   const bool no_muon = c.optimizer.name != OptimizerKind::kMuon, lion = c.optimizer.name == OptimizerKind::kLion;
@@ -23,6 +30,7 @@ std::vector<Rule> RulesOf(const Config& c) {
   const bool no_rope = c.model.position != PositionKind::kRope && c.train.init_from.empty();
   const RopeScaling scaling = c.model.rope_scaling;
   const bool unscaled = scaling == RopeScaling::kNone && c.train.init_from.empty();
+  const bool nothing_scaled = c.train.init_from.empty() && !ScalesSomeLayer(c.model);
   return {
       {dense,
        "there are no experts",
@@ -47,6 +55,10 @@ std::vector<Rule> RulesOf(const Config& c) {
        "model.rope_scaling",
        {"model.rope_factor", "model.rope_low_freq_factor", "model.rope_high_freq_factor",
         "model.rope_original_length"}},
+      {nothing_scaled,
+       "rope_scaling_layers is full_attention, and every layer has the window",
+       "model.full_attention_step",
+       {"model.rope_scaling"}},
       {scaling != RopeScaling::kNone && scaling != RopeScaling::kLlama3,
        "only rope_scaling llama3 has it",
        "model.rope_scaling",

@@ -14,6 +14,7 @@ class Phi3 final : public LlamaLike {
   std::string Inexpressible(const ModelConfig& c) const override {
     const bool is_scaled = c.rope_scaling != RopeScaling::kNone;
     return FirstKey({{NoLlama(c)},
+                     {SomeWindowsKey(c)},
                      {"rope_scaling", is_scaled && c.rope_scaling != RopeScaling::kLongRope},
                      {"num_experts", c.num_experts > 0},
                      {"bias", c.bias},

@@ -9,6 +9,7 @@
 #include <map>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -161,6 +162,23 @@ TEST(HuggingFaceTest, LayersWithExpertsAreEveryNthOrRefused) {
   EXPECT_THAT(layers(R"("decoder_sparse_step": 7)"), ::testing::HasSubstr("decoder_sparse_step"));
   EXPECT_THAT(layers(R"("num_experts": 4, "num_local_experts": 5)"), ::testing::HasSubstr("num_local_experts"));
   EXPECT_THAT(layers(R"("num_experts": 4)"), ::testing::HasSubstr("experts_per_token 8 is more than num_experts 4"));
+}
+
+// Also of a family whose files cannot say it: then they are not written.
+TEST(HuggingFaceTest, WindowsOfSomeLayersSurviveInEveryFamily) {
+  for (auto [name, config] : TinyModels()) {
+    config.sliding_window = 3;
+    for (const auto& [first, step] : {std::pair<int64_t, int64_t>{2, 0}, {1, 2}, {2, 2}}) {
+      config.first_window_layer = first;
+      config.full_attention_step = step;
+      const auto read = ParseHuggingFaceConfig(HuggingFaceConfigJson(config, {}), "config.json");
+      ASSERT_TRUE(read.ok()) << name << ": " << read.status();
+      for (int64_t layer = 1; layer <= config.num_layers; ++layer) {
+        EXPECT_EQ(read->model.WindowOf(layer), config.WindowOf(layer))
+            << name << ", first_window_layer " << first << ", full_attention_step " << step << ", layer " << layer;
+      }
+    }
+  }
 }
 
 TEST(HuggingFaceTest, ConfigSurvivesWritingAndReading) {
@@ -952,7 +970,7 @@ TEST(FamiliesTest, WhatAFamilyCannotSayIsNamed) {
   windows.full_attention_step = 2;
   EXPECT_EQ(inexpressible(windows, "mistral"), "full_attention_step");
   windows.first_window_layer = 2;
-  EXPECT_EQ(inexpressible(windows, "mistral"), "first_window_layer");
+  for (const char* family : {"mistral", "phi3"}) EXPECT_EQ(inexpressible(windows, family), "first_window_layer");
   EXPECT_EQ(inexpressible(TinyLlamaLinear(), "mistral"), "attention_bias");
   EXPECT_EQ(inexpressible(TinyLlamaYarn(), "mistral"), "mlp_bias");
   EXPECT_EQ(inexpressible(TinyLlama(), "qwen2"), "qkv_bias");

@@ -46,7 +46,7 @@ struct LoadOptions {
 };
 
 /// `path`: a saved model directory, or a run directory that holds one. Adapters (PEFT) are added to the weights of the
-/// model that they name; a tokenizer beside them counts, not the model's, and so does the length that they say.
+/// model that they name. A tokenizer beside them, and a length that they say, count instead of the model's.
 absl::StatusOr<SavedModel> OpenSavedModel(const std::string& path);
 absl::StatusOr<std::unique_ptr<LoadedModel>> LoadWeightsOf(SavedModel saved, const LoadOptions& options);
 /// Both.

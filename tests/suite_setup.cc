@@ -1,6 +1,7 @@
 // What holds for all tests of a program. A failure outside of tests, as when a suite is set up, ends the program: the
-// suite's tests would be skipped, which ctest does not count as failed. SIGINT is heeded, here and by what tests start,
-// also where the tests run in the background of a script, which ignores it.
+// suite's tests would be skipped, which ctest does not count as failed. A program all of whose tests were skipped says
+// so for ctest. SIGINT is heeded, here and by what tests start, also where the tests run in the background of a script,
+// which ignores it.
 
 #include <atomic>
 #include <csignal>
@@ -11,7 +12,7 @@
 namespace holdfast {
 namespace {
 
-class EndsAtFailedSetup final : public ::testing::EmptyTestEventListener {
+class TellsCtest final : public ::testing::EmptyTestEventListener {
   void OnTestStart(const ::testing::TestInfo&) override { is_in_test_ = true; }
   void OnTestEnd(const ::testing::TestInfo&) override { is_in_test_ = false; }
   void OnTestPartResult(const ::testing::TestPartResult& result) override {
@@ -19,11 +20,15 @@ class EndsAtFailedSetup final : public ::testing::EmptyTestEventListener {
     std::fflush(nullptr);
     std::_Exit(1);
   }
+  void OnTestProgramEnd(const ::testing::UnitTest& tests) override {  // "PASSED 0 tests" is said where all fail, too
+    const bool all_skipped = tests.skipped_test_count() == tests.test_to_run_count();
+    if (all_skipped && tests.test_to_run_count() > 0) std::printf("All tests were skipped.\n");
+  }
   std::atomic<bool> is_in_test_ = false;
 };
 
 [[maybe_unused]] const bool kIsListening = [] {
-  ::testing::UnitTest::GetInstance()->listeners().Append(new EndsAtFailedSetup);
+  ::testing::UnitTest::GetInstance()->listeners().Append(new TellsCtest);
   std::signal(SIGINT, SIG_DFL);
   return true;
 }();

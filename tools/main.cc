@@ -117,10 +117,11 @@ int Main(int argc, char** argv) {
   const bool usage = holdfast::IsUsageError(exit_code.status());
   const std::string message(exit_code.status().message());
   std::fprintf(stderr, "%s%s\n", usage ? "" : "error: ", message.c_str());
-  if (usage || (holdfast::IsMistake(exit_code.status()) && !IsOfARun(app))) return holdfast::kExitUsage;
-  const bool lacks_room = IsOfARun(app) && holdfast::IsOutOfRoom(exit_code.status());
-  const bool may_pass = absl::IsUnavailable(exit_code.status()) || absl::IsAborted(exit_code.status()) || lacks_room;
-  return may_pass ? holdfast::kExitRetry : holdfast::kExitFailure;
+  if (IsOfARun(app) && !usage) {
+    if (holdfast::IsOutOfRoom(exit_code.status())) return holdfast::kExitRetry;
+    if (holdfast::IsMistake(exit_code.status())) return holdfast::kExitFailure;
+  }
+  return holdfast::ExitCodeOf(exit_code.status());
 }
 
 }  // namespace

@@ -396,6 +396,20 @@ TEST_F(Sweep, AnotherSweepInItsDirectoryIsRefused) {
   EXPECT_THAT(other.output, AllOf(HasSubstr("holds another sweep"), HasSubstr("seed")));
 }
 
+TEST_F(Sweep, DataThatAreNotThereAreAMistakeBeforeAnythingBegins) {
+  const std::string rates = "budget: {trials: 2}\nspace:\n  optimizer.lr: {low: 1e-3, high: 1e-1}\n";
+  const std::string file = WriteSweep("bad.yaml", ", set: [\"data.train=" + Path("none.bin") + "\"]", rates);
+  for (const char* option : {"--workers=1", "--dry-run"}) {
+    const CommandResult result = RunHoldfast({"sweep", file, "--sweep-dir", Path("bad"), option});
+    EXPECT_EQ(result.exit_code, 2) << result.output;
+    EXPECT_THAT(result.output, AllOf(HasSubstr("error: trial 0 {"), HasSubstr("none.bin: No such file")));
+  }
+  WriteAll(Path("file"), "in the way");
+  const CommandResult result = RunHoldfast({"sweep", WriteSweep(), "--sweep-dir", Path("file")});
+  EXPECT_EQ(result.exit_code, 2) << result.output;
+  EXPECT_THAT(result.output, HasSubstr("cannot create the sweep directory: "));
+}
+
 TEST_F(Sweep, APlaceWithoutASweepIsCalledThat) {
   const CommandResult none = RunHoldfast({"sweep", WriteSweep(), "--sweep-dir", Path("none"), "--watch"});
   EXPECT_EQ(none.exit_code, 2) << none.output;

@@ -423,6 +423,9 @@ TEST_F(TrainTest, ASecondRunInTheSameDirectoryIsRefusedUnlessToldOtherwise) {
   const CommandResult refused = Train("a");
   EXPECT_EQ(refused.exit_code, 1);
   EXPECT_THAT(refused.output, HasSubstr("--overwrite"));
+  const CommandResult nowhere = Train("a", {"--resume", "7"});
+  EXPECT_EQ(nowhere.exit_code, 2);
+  EXPECT_THAT(nowhere.output, HasSubstr("there is no checkpoint of step 7"));
   EXPECT_EQ(ReadAll(directory_ / "a/metrics.jsonl"), before);
   EXPECT_EQ(Train("a", {"--overwrite"}).exit_code, 0);
 }
@@ -560,8 +563,8 @@ TEST_F(TrainTest, ATunedTableIsTakenAndAnotherOneIsNoticed) {
 TEST_F(TrainTest, AnUnwritableRunDirectoryIsAnErrorBeforeAnythingIsDone) {
   WriteAll(directory_ / "file", "in the way");
   const CommandResult result = Train("file/run");
-  EXPECT_EQ(result.exit_code, 1);
-  EXPECT_THAT(result.output, HasSubstr("file"));
+  EXPECT_EQ(result.exit_code, 2);
+  EXPECT_THAT(result.output, HasSubstr("file: not a directory"));
 }
 
 TEST_F(TrainTest, ValidatePrintsWhatTheConfigMeans) {
@@ -758,7 +761,7 @@ TEST_F(TrainTest, DataThatAreNotThoseThatWereIndexedAreRefused) {
   fs::remove(Path("train.bin.index"));
   ASSERT_EQ(Train("b").exit_code, 0) << "without an index";
   EXPECT_EQ(RunHoldfast({"compare", Path("a"), Path("b")}).exit_code, 0);
-  EXPECT_EQ(RunHoldfast({"data", "verify", Path("train.bin")}).exit_code, 1);
+  EXPECT_EQ(RunHoldfast({"data", "verify", Path("train.bin")}).exit_code, 2) << "nothing is wrong with the file";
   ASSERT_EQ(RunHoldfast({"data", "index", Path("train.bin")}).exit_code, 0);
   EXPECT_EQ(RunHoldfast({"data", "verify", Path("train.bin")}).exit_code, 0);
   std::string tokens = ReadAll(directory_ / "train.bin");
@@ -767,8 +770,9 @@ TEST_F(TrainTest, DataThatAreNotThoseThatWereIndexedAreRefused) {
   const CommandResult refused = Train("c");
   EXPECT_EQ(refused.exit_code, 1) << refused.output;
   EXPECT_THAT(refused.output, HasSubstr("holdfast data index"));
-  const CommandResult verified = RunHoldfast({"data", "verify", Path("train.bin"), Path("valid.bin")});
-  EXPECT_EQ(verified.exit_code, 1);
+  const CommandResult verified =
+      RunHoldfast({"data", "verify", Path("none.bin"), Path("train.bin"), Path("none.bin"), Path("valid.bin")});
+  EXPECT_EQ(verified.exit_code, 1) << "damage is said before what is not there";
   EXPECT_THAT(verified.output, HasSubstr("not what was indexed in 1 of 1 block, the first at byte 1024"));
   EXPECT_THAT(verified.output, HasSubstr("valid.bin  as it was indexed"));
   const CommandResult shown = RunHoldfast({"data", "show", Path("train.bin")});

@@ -31,6 +31,11 @@ absl::Status AsUsageError(const absl::Status& status) {
   return UsageError(absl::StrCat("error: ", status.message()));
 }
 
+int ExitCodeOf(const absl::Status& error) {
+  if (IsUsageError(error) || IsMistake(error)) return kExitUsage;
+  return absl::IsUnavailable(error) || absl::IsAborted(error) ? kExitRetry : kExitFailure;
+}
+
 CLI::Validator NumberWithin(double least, double most) {
   const std::string range = absl::StrCat("FLOAT in [", least, " - ", most, "]");
   return {[=](const std::string& text) {

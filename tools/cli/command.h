@@ -37,6 +37,12 @@ absl::Status UsageError(absl::string_view text);
 bool IsUsageError(const absl::Status& status);
 /// A mistake becomes a UsageError with "error: " before it; all else stays as it is.
 absl::Status AsUsageError(const absl::Status& status);
+template <typename T>
+absl::StatusOr<T> AsUsageError(absl::StatusOr<T> value) {
+  return value.ok() ? std::move(value) : AsUsageError(value.status());
+}
+/// What a command that is not of a run exits with, of an error.
+int ExitCodeOf(const absl::Status& error);
 
 /// For an option of type double: CLI::Range lets "nan" through.
 CLI::Validator NumberWithin(double least, double most);

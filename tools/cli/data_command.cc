@@ -327,17 +327,18 @@ absl::StatusOr<int> DataIndexCommand::Run() const {
 
 absl::StatusOr<int> DataVerifyCommand::Run() const {
   Places files(places);
-  int failed = 0;
+  int exit_code = kExitDone;
   for (const std::string& path : paths) {
     const absl::Status status = VerifyFile(files, path);
     if (status.ok()) {
       std::printf("%s  as it was indexed\n", path.c_str());
-    } else {
-      ++failed;
-      std::fprintf(stderr, "error: %s\n", std::string(status.message()).c_str());
+      continue;
     }
+    std::fprintf(stderr, "error: %s\n", std::string(status.message()).c_str());
+    const int code = ExitCodeOf(status);
+    if (exit_code == kExitDone || code == kExitFailure) exit_code = code;  // damage, whatever else there is
   }
-  return failed == 0 ? kExitDone : kExitFailure;
+  return exit_code;
 }
 
 void DataPackCommand::AddTo(CLI::App& command) {

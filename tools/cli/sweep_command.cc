@@ -257,8 +257,9 @@ absl::StatusOr<int> Watch(const SweepConfig& config, const SweepPlace& place, Sw
 absl::StatusOr<RunLock> Lock(const SweepPlace& place) {
   absl::StatusOr<RunLock> lock = RunLock::Take(RunDirectory(place.directory));
   if (lock.ok()) return lock;
-  return absl::Status(lock.status().code(),
-                      absl::StrReplaceAll(lock.status().message(), {{"--run-dir", "--sweep-dir"}}));
+  return AsUsageError(absl::Status(
+      lock.status().code(), absl::StrReplaceAll(lock.status().message(),
+                                                {{"--run-dir", "--sweep-dir"}, {"run directory", "sweep directory"}})));
 }
 
 /// To its end, or until a signal comes. The caller has the lock.
@@ -300,9 +301,10 @@ absl::StatusOr<int> SweepCommand::Run() const {
   TrialConfigs trials(config, *std::move(base));
   const auto take_up = [&] {
     const auto load = [&](const auto& overrides) { return trials.Load(overrides); };
-    return TakeUpPlan(config, *strategy, place, [&config, load](const search::Point& point, int64_t rung) {
+    const auto set_up = [&config, load](const auto& point, int64_t rung) {
       return SetUpTrial(config, load, point, rung);
-    });
+    };
+    return AsUsageError(TakeUpPlan(config, *strategy, place, set_up));
   };
   if (watch) {
     std::error_code error;

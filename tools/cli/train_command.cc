@@ -4,7 +4,6 @@
 #include <filesystem>
 #include <memory>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "elastic/launch/in_process_launcher.h"
@@ -141,9 +140,7 @@ absl::StatusOr<int> TrainCommand::Run() const {
   StopSignal stop_signal;  // before any other thread
   RunArguments what = run;
   what.config.SetWorkers(workers);
-  absl::StatusOr<Config> loaded = what.Load(start.overwrite);
-  if (!loaded.ok()) return AsUsageError(loaded.status());
-  Config config = *std::move(loaded);
+  ASSIGN_OR_RETURN(Config config, AsUsageError(what.Load(start.overwrite)));
   if (!start.overwrite) RETURN_IF_ERROR(what.CheckIsSameRun(config));
   const RunDirectory directory = what.Directory(config);
   std::unique_ptr<MpiJob> job;
@@ -164,8 +161,9 @@ absl::StatusOr<int> TrainCommand::Run() const {
   WarnOfTokenizer(config);
   WarnOfUnreadValidation(config);
   ASSIGN_OR_RETURN(const PreparedRun prepared,
-                   PrepareRun(config, directory, launcher->outline().layout,
-                              {.overwrite = start.overwrite, .resume = start.resume, .workers_are_new = true}));
+                   AsUsageError(PrepareRun(
+                       config, directory, launcher->outline().layout,
+                       {.overwrite = start.overwrite, .resume = start.resume, .workers_are_new = true})));
   PrintHeader(config, directory, launcher->outline());
   std::printf("%s", ResumeText(prepared).c_str());
   std::fflush(stdout);

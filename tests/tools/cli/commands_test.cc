@@ -900,6 +900,17 @@ TEST(UsageError, WhatTheUserHasToChangeIsOne) {
        {absl::OkStatus(), absl::UnavailableError("x"), absl::FailedPreconditionError("x"), absl::DataLossError("x")}) {
     EXPECT_EQ(AsUsageError(other), other);
   }
+  EXPECT_EQ(AsUsageError(absl::StatusOr<int>(3)).value_or(0), 3);
+  EXPECT_TRUE(IsUsageError(AsUsageError(absl::StatusOr<int>(absl::NotFoundError("x"))).status()));
+}
+
+TEST(UsageError, WhatACommandExitsWith) {
+  EXPECT_EQ(ExitCodeOf(UsageError("x")), kExitUsage);
+  EXPECT_EQ(ExitCodeOf(absl::NotFoundError("x")), kExitUsage);
+  EXPECT_EQ(ExitCodeOf(absl::AbortedError("x")), kExitRetry);
+  EXPECT_EQ(ExitCodeOf(absl::UnavailableError("x")), kExitRetry);
+  EXPECT_EQ(ExitCodeOf(absl::DataLossError("x")), kExitFailure);
+  EXPECT_EQ(ExitCodeOf(absl::AlreadyExistsError("x")), kExitFailure);
 }
 
 }  // namespace

@@ -66,6 +66,7 @@ void SweepPlan::Advance() {
       done_ = true;
     } else if (next->result.has_value()) {
       next->ended = true;
+      history_[static_cast<size_t>(next->number)] = ObservationOf(*next);
       now_ = next->ends;
       CheckHope();
     } else {
@@ -84,7 +85,7 @@ bool SweepPlan::SuggestOne() {
     end_ = absl::StrCat("budget.trials, ", config_.budget.trials, ", is reached");
     return false;
   }
-  std::optional<search::Suggestion> suggestion = strategy_.Next(History());
+  std::optional<search::Suggestion> suggestion = strategy_.Next(history_);
   if (!suggestion.has_value()) {
     const bool all_ended =
         std::all_of(trials_.begin(), trials_.end(), [](const PlannedTrial& trial) { return trial.ended; });
@@ -103,7 +104,7 @@ bool SweepPlan::SuggestOne() {
   }
   if (!setup.ok()) {
     trial.result = TrialResult{.reason = std::string(setup.status().message())};
-    trials_.push_back(std::move(trial));
+    Add(std::move(trial));
     if (++refused_in_a_row_ < kEnoughRefused || points_ > 0) return true;  // a grid has an end
     end_ = absl::StrCat(refused_in_a_row_, " trials one after the other have been refused by their config");
     return false;
@@ -128,8 +129,13 @@ bool SweepPlan::SuggestOne() {
   if (!IsPaidFor(trial)) return false;
   lengths.insert(trial.setup->steps());
   if (trunk != nullptr && trial.first_step <= trunk->steps()) lengths_[trunk->digest].insert(trunk->steps());
-  trials_.push_back(std::move(trial));
+  Add(std::move(trial));
   return true;
+}
+
+void SweepPlan::Add(PlannedTrial trial) {
+  history_.push_back(ObservationOf(trial));
+  trials_.push_back(std::move(trial));
 }
 
 bool SweepPlan::IsPaidFor(const PlannedTrial& trial) {
@@ -167,26 +173,21 @@ void SweepPlan::CheckHope() {
   end_ = HowAllFailed(failed, refused);
 }
 
-std::vector<search::Observation> SweepPlan::History() const {
-  std::vector<search::Observation> history;
-  history.reserve(trials_.size());
-  for (const PlannedTrial& trial : trials_) {
-    search::Observation seen{.trial = trial.number,
-                             .point = trial.suggestion.point,
-                             .rung = trial.suggestion.rung,
-                             .continues = trial.suggestion.continues,
-                             .outcome = search::TrialOutcome::kRunning,
-                             .value = 0,
-                             .cost = CostOf(trial)};
-    if (trial.ended) {
-      seen.outcome = trial.result->measured    ? search::TrialOutcome::kMeasured
-                     : trial.setup.has_value() ? search::TrialOutcome::kFailed
-                                               : search::TrialOutcome::kRefused;
-      seen.value = config_.maximize ? -trial.result->value : trial.result->value;
-    }
-    history.push_back(std::move(seen));
+search::Observation SweepPlan::ObservationOf(const PlannedTrial& trial) const {
+  search::Observation seen{.trial = trial.number,
+                           .point = trial.suggestion.point,
+                           .rung = trial.suggestion.rung,
+                           .continues = trial.suggestion.continues,
+                           .outcome = search::TrialOutcome::kRunning,
+                           .value = 0,
+                           .cost = CostOf(trial)};
+  if (trial.ended) {
+    seen.outcome = trial.result->measured    ? search::TrialOutcome::kMeasured
+                   : trial.setup.has_value() ? search::TrialOutcome::kFailed
+                                             : search::TrialOutcome::kRefused;
+    seen.value = config_.maximize ? -trial.result->value : trial.result->value;
   }
-  return history;
+  return seen;
 }
 
 double SweepPlan::CostOf(const PlannedTrial& trial) const {

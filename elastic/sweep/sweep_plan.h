@@ -87,13 +87,16 @@ class SweepPlan {
   bool SuggestOne();
   void CheckHope();
   bool IsPaidFor(const PlannedTrial& trial);
-  std::vector<search::Observation> History() const;
+  void Add(PlannedTrial trial);
+  /// A trial as the search knows it: all that changes of it is known when it has ended.
+  search::Observation ObservationOf(const PlannedTrial& trial) const;
   double CostOf(const PlannedTrial& trial) const;
 
   const SweepConfig& config_;
   const search::SearchStrategy& strategy_;
   const SetUpFn set_up_;
   std::deque<PlannedTrial> trials_;
+  std::vector<search::Observation> history_;       // of each of them
   std::map<uint64_t, std::set<int64_t>> lengths_;  // of the trials of each curve
   double now_ = 0;
   bool done_ = false, hopeless_ = false;

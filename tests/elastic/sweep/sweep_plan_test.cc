@@ -243,6 +243,24 @@ TEST(SweepPlan, AConfigThatIsRefusedIsAFailedTrial) {
   EXPECT_FALSE(plan.hopeless());
 }
 
+// In less than minutes: a point takes no longer when thousands were before it.
+TEST(SweepPlan, AGridOfWhichEveryPointIsRefusedIsLookedAtToItsEnd) {
+  SweepConfig config = SweepOf(5);
+  config.strategy.name = "grid";
+  config.space = {{.name = "x", .low = 1, .high = 3000, .integer = true}};
+  const auto space = search::SearchSpace::Create(config.space);
+  ASSERT_TRUE(space.ok()) << space.status();
+  const auto strategy = search::MakeStrategy(*space, config.strategy);
+  ASSERT_TRUE(strategy.ok()) << strategy.status();
+  const SweepPlan plan(config, **strategy, [](const search::Point&, int64_t) -> absl::StatusOr<TrialSetup> {
+    return absl::InvalidArgumentError("no such model");
+  });
+  EXPECT_TRUE(plan.done());
+  EXPECT_EQ(plan.trials().size(), 3000U);
+  EXPECT_EQ(search::PointText(plan.trials().back().suggestion.point), "x=3000");
+  EXPECT_EQ(plan.end(), "there is nothing more to try");
+}
+
 // Most of the space is refused, and from some point on all of it.
 TEST(SweepPlan, DrawsThatAreRefusedOneAfterTheOtherHaveAnEnd) {
   SweepConfig config = SweepOf(40);

@@ -186,6 +186,11 @@ TEST(Grid, IsListedInOrder) {
   ASSERT_EQ(history.size(), 12u);
   EXPECT_EQ(PointText(history[0].point), "c=\"a\" n=1");
   EXPECT_EQ(PointText(history[4].point), "c=\"b\" n=2");
+  std::vector<Observation> less = history;
+  less.erase(less.begin() + 4);
+  const auto next = Must(Small(), Named("grid"))->Next(less);
+  ASSERT_TRUE(next.has_value());
+  EXPECT_EQ(PointText(next->point), PointText(history[4].point));
   EXPECT_THAT(MakeStrategy(Square(), Named("grid")).status().message(), HasSubstr("x: a grid needs its `points`"));
 }
 

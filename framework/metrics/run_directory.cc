@@ -85,12 +85,12 @@ absl::Status RemoveOldRun(const RunDirectory& run) {
   return absl::OkStatus();
 }
 
-absl::Status Damaged(const std::string& path, int64_t line, absl::string_view what) {
-  return absl::DataLossError(
-      absl::StrCat(path, ":", line, ": ", what,
-                   "; to resume the run from its newest checkpoint, with a record that begins there: mv ", path, " ",
+absl::Status Damaged(const std::string& path, int64_t line, absl::string_view what, bool of_run) {
+  const std::string advice =
+      absl::StrCat("; to resume the run from its newest checkpoint, with a record that begins there: mv ", path, " ",
                    path, ".damaged; to resume it from a checkpoint of a step before, cut the file off there: head -n ",
-                   line - 1, " ", path, " > ", path, ".cut && mv ", path, ".cut ", path));
+                   line - 1, " ", path, " > ", path, ".cut && mv ", path, ".cut ", path);
+  return absl::DataLossError(absl::StrCat(path, ":", line, ": ", what, of_run ? advice : ""));
 }
 
 /// The last `count` lines of a file, or all that it has. What comes after the last newline was cut off by a crash.
@@ -112,6 +112,32 @@ absl::StatusOr<std::vector<std::string>> ReadLastLines(const std::string& path, 
     lines.erase(lines.begin(), lines.end() - static_cast<std::ptrdiff_t>(std::min(count, lines.size())));
     return lines;
   }
+}
+
+absl::StatusOr<std::vector<StepMetrics>> ReadSteps(const std::string& path, bool of_run) {
+  RETURN_IF_ERROR(CheckIsFile(path));
+  errno = 0;
+  std::ifstream file(path, std::ios::binary);
+  if (!file) return ErrnoToStatus(errno != 0 ? errno : EIO, absl::StrCat("cannot read ", path));
+
+  std::vector<StepMetrics> steps;
+  std::string line;
+  absl::Status unreadable;  // the line before
+  // getline() reaches the end of the file only on a line without its newline: one that was cut off.
+  for (int64_t number = 1; std::getline(file, line) && !file.eof(); ++number) {
+    RETURN_IF_ERROR(unreadable);
+    absl::StatusOr<StepMetrics> step = StepMetrics::FromJson(line);
+    if (!step.ok()) {
+      unreadable = Damaged(path, number, step.status().message(), of_run);
+      continue;
+    }
+    if (!steps.empty() && step->step != steps.back().step + 1) {
+      return Damaged(path, number, absl::StrCat("step ", step->step, " follows step ", steps.back().step), of_run);
+    }
+    steps.push_back(*std::move(step));
+  }
+  if (file.bad()) return absl::DataLossError(absl::StrCat("cannot read all of ", path));
+  return steps;
 }
 
 }  // namespace
@@ -200,32 +226,12 @@ absl::Status RunDirectory::TakeOver(const std::function<absl::Status()>& still_o
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::vector<StepMetrics>> RunDirectory::ReadMetrics() const { return ReadStepMetrics(metrics()); }
+absl::StatusOr<std::vector<StepMetrics>> RunDirectory::ReadMetrics() const {
+  return ReadSteps(metrics(), /*of_run=*/true);
+}
 
 absl::StatusOr<std::vector<StepMetrics>> ReadStepMetrics(const std::string& path) {
-  RETURN_IF_ERROR(CheckIsFile(path));
-  errno = 0;
-  std::ifstream file(path, std::ios::binary);
-  if (!file) return ErrnoToStatus(errno != 0 ? errno : EIO, absl::StrCat("cannot read ", path));
-
-  std::vector<StepMetrics> steps;
-  std::string line;
-  absl::Status unreadable;  // the line before
-  // getline() reaches the end of the file only on a line without its newline: one that was cut off.
-  for (int64_t number = 1; std::getline(file, line) && !file.eof(); ++number) {
-    RETURN_IF_ERROR(unreadable);
-    absl::StatusOr<StepMetrics> step = StepMetrics::FromJson(line);
-    if (!step.ok()) {
-      unreadable = Damaged(path, number, step.status().message());
-      continue;
-    }
-    if (!steps.empty() && step->step != steps.back().step + 1) {
-      return Damaged(path, number, absl::StrCat("step ", step->step, " follows step ", steps.back().step));
-    }
-    steps.push_back(*std::move(step));
-  }
-  if (file.bad()) return absl::DataLossError(absl::StrCat("cannot read all of ", path));
-  return steps;
+  return ReadSteps(path, /*of_run=*/false);
 }
 
 absl::StatusOr<std::optional<StepMetrics>> RunDirectory::ReadLastMetrics() const {

@@ -135,8 +135,8 @@ class JsonLinesWriter {
   int64_t unfinished_ = 0;  // after them: of a line that failed and is to be taken back
 };
 
-/// Every step of a metrics.jsonl. A last line that is torn (from a crash), or does not read, is dropped; anything else
-/// wrong is DataLoss with its line and what to do.
+/// Every step of a metrics.jsonl without its run. A last line that is torn (from a crash), or does not read, is
+/// dropped; anything else wrong is DataLoss with its line.
 absl::StatusOr<std::vector<StepMetrics>> ReadStepMetrics(const std::string& path);
 
 }  // namespace holdfast

@@ -18,6 +18,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::EndsWith;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 class ManyRuns : public ::testing::Test {
  protected:
@@ -67,6 +68,11 @@ TEST_F(ManyRuns, AFileOfStepsStandsForItsRun) {
   EXPECT_EQ(command.Run().value_or(-1), kExitDone);
   command.others = {RunDirectory(other_).metrics()};
   EXPECT_EQ(command.Run().value_or(-1), kExitFailure);
+  const std::string other_kind = directory_ / "other.yaml";
+  ASSERT_TRUE(WriteFileAtomically(other_kind, "a: 1\nb: 2\n").ok());
+  command.others = {other_kind};
+  const std::string refusal(command.Run().status().message());
+  EXPECT_THAT(refusal, AllOf(HasSubstr("other.yaml:1: "), Not(HasSubstr("mv ")))) << "it is no file of a run to mend";
   command.others = {directory_ / "none"};
   EXPECT_THAT(std::string(command.Run().status().message()), HasSubstr("none/metrics.jsonl: No such file"));
 }

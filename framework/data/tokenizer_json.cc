@@ -393,7 +393,9 @@ absl::Status PutSpecialTokens(absl::Span<const std::pair<std::string, Json>> nam
                               Json& added) {
   absl::flat_hash_set<std::string> known;
   for (const Json& entry : added) {
-    if (entry.at("content").is_string()) known.insert(entry["content"].get<std::string>());
+    const auto content = entry.is_object() ? entry.find("content") : entry.end();
+    if (content == entry.end() || !content->is_string()) return absl::OkStatus();  // ParseAddedTokens refuses it
+    known.insert(content->get<std::string>());
   }
   for (const auto& [name, token] : named) {
     Json entry = token.is_object() ? token : Json{{"content", token}};

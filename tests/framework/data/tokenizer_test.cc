@@ -471,7 +471,9 @@ INSTANTIATE_TEST_SUITE_P(
                       Broken{"/pre_tokenizer/pretokenizers/0/pattern/Regex", "\"(?m:.)\"", kUnimplemented, "(?m: ("},
                       Broken{"/pre_tokenizer/pretokenizers/0/pattern/Regex", "\"(*UCP)\"", kUnimplemented, "(*UC ("},
                       Broken{"/added_tokens/0/id", "3", kInvalid, "two tokens"},
-                      Broken{"/added_tokens/0/content", "7", kInvalid, "added_tokens"}));
+                      Broken{"/added_tokens/0/content", "7", kInvalid, "added_tokens"},
+                      Broken{"/added_tokens/0", "{}", kInvalid, "added_tokens: "},
+                      Broken{"/added_tokens", "7", kInvalid, "added_tokens: "}));
 
 // The same, of a file with BPE over characters.
 class BrokenMetaspace : public ::testing::TestWithParam<Broken> {};

@@ -29,7 +29,8 @@ enum ExitCode : int {
 /// goes on may come back.
 using CommandBody = std::function<absl::StatusOr<int>()>;
 
-/// Whether the user has to change the command line, the config, or a file that they name: NotFound, InvalidArgument, Unimplemented.
+/// Whether the user has to change the command line, the config, or a file that they name: NotFound, InvalidArgument,
+/// Unimplemented.
 bool IsMistake(const absl::Status& status);
 
 /// An error that is printed as it is, without "error: " before it, and that exits with kExitUsage.

@@ -160,10 +160,10 @@ absl::StatusOr<int> TrainCommand::Run() const {
   ASSIGN_OR_RETURN(const auto launcher, OpenLauncher(config, directory, job.get()));
   WarnOfTokenizer(config);
   WarnOfUnreadValidation(config);
-  ASSIGN_OR_RETURN(const PreparedRun prepared,
-                   AsUsageError(PrepareRun(
-                       config, directory, launcher->outline().layout,
-                       {.overwrite = start.overwrite, .resume = start.resume, .workers_are_new = true})));
+  ASSIGN_OR_RETURN(
+      const PreparedRun prepared,
+      AsUsageError(PrepareRun(config, directory, launcher->outline().layout,
+                              {.overwrite = start.overwrite, .resume = start.resume, .workers_are_new = true})));
   PrintHeader(config, directory, launcher->outline());
   std::printf("%s", ResumeText(prepared).c_str());
   std::fflush(stdout);

@@ -214,7 +214,8 @@ TEST_P(TransformerTest, Bf16IsNearReference) {
     difference += std::pow(model.store().gradients()[i] - exact.gradients[i], 2);
     norm += std::pow(exact.gradients[i], 2);
   }
-  EXPECT_LT(std::sqrt(difference / norm), 0.08);  // 2^-9 a rounding, through two layers of large weights
+  // 2^-9 a rounding, through two layers of large weights; norms at the end of branches round once more.
+  EXPECT_LT(std::sqrt(difference / norm), config().norm_position == NormPosition::kAfter ? 0.1 : 0.08);
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, TransformerTest, ::testing::ValuesIn(TinyModels()),

@@ -185,13 +185,14 @@ TEST_F(LauncherTest, WorkersThatHaveNoPlaceForTheirLogsAreNotStarted) {
   EXPECT_THAT(std::string(outcome.status().message()), HasSubstr("/logs: not a directory"));
 }
 
-// It becomes a worker when the agent tells it to end, which is after the end of the run.
+// It becomes a worker when the agent tells it to end, which is after the end of the run; as one that has begun to join
+// it knows the run and is not ended by the agent's SIGUSR2.
 TEST_F(LauncherTest, AWorkerThatWasStillStartingHearsOfTheEnd) {
   const std::string script = root_ / "slow", ready = root_ / "ready";
-  ASSERT_TRUE(
-      WriteFileAtomically(script, absl::StrCat("#!/bin/sh\ntrap '' USR2\ntrap 'exec \"", TestedBinary(),
-                                               "\" \"$@\"' TERM\n: > '", ready, "'\nwhile :; do sleep 0.01; done\n"))
-          .ok());
+  const std::string text = absl::StrCat(
+      "#!/bin/sh\n[ \"$HOLDFAST_RUN_ID\" != input ] || read -r HOLDFAST_RUN_ID\nexport HOLDFAST_RUN_ID\ntrap '' USR2\n",
+      "trap 'exec \"", TestedBinary(), "\" \"$@\"' TERM\n: > '", ready, "'\nwhile :; do sleep 0.01; done\n");
+  ASSERT_TRUE(WriteFileAtomically(script, text).ok());
   fs::permissions(script, fs::perms::owner_all);
   const Config config = ConfigOf({"elastic.workers=1"});
   const RunDirectory directory(root_ / "run");

@@ -222,7 +222,7 @@ absl::Status CheckpointKeeper::MayClaim() {
   if (may_claim_ != nullptr) RETURN_IF_ERROR(may_claim_());
   if (usable_.empty() || config_.checkpoint.directory.empty()) return absl::OkStatus();
   const std::string& name = usable_.front().name;
-  const absl::Status known = storage_->Size(absl::StrCat(name, "/", kManifestName)).status();
+  absl::Status known = storage_->Size(absl::StrCat(name, "/", kManifestName)).status();
   if (!absl::IsNotFound(known)) return known;
   return absl::UnavailableError(absl::StrCat(storage_->Describe(), " has neither this run's claim nor its checkpoint ",
                                              name, ": put them back, or mount what was there"));

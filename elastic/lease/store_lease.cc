@@ -66,7 +66,7 @@ absl::Status StoreLease::CheckDirectory(const LeaseSight& sight) {
   const absl::StatusOr<LockText> lock = RunLock::Read(directory_);
   if (!lock.ok() && !absl::IsNotFound(lock.status())) return lock.status();
   if (!lock.ok() && knows_directory_) {  // else it may be the wrong one
-    const absl::Status why = RunLock::WhyNotThere(directory_, /*seen=*/{});
+    absl::Status why = RunLock::WhyNotThere(directory_, /*seen=*/{});
     if (absl::IsUnavailable(why)) return why;  // while the directory is missing
   }
   const std::string owner = lock.ok() ? lock->owner : "";

@@ -130,7 +130,7 @@ bool JsonLinesWriter::WasRemoved() const {
 
 // Never in the place of what somebody else has put there meanwhile.
 absl::Status JsonLinesWriter::KeepInPlace() {
-  const absl::Status in_place = CheckInPlace();
+  absl::Status in_place = CheckInPlace();
   if (in_place.ok() || !WasRemoved()) return in_place;
   const absl::StatusOr<std::unique_ptr<AtomicFile>> opened = AtomicFile::Create(path_);
   if (absl::IsNotFound(opened.status())) return in_place;  // so was its directory

@@ -135,8 +135,8 @@ Rope ReadRopeOfLayerTypes(ConfigFields& in, const Rope& outside, const LlamaDefa
     if (!kinds.Has(kind) || !kinds[kind].is_object()) return kinds.Invalid(kind, "is not an object"), otherwise;
     return ReadRopeObject(kinds, kind, otherwise, defaults, max_position_embeddings, max_position_embeddings);
   };
-  const Rope full = read(kFull, outside),
-             sliding = read(kSliding, {.theta = defaults.rope_theta, .part = outside.part});
+  Rope full = read(kFull, outside);
+  const Rope sliding = read(kSliding, {.theta = defaults.rope_theta, .part = outside.part});
   kinds.RefuseUnknown();
   if (kinds.status().ok() && sliding != Rope{.theta = full.theta, .part = full.part}) {
     in.Unsupported(key, "; layers with a window must have the base of those without, unscaled");
@@ -170,7 +170,7 @@ Rope ReadRope(ConfigFields& in, const LlamaDefaults& defaults, int64_t max_posit
     if (found.has_value() && *found != rope) in.Invalid(key, "says something else than rope_parameters");
     found = rope;
   }
-  const Rope rope = found.value_or(outside);
+  Rope rope = found.value_or(outside);
   const int64_t beside = defaults.longrope ? original_length : rope.original_length;
   if (rope.HasOriginalLength() && in.Size(kOriginalLength, beside) != rope.original_length) {
     in.Invalid(kOriginalLength,

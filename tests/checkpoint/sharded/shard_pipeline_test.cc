@@ -35,7 +35,7 @@ TEST(ShardPipelineTest, NoMemoryWhileWritingIsAnError) {
 TEST(ShardPipelineTest, NoMemoryWhileEncodingIsAnError) {
   ShardPipeline pipeline({.threads = 2, .queue_bytes = 2 * kPipelinedBytes},
                          [](const ChunkInFlight&) { return absl::OkStatus(); });
-  EXPECT_TRUE(pipeline.Add(InFlight(0, std::numeric_limits<size_t>::max() / 64)).ok());
+  EXPECT_TRUE(pipeline.Add(InFlight(0, std::numeric_limits<size_t>::max())).ok());
   EXPECT_TRUE(IsOutOfMemory(pipeline.Finish()));
 }
 

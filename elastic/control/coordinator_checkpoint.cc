@@ -34,7 +34,7 @@ void Coordinator::Handle(Connection from, const SavedMessage& saved) {
         absl::StrCat(worker->member.id.name, " on ", worker->member.host, ": ", ClipText(saved.cause, kMaxTextBytes));
     checkpoints_.pending().Remove(saved.step, saved.generation);
     SaveFailed(saved.step, {cause, saved.no_room});
-    if (saved.no_room) MakeRoom(saved.step + 1, saved.generation);
+    MakeRoom(saved.step + 1, saved.generation);  // also a place, and our claim there, that somebody has removed
     return;
   }
 }

@@ -120,12 +120,9 @@ void Checkpointer::Write(const CheckpointName& name, int rank, int world_size, S
 }
 
 absl::StatusOr<ShardReport> Checkpointer::WriteShard(const ShardWriterOptions& options, Snapshot& snapshot) {
-  const absl::StatusOr<Storage*> storage = ClaimedStorage();
-  // The coordinator makes a place, and its claim there, again that somebody has removed, once it is told.
-  if (absl::IsNotFound(storage.status())) return absl::UnavailableError(storage.status().message());
-  RETURN_IF_ERROR(storage.status());
+  ASSIGN_OR_RETURN(Storage * storage, ClaimedStorage());
   ASSIGN_OR_RETURN(const std::unique_ptr<ShardWriter> writer,
-                   ShardWriter::Create(**storage, options, *deps_.layout, snapshot.chunks()));
+                   ShardWriter::Create(*storage, options, *deps_.layout, snapshot.chunks()));
   int rehearsals = codec_rate_ == 0 && deps_.config->compression == CheckpointCompression::kAuto ? kRehearsedChunks : 0;
   while (std::optional<Snapshot::Captured> chunk = snapshot.Next()) {
     if (rehearsals-- > 0) Rehearse(*chunk);

@@ -192,7 +192,8 @@ struct RewindAction {
 struct VerifyCheckpointAction {
   std::string name;
 };
-/// There was no room for a checkpoint: those begun before this one that were never finished, or given up, may go.
+/// A checkpoint could not be written, as there is no room, or its place was removed: those begun before this one that
+/// were never finished, or given up, may go, and the place is made anew.
 struct MakeRoomAction {
   int64_t step = 0;
   uint64_t generation = 0;
@@ -441,7 +442,7 @@ class Coordinator {
   };
   static constexpr std::chrono::seconds kRoomInterval{10};
   std::optional<RoomWait> room_wait_;           // all steps are done, but what is to be written last cannot be now
-  std::optional<MakeRoomAction> room_to_make_;  // for the next checkpoint, after one that found none
+  std::optional<MakeRoomAction> room_to_make_;  // for the next checkpoint, after one that failed
 
   RunEnd end_;
   std::optional<Instant> farewell_;  // options_.finished: since when

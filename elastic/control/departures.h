@@ -1,7 +1,6 @@
 #pragma once
 // Which of the nodes that are to leave can be let go while there is no world to move state in.
 
-#include <optional>
 #include <string>
 #include <vector>
 

@@ -74,6 +74,12 @@ absl::StatusOr<Pem> ReadAll(const TlsFiles& files) {
   return pem;
 }
 
+// As the last of its objects goes gRPC ends its threads, and waits for ever for one that could not be started.
+void KeepGrpc() {
+  static const auto* const kept = new std::shared_ptr<grpc::ChannelCredentials>(grpc::InsecureChannelCredentials());
+  static_cast<void>(kept);
+}
+
 }  // namespace
 
 // Counted in gRPC 1.51.1 with 1 to 256 processors.
@@ -88,6 +94,7 @@ int ThreadsOfGrpc(int64_t processors) {
 int ThreadsOfGrpc() { return ThreadsOfGrpc(sysconf(_SC_NPROCESSORS_CONF)); }
 
 absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> ServerCredentialsFrom(const TlsFiles& files) {
+  KeepGrpc();
   if (!files.enabled()) return grpc::InsecureServerCredentials();
   ASSIGN_OR_RETURN(const Pem pem, ReadAll(files));
   grpc::SslServerCredentialsOptions options(GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY);
@@ -97,6 +104,7 @@ absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> ServerCredentialsFrom(c
 }
 
 absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> ClientCredentialsFrom(const TlsFiles& files) {
+  KeepGrpc();
   if (!files.enabled()) return grpc::InsecureChannelCredentials();
   ASSIGN_OR_RETURN(const Pem pem, ReadAll(files));
   return grpc::SslCredentials({pem.authority, pem.key, pem.certificate});

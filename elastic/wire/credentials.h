@@ -17,7 +17,8 @@ int ThreadsOfGrpc(int64_t processors);
 /// The same on this machine. It counts all processors, also those that this process may not use.
 int ThreadsOfGrpc();
 
-/// Plain TCP if no files are named, else TLS where both sides must show a certificate of the authority.
+/// From the first call gRPC runs until the process ends. Plain TCP if no files are named, else TLS where both sides
+/// must show a certificate of the authority.
 absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> ServerCredentialsFrom(const TlsFiles& files);
 absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> ClientCredentialsFrom(const TlsFiles& files);
 

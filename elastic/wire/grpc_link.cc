@@ -135,8 +135,8 @@ absl::StatusOr<ControlClientOptions> ConnectionOptions::ClientOptions() const {
 
 absl::StatusOr<std::unique_ptr<ControlLink>> MakeControlLink(const ConnectionOptions& options) {
   ASSIGN_OR_RETURN(ControlClientOptions client, options.ClientOptions());
-  RETURN_IF_ERROR(ClientCredentialsFrom(client.tls).status());  // that they can be read: later nobody would hear of it
   RETURN_IF_ERROR(CheckThreadsStart(ThreadsOfGrpc() + kOwnThreads));
+  RETURN_IF_ERROR(ClientCredentialsFrom(client.tls).status());  // that they can be read: later nobody would hear of it
   return std::make_unique<GrpcLink>(std::move(client));
 }
 

@@ -140,6 +140,12 @@ struct CachedAttentionArgs {
   int64_t window = 0;  ///< as in AttentionShape
 };
 
+/// The activation of a gate (Shazeer 2020).
+enum class GateKind : uint8_t {
+  kSilu,  ///< x sigmoid(x): SwiGLU
+  kGelu,  ///< tanh form, as GeluForward: GeGLU
+};
+
 /// One AdamW update (Loshchilov & Hutter 2019, algorithm 2) of n values as a fixed sequence of IEEE-754 binary32
 /// operations, equal on every device; see AdamWScalar in kernels/adamw.h, which is the definition.
 struct AdamWArgs {

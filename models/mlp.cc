@@ -47,7 +47,7 @@ void Mlp::ForwardUp(const Pass& pass, UnitTensors weights, kernels::ConstMatrix 
   const kernels::Matrix up = activations.up.matrix(), act = activations.act.matrix();
   if (swiglu_) {
     up_.Forward(pass, weights, x, up);
-    pass.ops->SwigluForward(act, up);
+    pass.ops->GatedForward(act, up, kernels::GateKind::kSilu);
   } else {
     up_.ForwardGelu(pass, weights, x, act, up);
   }
@@ -66,7 +66,7 @@ void Mlp::Backward(const Pass& pass, UnitTensors weights, UnitTensors gradients,
     down_.Backward(pass, weights, gradients, act, d_y, d_act);
     ArenaScope scope(*pass.arena);
     const kernels::Matrix d_up = pass.Activation(2 * intermediate_size_).matrix();
-    pass.ops->SwigluBackward(d_up, d_act, up);
+    pass.ops->GatedBackward(d_up, d_act, up, kernels::GateKind::kSilu);
     up_.Backward(pass, weights, gradients, x, d_up, d_x);
   } else {
     down_.BackwardGelu(pass, weights, gradients, act, up, d_y, d_act);

@@ -72,7 +72,7 @@ void SharedExpert::ForwardUp(const Pass& pass, UnitTensors weights, kernels::Con
   const kernels::Matrix gate_up = a.gate_up.matrix();
   pass.ops->Gemm({.a = x, .b = weights[gate_up_].matrix(), .transpose_b = true, .c = gate_up, .pre_gelu = {}});
   if (gate_up_adapter_.has_value()) gate_up_adapter_->Forward(pass, weights, x, 0, gate_up);
-  if (gate_ < 0) return pass.ops->SwigluForward(a.act.matrix(), gate_up);
+  if (gate_ < 0) return pass.ops->GatedForward(a.act.matrix(), gate_up, kernels::GateKind::kSilu);
   Weigh(pass, weights, x, a);
   pass.ops->ExpertSwigluForward(a.act.matrix(), gate_up, a.weights.f32(), RowsOf(pass, a));
 }
@@ -91,7 +91,7 @@ void SharedExpert::BackwardUp(const Pass& pass, UnitTensors gradients, kernels::
                               const SharedExpertActivations& a) const {
   const kernels::Matrix gate_up = a.gate_up.matrix(), act = a.act.matrix();
   if (gate_ < 0) {
-    pass.ops->SwigluBackward(gate_up, act, gate_up);
+    pass.ops->GatedBackward(gate_up, act, gate_up, kernels::GateKind::kSilu);
   } else {
     const ArenaScope scope(*pass.arena);
     const Tensor d_weights = pass.arena->Allocate(DType::kF32, {pass.rows(), 1});

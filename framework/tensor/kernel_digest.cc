@@ -115,8 +115,9 @@ class Workload {
   void Activations(DType dtype) {
     ops_->GeluBackward(New(dtype, kRows, kInner), New(dtype, kRows, kInner), New(dtype, kRows, kInner, 3.0f));
     const Matrix gate_up = New(dtype, kRows, 2 * kInner, 3.0f);
-    ops_->SwigluForward(New(dtype, kRows, kInner), gate_up);
-    ops_->SwigluBackward(New(dtype, kRows, 2 * kInner), New(dtype, kRows, kInner), gate_up);
+    constexpr kernels::GateKind kKind = kernels::GateKind::kSilu;
+    ops_->GatedForward(New(dtype, kRows, kInner), gate_up, kKind);
+    ops_->GatedBackward(New(dtype, kRows, 2 * kInner), New(dtype, kRows, kInner), gate_up, kKind);
   }
 
   void Loss(DType dtype) {

@@ -28,13 +28,36 @@ void GeluBackward(Executor& executor, const Matrix& d_in, const ConstMatrix& d_o
     const T *x = RowOf<T>(in, r), *gradient = RowOf<T>(d_out, r);
     T* to = RowOf<T>(d_in, r);
     ForVectors(d, in.cols, [&](int64_t c, auto access) HWY_ATTR {
-      const auto slope = GeluDerivative(d, access.Load(d, x + c));
+      const auto v = access.Load(d, x + c);
+      const auto slope = GeluDerivative(d, v, GeluSigmoid(d, v));
       access.Store(d, hn::Mul(access.Load(d, gradient + c), slope), to + c);
     });
   });
 }
 
-void SwigluForward(Executor& executor, const Matrix& out, const ConstMatrix& gate_up) {
+/// The activation of a gate is x s.
+template <GateKind kind, class D, class V = hn::Vec<D>>
+HWY_INLINE V GateSigmoid(D d, V x) {
+  if constexpr (kind == GateKind::kGelu) {
+    return GeluSigmoid(d, x);
+  } else {
+    return Sigmoid(d, x);
+  }
+}
+
+/// Of the activation with s = GateSigmoid(x); silu's is s (1 + x (1 - s)).
+template <GateKind kind, class D, class V = hn::Vec<D>>
+HWY_INLINE V GateDerivative(D d, V x, V s) {
+  if constexpr (kind == GateKind::kGelu) {
+    return GeluDerivative(d, x, s);
+  } else {
+    const V one = hn::Set(d, 1.0f);
+    return hn::Mul(s, hn::MulAdd(x, hn::Sub(one, s), one));
+  }
+}
+
+template <GateKind kind>
+void GatedForwardOf(Executor& executor, const Matrix& out, const ConstMatrix& gate_up) {
   ForRows(executor, out.dtype, out.rows, out.cols, [&](auto type, int64_t r) HWY_ATTR {
     using T = decltype(type);
     const Wide d;
@@ -42,28 +65,39 @@ void SwigluForward(Executor& executor, const Matrix& out, const ConstMatrix& gat
     T* to = RowOf<T>(out, r);
     ForVectors(d, out.cols, [&](int64_t c, auto access) HWY_ATTR {
       const auto g = access.Load(d, gate + c);
-      access.Store(d, hn::Mul(hn::Mul(g, Sigmoid(d, g)), access.Load(d, up + c)), to + c);
+      access.Store(d, hn::Mul(hn::Mul(g, GateSigmoid<kind>(d, g)), access.Load(d, up + c)), to + c);
     });
   });
 }
 
-/// d_up = d silu(gate);  d_gate = d up s (1 + gate (1 - s)), s = sigmoid(gate).
-void SwigluBackward(Executor& executor, const Matrix& d_gate_up, const ConstMatrix& d_out, const ConstMatrix& gate_up) {
+void GatedForward(Executor& executor, const Matrix& out, const ConstMatrix& gate_up, GateKind kind) {
+  if (kind == GateKind::kGelu) return GatedForwardOf<GateKind::kGelu>(executor, out, gate_up);
+  GatedForwardOf<GateKind::kSilu>(executor, out, gate_up);
+}
+
+/// d_up = d activation(gate);  d_gate = d up activation'(gate).
+template <GateKind kind>
+void GatedBackwardOf(Executor& executor, const Matrix& d_gate_up, const ConstMatrix& d_out,
+                     const ConstMatrix& gate_up) {
   ForRows(executor, d_out.dtype, d_out.rows, d_out.cols, [&](auto type, int64_t r) HWY_ATTR {
     using T = decltype(type);
     const Wide d;
-    const auto one = hn::Set(d, 1.0f);
     const int64_t cols = d_out.cols;
     const T *gate = RowOf<T>(gate_up, r), *up = gate + cols, *gradient = RowOf<T>(d_out, r);
     T *d_gate = RowOf<T>(d_gate_up, r), *d_up = d_gate + cols;
     ForVectors(d, cols, [&](int64_t c, auto access) HWY_ATTR {
       const auto g = access.Load(d, gate + c), u = access.Load(d, up + c), dy = access.Load(d, gradient + c);
-      const auto s = Sigmoid(d, g);
-      const auto slope = hn::Mul(s, hn::MulAdd(g, hn::Sub(one, s), one));
-      access.Store(d, hn::Mul(hn::Mul(dy, u), slope), d_gate + c);
+      const auto s = GateSigmoid<kind>(d, g);
+      access.Store(d, hn::Mul(hn::Mul(dy, u), GateDerivative<kind>(d, g, s)), d_gate + c);
       access.Store(d, hn::Mul(dy, hn::Mul(g, s)), d_up + c);
     });
   });
+}
+
+void GatedBackward(Executor& executor, const Matrix& d_gate_up, const ConstMatrix& d_out, const ConstMatrix& gate_up,
+                   GateKind kind) {
+  if (kind == GateKind::kGelu) return GatedBackwardOf<GateKind::kGelu>(executor, d_gate_up, d_out, gate_up);
+  GatedBackwardOf<GateKind::kSilu>(executor, d_gate_up, d_out, gate_up);
 }
 
 }  // namespace HWY_NAMESPACE
@@ -75,8 +109,8 @@ namespace holdfast::kernels {
 
 HWY_EXPORT(GeluForward);
 HWY_EXPORT(GeluBackward);
-HWY_EXPORT(SwigluForward);
-HWY_EXPORT(SwigluBackward);
+HWY_EXPORT(GatedForward);
+HWY_EXPORT(GatedBackward);
 
 void CpuOps::GeluForward(Matrix out, ConstMatrix in) { HWY_DYNAMIC_DISPATCH(GeluForward)(executor_, out, in); }
 
@@ -84,12 +118,12 @@ void CpuOps::GeluBackward(Matrix d_in, ConstMatrix d_out, ConstMatrix in) {
   HWY_DYNAMIC_DISPATCH(GeluBackward)(executor_, d_in, d_out, in);
 }
 
-void CpuOps::SwigluForward(Matrix out, ConstMatrix gate_up) {
-  HWY_DYNAMIC_DISPATCH(SwigluForward)(executor_, out, gate_up);
+void CpuOps::GatedForward(Matrix out, ConstMatrix gate_up, GateKind kind) {
+  HWY_DYNAMIC_DISPATCH(GatedForward)(executor_, out, gate_up, kind);
 }
 
-void CpuOps::SwigluBackward(Matrix d_gate_up, ConstMatrix d_out, ConstMatrix gate_up) {
-  HWY_DYNAMIC_DISPATCH(SwigluBackward)(executor_, d_gate_up, d_out, gate_up);
+void CpuOps::GatedBackward(Matrix d_gate_up, ConstMatrix d_out, ConstMatrix gate_up, GateKind kind) {
+  HWY_DYNAMIC_DISPATCH(GatedBackward)(executor_, d_gate_up, d_out, gate_up, kind);
 }
 
 }  // namespace holdfast::kernels

@@ -58,17 +58,21 @@ HWY_INLINE V GeluArgument(D d, V x) {
   return hn::Mul(inner, hn::Set(d, 1.5957691216057308f));
 }
 
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE V GeluSigmoid(D d, V x) {
+  return Sigmoid(d, GeluArgument(d, x));
+}
+
 /// GELU, tanh form (Hendrycks & Gimpel 2016).
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE V Gelu(D d, V x) {
-  return hn::Mul(x, Sigmoid(d, GeluArgument(d, x)));
+  return hn::Mul(x, GeluSigmoid(d, x));
 }
 
-/// Its derivative: s + x s (1 - s) a'(x), a = GeluArgument, s = sigmoid(a).
+/// Its derivative: s + x s (1 - s) a'(x), a = GeluArgument, s = GeluSigmoid(x).
 template <class D, class V = hn::Vec<D>>
-HWY_INLINE V GeluDerivative(D d, V x) {
+HWY_INLINE V GeluDerivative(D d, V x, V s) {
   const V one = hn::Set(d, 1.0f);
-  const V s = Sigmoid(d, GeluArgument(d, x));
   const V slope = hn::MulAdd(hn::Mul(x, x), hn::Set(d, 0.2140644488159f), hn::Set(d, 1.5957691216057308f));
   return hn::MulAdd(hn::Mul(hn::Mul(x, s), hn::Sub(one, s)), slope, s);
 }

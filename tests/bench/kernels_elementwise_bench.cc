@@ -166,18 +166,20 @@ void GeluBackward(benchmark::State& state) {
   ops.Measure(state, 3 * MatrixBytes(d.dtype, kRows, kHidden), [&] { ops->GeluBackward(d, d, x); });
 }
 
-void SwigluForward(benchmark::State& state) {
+template <GateKind kind>
+void GatedForward(benchmark::State& state) {
   Bench ops;
   const Matrix gate_up = ops.New(Type(state), kRows, 2 * kHidden), out = ops.New(Type(state), kRows, kHidden);
-  ops.Measure(state, 3 * MatrixBytes(out.dtype, kRows, kHidden), [&] { ops->SwigluForward(out, gate_up); });
+  ops.Measure(state, 3 * MatrixBytes(out.dtype, kRows, kHidden), [&] { ops->GatedForward(out, gate_up, kind); });
 }
 
-void SwigluBackward(benchmark::State& state) {
+template <GateKind kind>
+void GatedBackward(benchmark::State& state) {
   Bench ops;
   const Matrix gate_up = ops.New(Type(state), kRows, 2 * kHidden), d_gate_up = ops.New(Type(state), kRows, 2 * kHidden);
   const Matrix d_out = ops.New(Type(state), kRows, kHidden);
   ops.Measure(state, 5 * MatrixBytes(d_out.dtype, kRows, kHidden),
-              [&] { ops->SwigluBackward(d_gate_up, d_out, gate_up); });
+              [&] { ops->GatedBackward(d_gate_up, d_out, gate_up, kind); });
 }
 
 /// In place, by real rotations: others would make values grow or shrink from call to call.
@@ -307,8 +309,10 @@ HOLDFAST_BENCH(RmsNormForward);
 HOLDFAST_BENCH(LayerNormBackward);
 HOLDFAST_BENCH(ApplyDropout);
 HOLDFAST_BENCH(GeluBackward);
-HOLDFAST_BENCH(SwigluForward);
-HOLDFAST_BENCH(SwigluBackward);
+HOLDFAST_BENCH(GatedForward<GateKind::kSilu>);
+HOLDFAST_BENCH(GatedForward<GateKind::kGelu>);
+HOLDFAST_BENCH(GatedBackward<GateKind::kSilu>);
+HOLDFAST_BENCH(GatedBackward<GateKind::kGelu>);
 HOLDFAST_BENCH(Rope);
 HOLDFAST_BENCH(ColumnSum);
 HOLDFAST_BENCH(EmbeddingForward);

@@ -256,11 +256,11 @@ void BenchCost(benchmark::State& state, ThreadPool& pool, const CostCase& c, DTy
   const auto run_dense = [&] {
     Swiglu& s = dense;
     ops.Gemm({.a = x.view, .b = s.up.view, .transpose_b = true, .c = s.gate_up.view});
-    ops.SwigluForward(s.act.view, s.gate_up.view);
+    ops.GatedForward(s.act.view, s.gate_up.view, GateKind::kSilu);
     ops.Gemm({.a = s.act.view, .b = s.down.view, .transpose_b = true, .c = y.view});
     ops.Gemm({.a = d_y.view, .transpose_a = true, .b = s.act.view, .c = s.d_down.view});
     ops.Gemm({.a = d_y.view, .b = s.down.view, .c = s.act.view});
-    ops.SwigluBackward(s.gate_up.view, s.act.view, s.gate_up.view);
+    ops.GatedBackward(s.gate_up.view, s.act.view, s.gate_up.view, GateKind::kSilu);
     ops.Gemm({.a = s.gate_up.view, .transpose_a = true, .b = x.view, .c = s.d_up.view});
     ops.Gemm({.a = s.gate_up.view, .b = s.up.view, .c = d_x.view});
   };

@@ -80,11 +80,11 @@ class ComparingOps final : public Ops {
   void GeluBackward(Matrix d_in, ConstMatrix d_out, ConstMatrix in) override {
     Compare("GeluBackward", {Of(d_in)}, [&] { ops_->GeluBackward(d_in, d_out, in); });
   }
-  void SwigluForward(Matrix out, ConstMatrix gate_up) override {
-    Compare("SwigluForward", {Of(out)}, [&] { ops_->SwigluForward(out, gate_up); });
+  void GatedForward(Matrix out, ConstMatrix gate_up, GateKind kind) override {
+    Compare("GatedForward", {Of(out)}, [&] { ops_->GatedForward(out, gate_up, kind); });
   }
-  void SwigluBackward(Matrix d_gate_up, ConstMatrix d_out, ConstMatrix gate_up) override {
-    Compare("SwigluBackward", {Of(d_gate_up)}, [&] { ops_->SwigluBackward(d_gate_up, d_out, gate_up); });
+  void GatedBackward(Matrix d_gate_up, ConstMatrix d_out, ConstMatrix gate_up, GateKind kind) override {
+    Compare("GatedBackward", {Of(d_gate_up)}, [&] { ops_->GatedBackward(d_gate_up, d_out, gate_up, kind); });
   }
   void RouterForward(const RouterOut& out, ConstMatrix logits, const RouterShape& shape) override {
     const int64_t rows = logits.rows, choices = rows * shape.chosen;

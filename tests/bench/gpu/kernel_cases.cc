@@ -377,7 +377,7 @@ void AddActivations(std::vector<KernelCase>& cases, int64_t shrink) {
                    .prepare = [=](Operands& operands) -> Prepared {
                      const Matrix x = operands.New(kBf16, wide_rows, 2 * wide);
                      const Matrix y = operands.New(kBf16, wide_rows, wide);
-                     return {.call = [=](Ops& ops) { ops.SwigluForward(y, x); }};
+                     return {.call = [=](Ops& ops) { ops.GatedForward(y, x, GateKind::kSilu); }};
                    }});
   cases.push_back({.name = "activation/swiglu_backward/" + Times(wide_rows, wide),
                    .bytes = 10 * Product(wide_rows, wide),
@@ -386,7 +386,7 @@ void AddActivations(std::vector<KernelCase>& cases, int64_t shrink) {
                      const Matrix x = operands.New(kBf16, wide_rows, 2 * wide);
                      const Matrix d_x = operands.New(kBf16, wide_rows, 2 * wide);
                      const Matrix d_y = operands.New(kBf16, wide_rows, wide);
-                     return {.call = [=](Ops& ops) { ops.SwigluBackward(d_x, d_y, x); }};
+                     return {.call = [=](Ops& ops) { ops.GatedBackward(d_x, d_y, x, GateKind::kSilu); }};
                    }});
   cases.push_back({.name = "column_sum/" + Times(rows, inner),
                    .bytes = 2 * Product(rows, inner),

@@ -62,7 +62,7 @@ class CopyingOps final : public Ops {
 
   // Every argument of kernels/ops.def with its pointers turned.
   template <typename T>
-  requires std::is_arithmetic_v<T>
+  requires std::is_arithmetic_v<T> || std::is_enum_v<T>
   static T OnDevice(T value) { return value; }
   static const int64_t* OnDevice(const int64_t* offsets) { return offsets; }  // lies in host memory
   template <typename T>

@@ -81,13 +81,15 @@ TEST_P(Shapes, Elementwise) {
     Check(
         [&](TestOps& ops, Arena& arena, Rng& rng) {
           const auto random = [&](int64_t width) -> TestMatrix& { return arena.Random(rng, dtype, 37, width); };
-          TestMatrix &x = random(cols), &dy = random(cols), &both = random(2 * cols), &d_both = random(2 * cols);
+          TestMatrix &x = random(cols), &dy = random(cols), &both = random(2 * cols);
           ops->ApplyDropout(random(cols).view(), x.view(), {0.2f, {.seed = 3}});
           ops->AddDropout(random(cols).view(), x.view(), {0.2f, {.seed = 4}});
           ops->GeluForward(random(cols).view(), x.view());
           ops->GeluBackward(random(cols).view(), dy.view(), x.view());
-          ops->SwigluForward(random(cols).view(), both.view());
-          ops->SwigluBackward(d_both.view(), dy.view(), both.view());
+          for (const GateKind kind : {GateKind::kSilu, GateKind::kGelu}) {
+            ops->GatedForward(random(cols).view(), both.view(), kind);
+            ops->GatedBackward(random(2 * cols).view(), dy.view(), both.view(), kind);
+          }
           std::vector<float> sums(static_cast<size_t>(cols));
           ops->ColumnSum(sums.data(), x.view());
           arena.New(DType::kF32, 1, cols).Set(sums);

@@ -1,6 +1,6 @@
 #pragma once
-// The feed-forward half of a block: up, activation, down. GELU is fused into the up projection; SwiGLU's gate and up
-// projections are one matrix.
+// The feed-forward half of a block: up, activation, down. GELU is fused into the up projection. With a gate (SwiGLU,
+// GeGLU) gate and up projections are one matrix.
 
 #include <string>
 
@@ -31,7 +31,8 @@ class Mlp {
                 const MlpActivations& activations, kernels::ConstMatrix d_y, kernels::Matrix d_x) const;
 
  private:
-  bool swiglu_;
+  bool gated_;
+  kernels::GateKind gate_;
   int64_t intermediate_size_;
   Linear up_, down_;
 };

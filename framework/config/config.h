@@ -135,6 +135,8 @@ struct ModelConfig {
   bool HasQkvBias() const { return bias || attention_bias || qkv_bias; }
   bool HasAttentionOutBias() const { return bias || attention_bias; }
   bool HasMlpBias() const { return bias || mlp_bias; }
+  /// Whether an MLP has three matrices, of which two read its input.
+  bool HasMlpGate() const { return activation != ActivationKind::kGelu; }
   /// `layer` counts from 1.
   bool HasExperts(int64_t layer) const {
     return num_experts > 0 && layer >= first_expert_layer && (layer - first_expert_layer) % expert_layer_step == 0;

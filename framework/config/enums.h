@@ -22,9 +22,9 @@ enum class NormPosition { kBefore, kAfter };
 template <>
 inline constexpr std::array kWordsOf<NormPosition> = {"before", "after"};
 
-enum class ActivationKind { kGelu, kSwiglu };
+enum class ActivationKind { kGelu, kSwiglu, kGeglu };
 template <>
-inline constexpr std::array kWordsOf<ActivationKind> = {"gelu", "swiglu"};
+inline constexpr std::array kWordsOf<ActivationKind> = {"gelu", "swiglu", "geglu"};
 
 enum class Parametrization { kStandard, kMup, kCompleteP };
 template <>

@@ -32,7 +32,7 @@ std::vector<MatrixKind> MatrixKindsOf(const ModelConfig& m) {
   const int64_t heads = Sum({m.num_heads, m.num_kv_heads});                      // query and output; key and value
   const int64_t of_expert = Sum({1, Product({3, m.expert_intermediate_size})});  // with its row of the router
   const int64_t of_shared = Sum({Product({3, m.shared_expert_intermediate_size}), m.shared_expert_gate ? 1 : 0});
-  const int64_t of_mlp = Product({m.activation == ActivationKind::kSwiglu ? 3 : 2, m.intermediate_size});
+  const int64_t of_mlp = Product({m.HasMlpGate() ? 3 : 2, m.intermediate_size});
   return {{"the embeddings", Product({rows, hidden}), {{"vocab_size", m.vocab_size}, {"hidden_size", hidden}}},
           {"attention",
            Product({m.num_layers, 2, heads, m.head_dim, hidden}),

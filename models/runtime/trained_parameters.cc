@@ -110,8 +110,7 @@ LoraOptions AdaptersOf(const Config& config) {
   const ModelConfig& model = config.model;
   const bool experts = model.NumExpertLayers() > 0, shared = experts && model.shared_expert_intermediate_size > 0;
   const bool all = wants("all-linear"), attention = all || wants("attention"),
-             mlp = wants("mlp") || (all && model.NumExpertLayers() < model.num_layers),
-             gated = model.activation == ActivationKind::kSwiglu;
+             mlp = wants("mlp") || (all && model.NumExpertLayers() < model.num_layers);
   return {.rank = lora.rank,
           .scale = static_cast<float>(lora.alpha / (lora.rslora ? std::sqrt(rank) : rank)),
           .dropout = static_cast<float>(lora.dropout),
@@ -119,7 +118,7 @@ LoraOptions AdaptersOf(const Config& config) {
           .key = attention || wants("k_proj"),
           .value = attention || wants("v_proj"),
           .output = attention || wants("o_proj"),
-          .gate = gated && (mlp || wants("gate_proj")),
+          .gate = model.HasMlpGate() && (mlp || wants("gate_proj")),
           .up = mlp || wants("up_proj"),
           .down = mlp || wants("down_proj"),
           .experts = wants("experts") || (all && experts),
@@ -143,15 +142,13 @@ std::vector<Violation> LoraViolations(const Config& config) {
   if (options.one_gate_up && options.gate != options.up) {
     refuse("gate and up are one layer of this model: name gate_proj and up_proj, or neither");
   }
-  if (Wants(config.lora, "gate_proj") && model.activation != ActivationKind::kSwiglu) {
-    refuse("this model has no gate_proj");
-  }
+  if (Wants(config.lora, "gate_proj") && !model.HasMlpGate()) refuse("this model has no gate_proj");
   const bool mlp_wanted = options.gate || options.up || options.down, has_experts = model.NumExpertLayers() > 0;
   if (mlp_wanted && model.NumExpertLayers() == model.num_layers) {
     refuse("every MLP of this model is a mixture of experts; name experts, router or shared_expert");
   }
   const bool shared = has_experts && model.shared_expert_intermediate_size > 0;
-  if (model.activation == ActivationKind::kSwiglu && ExactFamily(model) == nullptr &&
+  if (model.HasMlpGate() && ExactFamily(model) == nullptr &&
       (((options.gate || options.up) && model.NumExpertLayers() < model.num_layers) ||
        (options.shared_expert && shared))) {
     refuse(

@@ -248,14 +248,16 @@ class ReferenceModel {
 
   Rows Mlp(const std::string& block, const Rows& x) const {
     const int64_t n = c_.intermediate_size;
-    const bool swiglu = c_.activation == ActivationKind::kSwiglu;
+    const bool gated = c_.activation != ActivationKind::kGelu;
     Rows act(x.size(), Row(n));
-    const Rows up = Linear(block + (swiglu ? "mlp.gate_up" : "mlp.up"), x, swiglu ? 2 * n : n);
+    const Rows up = Linear(block + (gated ? "mlp.gate_up" : "mlp.up"), x, gated ? 2 * n : n);
     for (size_t r = 0; r < x.size(); ++r) {
       for (int64_t j = 0; j < n; ++j) {
         const double v = up[r][j];
-        act[r][j] = swiglu ? v / (1 + std::exp(-v)) * up[r][n + j]
-                           : 0.5 * v * (1 + std::tanh(std::sqrt(2 / M_PI) * (v + 0.044715 * v * v * v)));
+        act[r][j] = c_.activation == ActivationKind::kSwiglu
+                        ? v / (1 + std::exp(-v))
+                        : 0.5 * v * (1 + std::tanh(std::sqrt(2 / M_PI) * (v + 0.044715 * v * v * v)));
+        if (gated) act[r][j] *= up[r][n + j];
       }
     }
     return Linear(block + "mlp.down", act, c_.hidden_size);

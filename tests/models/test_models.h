@@ -81,6 +81,12 @@ inline ModelConfig TinyMistral() {
   return c;
 }
 
+inline ModelConfig TinyLlamaGeglu() {
+  ModelConfig c = TinyLlama();
+  c.activation = ActivationKind::kGeglu;
+  return c;
+}
+
 /// The second and the fourth of four layers have a window.
 inline ModelConfig TinyQwen3SomeWindows() {
   ModelConfig c = TinyLlama();
@@ -303,6 +309,7 @@ inline std::vector<NamedConfig> TinyModels() {
           {"Llama31", TinyLlama31()},
           {"LlamaLinear", TinyLlamaLinear()},
           {"LlamaYarn", TinyLlamaYarn()},
+          {"LlamaGeglu", TinyLlamaGeglu()},
           {"Mistral", TinyMistral()},
           {"Phi3", TinyPhi3()},
           {"Phi3Short", TinyPhi3Short()},

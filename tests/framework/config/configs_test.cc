@@ -35,7 +35,7 @@ Config Load(const std::string& name) {
 /// Embeddings (tied), attention, MLP or experts, norms; biases and learned positions as the config says.
 int64_t NumParameters(const ModelConfig& m) {
   const int64_t heads = m.num_heads * m.head_dim, kv = m.num_kv_heads * m.head_dim;
-  const int64_t matrices = m.activation == ActivationKind::kSwiglu ? 3 : 2;
+  const int64_t matrices = m.HasMlpGate() ? 3 : 2;
   const int64_t norm = m.norm == NormType::kLayerNorm ? 2 * m.hidden_size : m.hidden_size;
   const int64_t mlp = matrices * m.hidden_size * m.intermediate_size;
   const int64_t experts = m.num_experts * m.hidden_size * (1 + 3 * m.expert_intermediate_size);  // in every layer

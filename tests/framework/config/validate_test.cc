@@ -194,6 +194,10 @@ TEST(ValidateTest, ExpertsHaveNoBiasesAndAttentionMay) {
   EXPECT_EQ(ErrorsOf(kGood, {"model.family=mixtral", "model.mlp_bias=true"}),
             "--set model.mlp_bias=true: experts are SwiGLU layers without bias; set model.activation to swiglu, "
             "model.bias and model.mlp_bias to false, or leave num_experts out");
+  EXPECT_EQ(ErrorsOf(kGood, {"model.family=mixtral", "model.activation=geglu"}),
+            "--set model.activation=geglu: experts are SwiGLU layers without bias; set model.activation to swiglu, "
+            "model.bias and model.mlp_bias to false, or leave num_experts out");
+  EXPECT_EQ(ErrorsOf(kGood, {"model.family=llama", "model.activation=geglu"}), "");
 }
 
 TEST(ValidateTest, TheSameBiasesInOtherKeysAreNoDifference) {

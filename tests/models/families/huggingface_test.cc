@@ -958,6 +958,11 @@ TEST(FamiliesTest, WhatAFamilyCannotSayIsNamed) {
     after.norm_position = NormPosition::kAfter;
     EXPECT_EQ(inexpressible(after, after.family), "norm_position");
   }
+  for (const char* family : {"gpt2", "llama", "mistral", "phi3", "qwen2", "qwen3", "olmo2", "olmo3"}) {
+    ModelConfig geglu = FindFamily(family)->preset();
+    geglu.activation = ActivationKind::kGeglu;
+    EXPECT_EQ(inexpressible(geglu, family), "activation");
+  }
   EXPECT_EQ(inexpressible(TinyQwen2(), "llama"), "qkv_bias");
   EXPECT_EQ(inexpressible(TinyQwen3(), "llama"), "qk_norm");
   EXPECT_EQ(inexpressible(TinyLlamaLinear(), "llama"), "");
@@ -1020,7 +1025,7 @@ TEST(FamiliesTest, WhatAFamilyCannotSayIsNamed) {
   EXPECT_EQ(written["model_type"], "holdfast");
   EXPECT_EQ(written["family"], "gpt2");
   EXPECT_EQ(ParseHuggingFaceConfig(written.dump(), "x")->model, wide);
-  for (ModelConfig own : {TinyQwen3Yarn(), TinyLlamaYarn(), TinyQwen3SomeWindows(), TinyPhi4Mini()}) {
+  for (ModelConfig own : {TinyQwen3Yarn(), TinyLlamaYarn(), TinyQwen3SomeWindows(), TinyPhi4Mini(), TinyLlamaGeglu()}) {
     own.family = "mistral";
     EXPECT_EQ(ParseHuggingFaceConfig(HuggingFaceConfigJson(own, {}), "x")->model, own);
   }

@@ -217,6 +217,20 @@ TEST_F(TrainedParametersTest, PartsOfOneLayerHaveOneAdapter) {
   EXPECT_EQ(ParametersOf(config).at("blocks.0.mlp.gate_up.lora_a").shape, (Shape{4, 32}));
 }
 
+// Files of its own form: no other has GeGLU.
+TEST_F(TrainedParametersTest, AGegluHasAGateAsASwigluHas) {
+  const auto error_of = [&](const std::string& target) {
+    Config config = ConfigOf({"model.family=llama", "model.activation=geglu"});
+    config.lora = {.rank = 2, .targets = {target}};
+    const auto options = LoraOptionsOf(config);
+    return options.ok() ? "none" : std::string(options.status().message());
+  };
+  for (const char* target : {"gate_proj", "mlp"}) {
+    EXPECT_THAT(error_of(target), testing::HasSubstr("gate and up are one tensor")) << target;
+  }
+  EXPECT_EQ(error_of("down_proj"), "none");
+}
+
 // All but the token table, positions and the head, whatever the model has.
 TEST_F(TrainedParametersTest, AllLinearIsEveryLinearLayerButTheHead) {
   const std::vector<std::vector<std::string>> models = {

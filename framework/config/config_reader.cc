@@ -217,7 +217,9 @@ absl::StatusOr<Config> ConfigReader::Finish(const ModelSources& models, Keeper k
     CheckRequired();
     CheckAgainstInitialModel(config.model);
     Report(ValidateConfig(config));
-    if (keeper == Keeper::kUser) Report(UnusedKeys(config));
+    ModelConfig preset = {.family = config.model.family};
+    ApplyFamilyPreset(&preset);
+    if (keeper == Keeper::kUser) Report(UnusedKeys(config, preset));
   }
   if (!errors_.empty()) return errors_.ToStatus();
   RETURN_IF_ERROR(initial_status);

@@ -31,6 +31,7 @@ std::vector<Rule> RulesOf(const Config& c) {
   const RopeScaling scaling = c.model.rope_scaling;
   const bool unscaled = scaling == RopeScaling::kNone && c.train.init_from.empty();
   const bool nothing_scaled = c.train.init_from.empty() && !ScalesSomeLayer(c.model);
+  const bool all_are_scaled = c.train.init_from.empty() && scaling != RopeScaling::kNone && c.model.sliding_window == 0;
   return {
       {dense,
        "there are no experts",
@@ -53,8 +54,9 @@ std::vector<Rule> RulesOf(const Config& c) {
       {unscaled,
        "rotary angles are not scaled",
        "model.rope_scaling",
-       {"model.rope_factor", "model.rope_low_freq_factor", "model.rope_high_freq_factor",
-        "model.rope_original_length"}},
+       {"model.rope_factor", "model.rope_low_freq_factor", "model.rope_high_freq_factor", "model.rope_original_length",
+        "model.rope_scaling_layers"}},
+      {all_are_scaled, "no layer has a window", "model.sliding_window", {"model.rope_scaling_layers"}},
       {nothing_scaled,
        "rope_scaling_layers is full_attention, and every layer has the window",
        "model.full_attention_step",
@@ -111,14 +113,17 @@ std::vector<Rule> RulesOf(const Config& c) {
 
 }  // namespace
 
-std::vector<Violation> UnusedKeys(const Config& config) {
+std::vector<Violation> UnusedKeys(const Config& config, const ModelConfig& preset) {
   const std::map<std::string, std::string> defaults = ValuesByKey(PrintConfig(Config{}));
+  Config family;
+  family.model = preset;
+  const std::map<std::string, std::string> presets = ValuesByKey(PrintConfig(family));
   const std::map<std::string, std::string> values = ValuesByKey(PrintConfig(config));
   std::vector<Violation> violations;
   for (const Rule& rule : RulesOf(config)) {
     if (!rule.unused) continue;
     for (const std::string& key : rule.keys) {
-      if (values.at(key) == defaults.at(key)) continue;
+      if (values.at(key) == defaults.at(key) || values.at(key) == presets.at(key)) continue;
       // The error may stand at the decider, if that was given later.
       violations.push_back({{key, rule.decider},
                             absl::StrCat(key, " is not used: ", rule.reason, "; leave it out or set ", rule.decider)});

@@ -410,6 +410,11 @@ TEST(ValidateTest, KeysThatNothingReads) {
         {"model.rope_low_freq_factor=2", "1"},
         {"model.rope_high_freq_factor=8", "4"},
         {"model.rope_original_length=4096", "8192"}}},
+      {"rotary angles are not scaled",
+       "model.rope_scaling",
+       {"model.position=rope", "model.sliding_window=16", "model.full_attention_step=4"},
+       "model.rope_scaling=llama3",
+       {{"model.rope_scaling_layers=full_attention", "all"}}},
       {"rope_scaling_layers is full_attention, and every layer has the window",
        "model.full_attention_step",
        {"model.family=olmo3", "model.sliding_window=16"},
@@ -523,6 +528,22 @@ TEST(ValidateTest, AConfigThatARunHasKeptMayHaveThem) {
 
 TEST(ValidateTest, APresetSetsWhatNothingReads) {
   EXPECT_EQ(ErrorsOf(kGood, {"model.family=olmoe", "model.num_experts=0"}), "");
+  EXPECT_EQ(ErrorsOf(kGood, {"model.family=glm4_moe", "model.num_experts=0"}), "");
+  EXPECT_EQ(ErrorsOf(kGood, {"model.family=olmo3"}), "");
+  EXPECT_EQ(ErrorsOf(kGood, {"model.family=olmo3", "model.rope_scaling=yarn"}), "");
+  const std::string full = "model.rope_scaling_layers=full_attention";
+  EXPECT_EQ(ErrorsOf(kGood, {"model.family=olmo3", full}), "") << "as in a config that was printed";
+}
+
+TEST(ValidateTest, WithoutAWindowAllLayersAreScaled) {
+  const std::vector<std::string> scaled = {"model.position=rope", "model.rope_scaling=yarn",
+                                           "model.rope_scaling_layers=full_attention"};
+  EXPECT_EQ(ErrorsOf(kGood, scaled), "--set " + scaled[2] +
+                                         ": model.rope_scaling_layers is not used: no layer has a window; leave it out "
+                                         "or set model.sliding_window");
+  std::vector<std::string> some = scaled;
+  some.insert(some.end(), {"model.sliding_window=16", "model.full_attention_step=4"});
+  EXPECT_EQ(ErrorsOf(kGood, some), "");
 }
 
 TEST(ValidateTest, FactorsOfLearningRates) {

@@ -359,12 +359,19 @@ std::optional<std::vector<std::string>> ReadLayerTypes(ConfigFields& in, int64_t
 void SetWindows(ConfigFields& in, const std::vector<std::string>& types, int64_t window, ModelConfig* c) {
   const auto first = std::find(types.begin(), types.end(), kSliding);
   if (first == types.end()) return;
-  if (window == 0) return in.Unsupported("layer_types");
+  if (window == 0) return in.Unsupported("layer_types", ": there is no window for sliding_attention");
   c->sliding_window = window;
   c->first_window_layer = first - types.begin() + 1;
   const auto full = std::find(first, types.end(), kFull);
   c->full_attention_step = full == types.end() ? 0 : full - first + 1;
-  if (LayerTypes(*c) != types) in.Unsupported("layer_types");
+  const std::vector<std::string> sayable = LayerTypes(*c);
+  const auto differs = std::mismatch(types.begin(), types.end(), sayable.begin(), sayable.end());
+  if (differs.first == types.end()) return;
+  in.Unsupported(
+      "layer_types",
+      absl::StrCat(": sliding_attention may be all layers from some layer on, or all of these but every n-th; "
+                   "after the layers before it, layer ",
+                   differs.first - types.begin() + 1, " would be ", *differs.second));
 }
 
 std::vector<std::string> LayerTypes(const ModelConfig& c) {

@@ -539,10 +539,16 @@ TEST(HuggingFaceTest, LayersOfAQwenWithAWindowAreReadOrRefused) {
     EXPECT_EQ(windows(slides + ", " + layers("sssfs")), "77 77 77 0 77");
     EXPECT_EQ(windows(slides + ", " + layers("fsfsf")), "0 77 0 77 0");
     EXPECT_EQ(windows(slides + ", " + layers("ssssf")), "77 77 77 77 0");
-    for (const char* kinds : {"sffff", "ssfsf", "sfssf"}) {
-      EXPECT_THAT(windows(slides + ", " + layers(kinds)), ::testing::HasSubstr("layer_types")) << kinds;
+    const std::string supported =
+        " is not supported: sliding_attention may be all layers from some layer on, or all of these but every n-th; "
+        "after the layers before it, layer ";
+    for (const auto& [kinds, end] :
+         {std::pair("sffff", "3 would be sliding_attention"), std::pair("sffsf", "3 would be sliding_attention"),
+          std::pair("ssfsf", "5 would be sliding_attention"), std::pair("sfssf", "4 would be full_attention")}) {
+      EXPECT_THAT(windows(slides + ", " + layers(kinds)), ::testing::EndsWith(supported + end)) << kinds;
     }
-    EXPECT_THAT(windows(layers("sssss")), ::testing::HasSubstr("layer_types"));  // without a window
+    EXPECT_THAT(windows(layers("sssss")),
+                ::testing::EndsWith(" is not supported: there is no window for sliding_attention"));
     for (const std::string kinds : {"fff", "sss"}) {
       EXPECT_THAT(windows(slides + ", " + layers(kinds)),
                   ::testing::HasSubstr("layer_types has length 3, num_hidden_layers is 5"));

@@ -47,8 +47,10 @@ double ReadPart(ConfigFields& in, double otherwise) {
 
 std::optional<RopeScaling> ScalingOf(const std::string& word, bool longrope) {
   if (word == "default") return RopeScaling::kNone;
-  if (longrope && (word == Name(RopeScaling::kLongRope) || word == "su")) return RopeScaling::kLongRope;  // first "su"
-  if (longrope) return std::nullopt;
+  if (longrope) {
+    const bool is_known = word == Name(RopeScaling::kLongRope) || word == "su" || word == "yarn";  // first "su", "yarn"
+    return is_known ? std::optional(RopeScaling::kLongRope) : std::nullopt;
+  }
   for (const RopeScaling scaling : {RopeScaling::kLlama3, RopeScaling::kLinear, RopeScaling::kYarn}) {
     if (word == Name(scaling)) return scaling;
   }

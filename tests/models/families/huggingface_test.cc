@@ -573,7 +573,8 @@ std::string LongRopeOf(const std::string& more, const std::string& lists = R"("s
 TEST(HuggingFaceTest, ReadsLongRope) {
   using ::testing::HasSubstr;
   for (const std::string type :
-       {R"("type": "longrope")", R"("type": "su")", R"("rope_type": "longrope", "type": "su")"}) {
+       {R"("type": "longrope")", R"("type": "su")", R"("rope_type": "longrope", "type": "su")", R"("type": "yarn")",
+        R"("rope_type": "yarn")", R"("rope_type": "yarn", "type": "longrope")"}) {
     EXPECT_EQ(LongRopeOf(absl::StrCat(", ", type, "}")), "1 0 4096");
     EXPECT_EQ(LongRopeOf(absl::StrCat(", ", type, R"(}, "max_position_embeddings": 131072)")), "32 0 4096");
   }
@@ -594,7 +595,7 @@ TEST(HuggingFaceTest, ReadsLongRope) {
                 HasSubstr("rope_scaling: long_factor is"))
         << list;
   }
-  for (const std::string type : {"linear", "llama3", "yarn", "dynamic"}) {
+  for (const std::string type : {"linear", "llama3", "dynamic"}) {
     EXPECT_THAT(LongRopeOf(absl::StrCat(R"(, "type": ")", type, "\"}")),
                 HasSubstr(absl::StrCat("rope_scaling: type = \"", type, "\" is not supported")));
   }

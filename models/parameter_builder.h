@@ -24,7 +24,8 @@ struct LoraOptions {
   bool gate = false, up = false, down = false;                     // of dense MLPs
   bool experts = false, router = false;                            // of layers with experts
   bool shared_expert = false, shared_expert_gate = false;
-  // One layer in the files of the model, with one adapter: query, key and value; gate and up of dense MLPs.
+  // One layer in the files of the model, with one adapter: query, key and value; gate and up of dense MLPs and
+  // of a shared expert.
   bool one_qkv = false, one_gate_up = false;
 };
 

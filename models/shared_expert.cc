@@ -35,8 +35,8 @@ SharedExpert::SharedExpert(ParameterBuilder& builder, const std::string& name, c
              .adapted = AdaptedIf(builder.lora().shared_expert, builder.lora(), config.hidden_size)}) {
   const LoraOptions& lora = builder.lora();
   if (lora.shared_expert) {
-    const std::vector<Adapter::Segment> segments = {{0, width_}, {width_, width_}};
-    gate_up_adapter_.emplace(builder, name + ".gate_up", config.hidden_size, segments);
+    const std::vector<Adapter::Segment> one = {{0, 2 * width_}}, two = {{0, width_}, {width_, width_}};
+    gate_up_adapter_.emplace(builder, name + ".gate_up", config.hidden_size, lora.one_gate_up ? one : two);
   }
   if (!config.shared_expert_gate) return;
   gate_ = builder.AddRouter(name + ".gate.weight", 1, config.hidden_size, static_cast<float>(config.init_std));

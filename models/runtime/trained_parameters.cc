@@ -126,7 +126,9 @@ LoraOptions AdaptersOf(const Config& config) {
           .shared_expert = wants("shared_expert") || (all && shared),
           .shared_expert_gate = wants("shared_expert_gate") || (all && shared && model.shared_expert_gate),
           .one_qkv = IsOneTensor(model, "blocks.0.attention.qkv.weight"),
-          .one_gate_up = ExactFamily(model) != nullptr && IsOneTensor(model, "blocks.0.mlp.gate_up.weight")};
+          // In files of Holdfast's own form they always are.
+          .one_gate_up = model.HasMlpGate() &&
+                         (ExactFamily(model) == nullptr || IsOneTensor(model, "blocks.0.mlp.gate_up.weight"))};
 }
 
 /// Layers that the model has not, or not by themselves.
@@ -148,13 +150,6 @@ std::vector<Violation> LoraViolations(const Config& config) {
     refuse("every MLP of this model is a mixture of experts; name experts, router or shared_expert");
   }
   const bool shared = has_experts && model.shared_expert_intermediate_size > 0;
-  if (model.HasMlpGate() && ExactFamily(model) == nullptr &&
-      (((options.gate || options.up) && model.NumExpertLayers() < model.num_layers) ||
-       (options.shared_expert && shared))) {
-    refuse(
-        "gate and up are one tensor in files of Holdfast's own form, in which this model is saved (`holdfast validate`"
-        " says why), so adapters of theirs have none: name attention, down_proj, experts or router");
-  }
   if (options.experts && !has_experts) refuse("experts: this model has no experts");
   if (options.router && !has_experts) refuse("router: this model has no experts");
   if (options.shared_expert && !shared) refuse("shared_expert: this model has no shared expert");

@@ -165,6 +165,12 @@ const LoraOptions kEverywhere{.rank = kAdapterRank,
 
 class MixtureWithAdapters : public ::testing::TestWithParam<NamedConfig> {
  protected:
+  /// Gate and up as one layer, as files of our own form have them, in the model that no family's files can say.
+  static LoraOptions Everywhere() {
+    LoraOptions lora = kEverywhere;
+    lora.one_gate_up = GetParam().config.norm_position == NormPosition::kAfter;
+    return lora;
+  }
   const ModelConfig& config() const { return GetParam().config; }
 
   /// The weights of the model without adapters, with what these add: row r of a weight is the sum over k of B[r, k] and
@@ -191,13 +197,13 @@ class MixtureWithAdapters : public ::testing::TestWithParam<NamedConfig> {
   const ParameterSpec& At(const std::string& name) const { return layout_.parameters()[layout_.Find(name)]; }
 
   const ParameterLayout base_ = TransformerLayout(GetParam().config);
-  const ParameterLayout layout_ = TransformerLayout(GetParam().config, kEverywhere);
+  const ParameterLayout layout_ = TransformerLayout(GetParam().config, Everywhere());
   const std::vector<float> weights_ = RandomWeights(layout_, 7);
   const Tokens tokens_ = InDocuments(RandomTokens(GetParam().config.vocab_size, 3, 9, 11));
 };
 
 TEST_P(MixtureWithAdapters, GradientsMatchCentralDifferences) {
-  TestModel model(config(), {.compute_dtype = DType::kF32, .lora = kEverywhere}, 2, weights_);
+  TestModel model(config(), {.compute_dtype = DType::kF32, .lora = Everywhere()}, 2, weights_);
   const std::vector<float> losses = model.Train(tokens_, 1);
   const std::vector<float>& gradients = model.store().gradients();
   const std::vector<double> exact(weights_.begin(), weights_.end());
@@ -228,11 +234,11 @@ TEST_P(MixtureWithAdapters, GradientsMatchCentralDifferences) {
 
 TEST_P(MixtureWithAdapters, NeitherFrozenWeightsNorRecomputationChangeABit) {
   for (const DType dtype : {DType::kF32, DType::kBF16}) {
-    TestModel all(config(), {.compute_dtype = dtype, .lora = kEverywhere}, 2, weights_);
+    TestModel all(config(), {.compute_dtype = dtype, .lora = Everywhere()}, 2, weights_);
     TestModel part(config(),
                    {.compute_dtype = dtype,
                     .recompute_blocks = true,
-                    .lora = kEverywhere,
+                    .lora = Everywhere(),
                     .frozen = [](const ParameterSpec& spec) { return !spec.adapter; }},
                    3, weights_);
     EXPECT_EQ(all.Train(tokens_, 1), part.Train(tokens_, 1));

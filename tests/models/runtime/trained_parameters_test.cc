@@ -182,7 +182,7 @@ TEST_F(TrainedParametersTest, ALayerThatTheModelHasNotHasNoAdapter) {
     EXPECT_EQ(error_of(experts, target), "none");
   }
   EXPECT_EQ(error_of(experts, "shared_expert"), "lora.targets: shared_expert: this model has no shared expert");
-  EXPECT_THAT(error_of(shared, "shared_expert"), testing::HasSubstr("gate and up are one tensor"));
+  EXPECT_EQ(error_of(shared, "shared_expert"), "none");
   shared.insert(shared.end(),
                 {"model.family=qwen2_moe", "model.shared_expert_gate=true", "model.router_normalize=false"});
   EXPECT_EQ(error_of(shared, "shared_expert"), "none");
@@ -219,16 +219,35 @@ TEST_F(TrainedParametersTest, PartsOfOneLayerHaveOneAdapter) {
 
 // Files of its own form: no other has GeGLU.
 TEST_F(TrainedParametersTest, AGegluHasAGateAsASwigluHas) {
-  const auto error_of = [&](const std::string& target) {
-    Config config = ConfigOf({"model.family=llama", "model.activation=geglu"});
-    config.lora = {.rank = 2, .targets = {target}};
-    const auto options = LoraOptionsOf(config);
-    return options.ok() ? "none" : std::string(options.status().message());
-  };
-  for (const char* target : {"gate_proj", "mlp"}) {
-    EXPECT_THAT(error_of(target), testing::HasSubstr("gate and up are one tensor")) << target;
-  }
-  EXPECT_EQ(error_of("down_proj"), "none");
+  Config config = ConfigOf({"model.family=llama", "model.activation=geglu"});
+  config.lora = {.rank = 2, .targets = {"up_proj"}};
+  EXPECT_THAT(std::string(LoraOptionsOf(config).status().message()),
+              testing::HasSubstr("gate and up are one layer of this model"));
+  config.lora.targets = {"mlp"};
+  EXPECT_EQ(ParametersOf(config).at("blocks.0.mlp.gate_up.lora_a").shape, (Shape{2, 32}));
+}
+
+TEST_F(TrainedParametersTest, GateAndUpAreOneLayerInOurOwnForm) {
+  Config config = ConfigOf({"model.family=llama", "model.qk_norm=true"});
+  config.lora = {.rank = 2, .targets = {"up_proj"}};
+  EXPECT_THAT(std::string(LoraOptionsOf(config).status().message()),
+              testing::HasSubstr("gate and up are one layer of this model: name gate_proj and up_proj, or neither"));
+  config.lora.targets = {"mlp"};
+  const auto dense = ParametersOf(config);
+  EXPECT_EQ(dense.at("blocks.0.mlp.gate_up.lora_a").shape, (Shape{2, 32}));
+  EXPECT_EQ(dense.at("blocks.0.mlp.gate_up.lora_b").shape, (Shape{128, 2}));
+  config = ConfigOf({"model.family=gpt2", "model.num_kv_heads=2"});
+  config.lora = {.rank = 2, .targets = {"up_proj"}};
+  EXPECT_EQ(ParametersOf(config).count("blocks.0.mlp.up.lora_a"), 1u) << "there is no gate";
+  // The first layer has no dense MLP.
+  config = ConfigOf({"model.family=llama", "model.num_layers=2", "model.num_experts=4", "model.experts_per_token=2",
+                     "model.expert_layer_step=2", "model.expert_intermediate_size=8",
+                     "model.shared_expert_intermediate_size=8"});
+  config.lora = {.rank = 2, .targets = {"mlp", "shared_expert"}};
+  const auto mixture = ParametersOf(config);
+  EXPECT_EQ(mixture.at("blocks.0.experts.shared.gate_up.lora_a").shape, (Shape{2, 32}));
+  EXPECT_EQ(mixture.at("blocks.0.experts.shared.gate_up.lora_b").shape, (Shape{16, 2}));
+  EXPECT_EQ(mixture.at("blocks.1.mlp.gate_up.lora_a").shape, (Shape{2, 32}));
 }
 
 // All but the token table, positions and the head, whatever the model has.

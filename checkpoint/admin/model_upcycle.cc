@@ -138,7 +138,7 @@ absl::StatusOr<ModelConfig> UpcycledConfig(const ModelConfig& dense, int64_t exp
     config.shared_expert_gate = true;
   }
   RETURN_IF_ERROR(CheckModel(config));
-  const std::string key = target->Inexpressible(config);
+  const std::string key = target->InexpressibleKey(config);
   if (key.empty()) return config;
   return absl::InvalidArgumentError(
       absl::StrCat("model.", key, " has a value that a ", target->name(), " cannot have"));

@@ -7,6 +7,21 @@
 #include "models/plan.h"
 
 namespace holdfast {
+namespace {
+
+/// Empty, or the key by which another layer has the window than files of a family can say.
+std::string WindowKey(Windows windows, const ModelConfig& c) {
+  if (c.sliding_window == 0 || windows == Windows::kSomeLayers) return "";
+  if (windows == Windows::kNone) return "sliding_window";
+  return FirstKey({{"first_window_layer", c.first_window_layer > 1},
+                   {"full_attention_step", c.full_attention_step > 0 && c.full_attention_step <= c.num_layers}});
+}
+
+}  // namespace
+
+std::string Family::InexpressibleKey(const ModelConfig& config) const {
+  return FirstKey({{Inexpressible(config)}, {WindowKey(windows(), config)}});
+}
 
 double Family::FlopsPerToken(const ModelConfig& config, int64_t sequence) const {
   return FlopsPerTokenOf(config, sequence);
@@ -29,7 +44,7 @@ const Family* FindFamily(std::string_view name) {
 
 const Family* ExactFamily(const ModelConfig& config) {
   const Family* family = FindFamily(config.family);
-  return family != nullptr && family->Inexpressible(config).empty() ? family : nullptr;
+  return family != nullptr && family->InexpressibleKey(config).empty() ? family : nullptr;
 }
 
 absl::Span<const FamilyPreset> FamilyPresets() {

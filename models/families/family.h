@@ -11,6 +11,9 @@
 
 namespace holdfast {
 
+/// Of which layers a config.json of a family can say that they have the window.
+enum class Windows { kNone, kAllLayers, kSomeLayers };
+
 class Family {
  public:
   virtual ~Family() = default;
@@ -22,8 +25,10 @@ class Family {
   /// The family that is this one with experts, or null.
   virtual const Family* with_experts() const { return nullptr; }
 
+  virtual Windows windows() const = 0;
+
   /// Empty, or a key of `model` ("qk_norm") whose value in a resolved config no config.json of this family can say.
-  virtual std::string Inexpressible(const ModelConfig& config) const = 0;
+  std::string InexpressibleKey(const ModelConfig& config) const;
 
   /// Empty, or why the newest transformers that was tried refuses the config.json of an expressible config.
   virtual std::string RefusedBecause(const ModelConfig&) const { return ""; }
@@ -41,6 +46,10 @@ class Family {
 
   /// FLOPs per token that model FLOPs utilisation counts; see FlopsPerTokenOf in plan.h.
   virtual double FlopsPerToken(const ModelConfig& config, int64_t sequence) const;
+
+ protected:
+  /// As InexpressibleKey, of all keys but those that follow from windows().
+  virtual std::string Inexpressible(const ModelConfig& config) const = 0;
 };
 
 }  // namespace holdfast

@@ -26,6 +26,8 @@ class Glm4Moe final : public MixtureLike {
     return c;
   }
 
+  Windows windows() const override { return Windows::kNone; }
+
   std::string Inexpressible(const ModelConfig& c) const override {
     const int64_t width = c.expert_intermediate_size, shared = c.shared_expert_intermediate_size;
     return FirstKey({{NoLlama(c)},
@@ -36,7 +38,6 @@ class Glm4Moe final : public MixtureLike {
                      {"bias", c.bias},
                      {"attention_bias", c.attention_bias},
                      {"qk_norm_joint", c.qk_norm_joint},
-                     {"sliding_window", c.sliding_window > 0},
                      {"clip_qkv", c.clip_qkv > 0},
                      {"expert_layer_step", c.expert_layer_step > 1 && c.NumExpertLayers() > 1},
                      {"shared_expert_gate", c.shared_expert_gate},

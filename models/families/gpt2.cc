@@ -32,6 +32,8 @@ class Gpt2 final : public Family {
             .tie_embeddings = true};
   }
 
+  Windows windows() const override { return Windows::kNone; }
+
   std::string Inexpressible(const ModelConfig& c) const override {
     return FirstKey({{"position", c.position != PositionKind::kLearned},
                      {"norm", c.norm != NormType::kLayerNorm},
@@ -39,7 +41,6 @@ class Gpt2 final : public Family {
                      {"activation", c.activation != ActivationKind::kGelu},
                      {"bias", !c.bias},
                      {"qk_norm", c.qk_norm},
-                     {"sliding_window", c.sliding_window > 0},
                      {"num_kv_heads", c.num_kv_heads != c.num_heads},
                      {"head_dim", c.num_heads * c.head_dim != c.hidden_size},
                      {"clip_qkv", c.clip_qkv > 0}});

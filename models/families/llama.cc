@@ -12,12 +12,13 @@ class Llama final : public LlamaLike {
 
   const Family* with_experts() const override { return &MixtralFamily(); }
 
+  Windows windows() const override { return Windows::kNone; }
+
   std::string Inexpressible(const ModelConfig& c) const override {
     return FirstKey({{LlamaLike::Inexpressible(c)},
                      {"num_experts", c.num_experts > 0},
                      {"qkv_bias", c.qkv_bias && !c.bias},
                      {"qk_norm", c.qk_norm},
-                     {"sliding_window", c.sliding_window > 0},
                      {"clip_qkv", c.clip_qkv > 0}});
   }
 

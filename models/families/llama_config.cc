@@ -223,12 +223,6 @@ ModelConfig LlamaLike::preset() const {
           .tie_embeddings = false};
 }
 
-std::string LlamaLike::SomeWindowsKey(const ModelConfig& c) {
-  if (c.sliding_window == 0) return "";
-  return FirstKey({{"first_window_layer", c.first_window_layer > 1},
-                   {"full_attention_step", c.full_attention_step > 0 && c.full_attention_step <= c.num_layers}});
-}
-
 std::string LlamaLike::NoLlama(const ModelConfig& c) const {
   return FirstKey({{"position", c.position != PositionKind::kRope},
                    {"norm", c.norm != NormType::kRmsNorm},

@@ -31,8 +31,6 @@ class LlamaLike : public Family {
   bool IsIgnorable(const ModelConfig& config, const std::string& tensor) const override;
 
  protected:
-  /// Empty, or the key by which only some layers have the window.
-  static std::string SomeWindowsKey(const ModelConfig& config);
   /// Empty, or what of a config no file after Llama's can say.
   std::string NoLlama(const ModelConfig& config) const;
   /// Sizes, epsilon, rotary angles, tied head. Also checks the activation and that `architectures` holds nothing but

@@ -12,9 +12,10 @@ class Mistral final : public LlamaLike {
 
   const Family* with_experts() const override { return &MixtralFamily(); }
 
+  Windows windows() const override { return Windows::kAllLayers; }
+
   std::string Inexpressible(const ModelConfig& c) const override {
     return FirstKey({{LlamaLike::Inexpressible(c)},
-                     {SomeWindowsKey(c)},
                      {"num_experts", c.num_experts > 0},
                      {"bias", c.bias},
                      {"attention_bias", c.attention_bias},

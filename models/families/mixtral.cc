@@ -17,9 +17,10 @@ class Mixtral final : public MixtureLike {
     return c;
   }
 
+  Windows windows() const override { return Windows::kAllLayers; }
+
   std::string Inexpressible(const ModelConfig& c) const override {
     return FirstKey({{MixtureLike::Inexpressible(c)},
-                     {SomeWindowsKey(c)},
                      {"bias", c.bias},
                      {"attention_bias", c.attention_bias},
                      {"qkv_bias", c.qkv_bias},

@@ -18,6 +18,8 @@ class Olmo2 final : public LlamaLike {
     return c;
   }
 
+  Windows windows() const override { return Windows::kNone; }
+
   std::string Inexpressible(const ModelConfig& c) const override {
     return FirstKey({{LlamaLike::Inexpressible(c)},
                      {"num_experts", c.num_experts > 0},
@@ -26,7 +28,6 @@ class Olmo2 final : public LlamaLike {
                      {"qkv_bias", c.qkv_bias},
                      {"qk_norm", !c.qk_norm},
                      {"qk_norm_joint", !c.qk_norm_joint},
-                     {"sliding_window", c.sliding_window > 0},
                      {"clip_qkv", c.clip_qkv > 0}});
   }
 

@@ -24,6 +24,8 @@ class Olmo3 final : public LlamaLike {
     return c;
   }
 
+  Windows windows() const override { return Windows::kSomeLayers; }
+
   std::string Inexpressible(const ModelConfig& c) const override {
     return FirstKey({{LlamaLike::Inexpressible(c)},
                      {"num_experts", c.num_experts > 0},

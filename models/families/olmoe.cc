@@ -20,13 +20,14 @@ class Olmoe final : public MixtureLike {
     return c;
   }
 
+  Windows windows() const override { return Windows::kNone; }
+
   std::string Inexpressible(const ModelConfig& c) const override {
     return FirstKey({{MixtureLike::Inexpressible(c)},
                      {"bias", c.bias},
                      {"qkv_bias", c.qkv_bias},
                      {"qk_norm_joint", !c.qk_norm_joint},
                      {"head_dim", c.num_heads * c.head_dim != c.hidden_size},
-                     {"sliding_window", c.sliding_window > 0},
                      {FirstDenseLayerKey(c)},
                      {"shared_expert_intermediate_size", c.shared_expert_intermediate_size > 0}});
   }

@@ -11,10 +11,11 @@ class Phi3 final : public LlamaLike {
  public:
   const char* name() const override { return "phi3"; }
 
+  Windows windows() const override { return Windows::kAllLayers; }
+
   std::string Inexpressible(const ModelConfig& c) const override {
     const bool is_scaled = c.rope_scaling != RopeScaling::kNone;
     return FirstKey({{NoLlama(c)},
-                     {SomeWindowsKey(c)},
                      {"rope_scaling", is_scaled && c.rope_scaling != RopeScaling::kLongRope},
                      {"num_experts", c.num_experts > 0},
                      {"bias", c.bias},

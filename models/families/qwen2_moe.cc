@@ -20,12 +20,13 @@ class Qwen2Moe final : public MixtureLike {
     return c;
   }
 
+  Windows windows() const override { return Windows::kNone; }
+
   std::string Inexpressible(const ModelConfig& c) const override {
     return FirstKey({{MixtureLike::Inexpressible(c)},
                      {"bias", c.bias},
                      {"attention_bias", c.attention_bias},
                      {"qk_norm", c.qk_norm},
-                     {"sliding_window", c.sliding_window > 0},
                      {"shared_expert_intermediate_size", c.shared_expert_intermediate_size == 0},
                      {"shared_expert_gate", !c.shared_expert_gate},
                      {"clip_qkv", c.clip_qkv > 0}});

@@ -18,6 +18,8 @@ class Qwen3 final : public LlamaLike {
 
   const Family* with_experts() const override { return &Qwen3MoeFamily(); }
 
+  Windows windows() const override { return Windows::kSomeLayers; }
+
   std::string Inexpressible(const ModelConfig& c) const override {
     return FirstKey({{LlamaLike::Inexpressible(c)},
                      {"num_experts", c.num_experts > 0},

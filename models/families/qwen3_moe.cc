@@ -18,9 +18,10 @@ class Qwen3Moe final : public MixtureLike {
     return c;
   }
 
+  Windows windows() const override { return Windows::kAllLayers; }
+
   std::string Inexpressible(const ModelConfig& c) const override {
     return FirstKey({{MixtureLike::Inexpressible(c)},
-                     {SomeWindowsKey(c)},
                      {"bias", c.bias},
                      {"qkv_bias", c.qkv_bias},
                      {"qk_norm", !c.qk_norm},

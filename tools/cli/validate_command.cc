@@ -102,7 +102,7 @@ void PrintParameters(const ModelConfig& config, const ParameterLayout& layout) {
 
 void PrintSavedForm(const ModelConfig& model, bool adapters) {
   const Family* family = FindFamily(model.family);
-  const std::string key = family == nullptr ? "family" : family->Inexpressible(model);
+  const std::string key = family == nullptr ? "family" : family->InexpressibleKey(model);
   if (!key.empty()) {
     PrintRow("saved as", absl::StrCat(adapters ? "adapters" : "a model",
                                       " of Holdfast's own, which transformers does not load, by model.", key));

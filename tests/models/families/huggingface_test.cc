@@ -913,7 +913,7 @@ TEST(HuggingFaceTest, ThePartOfAHeadThatIsTurnedIsReadAsTransformersDoes) {
 TEST(FamiliesTest, WhatTransformersRefusesOfALlamaIsNamed) {
   const auto refused = [](ModelConfig config, const std::string& family) {
     config.family = family;
-    EXPECT_EQ(FindFamily(family)->Inexpressible(config), "") << family;
+    EXPECT_EQ(FindFamily(family)->InexpressibleKey(config), "") << family;
     return FindFamily(family)->RefusedBecause(config);
   };
   ModelConfig config = TinyLlama();
@@ -944,7 +944,7 @@ TEST(FamiliesTest, LongRopeOfOtherHeadsIsRefusedByTransformers) {
 TEST(FamiliesTest, WhatAFamilyCannotSayIsNamed) {
   const auto inexpressible = [](ModelConfig config, const std::string& family) {
     config.family = family;
-    const std::string key = FindFamily(family)->Inexpressible(config);
+    const std::string key = FindFamily(family)->InexpressibleKey(config);
     EXPECT_EQ(ExactFamily(config) == nullptr, !key.empty()) << family;
     return key;
   };
@@ -1038,17 +1038,40 @@ TEST(FamiliesTest, WhatAFamilyCannotSayIsNamed) {
   }
 }
 
+/// A model with what the family presets.
+ModelConfig OfPreset(const FamilyPreset& preset) {
+  ModelConfig config = preset.model;
+  config.vocab_size = 8;
+  config.num_kv_heads = 12;
+  config.head_dim = 64;
+  config.intermediate_size = 16;
+  if (config.num_experts > 0) config.expert_intermediate_size = 16;
+  if (config.shared_expert_gate || config.router_bias) config.shared_expert_intermediate_size = 16;
+  return config;
+}
+
+TEST(FamiliesTest, FilesSayTheWindowsThatAFamilySaysTheyCan) {
+  for (const FamilyPreset& preset : FamilyPresets()) {
+    const Family& family = *FindFamily(preset.name);
+    ModelConfig all = OfPreset(preset), some = all;
+    all.sliding_window = some.sliding_window = 4;
+    some.full_attention_step = 3;
+    const bool none = family.windows() == Windows::kNone, each = family.windows() == Windows::kSomeLayers;
+    EXPECT_EQ(family.InexpressibleKey(all), none ? "sliding_window" : "") << preset.name;
+    EXPECT_EQ(family.InexpressibleKey(some), none ? "sliding_window" : each ? "" : "full_attention_step");
+    for (const ModelConfig& config : {all, some}) {
+      const auto read = ParseHuggingFaceConfig(HuggingFaceConfigJson(config, {}), "x");
+      ASSERT_TRUE(read.ok()) << read.status();
+      EXPECT_EQ(read->model, config) << preset.name;
+    }
+  }
+}
+
 TEST(FamiliesTest, PresetsAreWhatTheirFilesMean) {
   ASSERT_EQ(Families().size(), FamilyPresets().size());
   for (const FamilyPreset& preset : FamilyPresets()) {
-    ModelConfig config = preset.model;
+    const ModelConfig config = OfPreset(preset);
     EXPECT_EQ(config.family, preset.name);
-    config.vocab_size = 8;
-    config.num_kv_heads = 12;
-    config.head_dim = 64;
-    config.intermediate_size = 16;
-    if (config.num_experts > 0) config.expert_intermediate_size = 16;
-    if (config.shared_expert_gate || config.router_bias) config.shared_expert_intermediate_size = 16;
     EXPECT_EQ(ExactFamily(config), FindFamily(preset.name)) << preset.name;
     const auto read = ParseHuggingFaceConfig(HuggingFaceConfigJson(config, {}), "x");
     ASSERT_TRUE(read.ok()) << read.status();

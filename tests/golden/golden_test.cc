@@ -520,7 +520,8 @@ TEST_P(ExportGoldenTest, Logits) { ExpectLogits(); }
 INSTANTIATE_TEST_SUITE_P(Models, ExportGoldenTest,
                          ::testing::Values("exported_gpt2", "exported_llama", "exported_llama31", "exported_mistral",
                                            "exported_qwen2", "exported_qwen3", "exported_mixtral", "exported_qwen2_moe",
-                                           "exported_qwen3_moe", "exported_olmoe"),
+                                           "exported_qwen3_moe", "exported_olmoe", "exported_glm4_moe",
+                                           "exported_phi3"),
                          [](const auto& tested) { return tested.param; });
 
 }  // namespace

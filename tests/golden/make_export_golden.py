@@ -3,7 +3,7 @@
     python3 tests/golden/make_export_golden.py build/release/holdfast [NAME...]  # rewrites tests/golden/exported_*
     python3 tests/golden/make_export_golden.py       # checks them with the installed transformers
 
-Needs torch, transformers, safetensors; the check was run with transformers 4.57.6 and 5.23.0. Each directory gets
+Needs torch, transformers, safetensors; the check was run with transformers 4.57.6 and 5.23.0, and all of it with 5.24.0. Each directory gets
 config.json, generation_config.json, tokenizer_config.json and model.safetensors of one training step (tokenizer.json is
 that of tests/framework/data/golden, and is not kept twice), and golden.safetensors:
   inputs (B, T)         token ids as fp32 whole numbers
@@ -48,6 +48,13 @@ MODELS = (
      "num_experts: 4, experts_per_token: 2, expert_intermediate_size: 24"),
     ("exported_olmoe", "gpt2_style", "family: olmoe, num_kv_heads: 1, rope_theta: 1000, num_experts: 4, "
      "experts_per_token: 2, expert_intermediate_size: 24"),
+    ("exported_glm4_moe", "gpt2_style", "family: glm4_moe, num_kv_heads: 1, qkv_bias: true, qk_norm: true, rope_dim: 4, "
+     "rope_theta: 1000, num_experts: 6, experts_per_token: 2, expert_intermediate_size: 24, first_expert_layer: 2, "
+     "shared_expert_intermediate_size: 48, router_scale: 1.5, router_groups: 3, router_groups_chosen: 2"),
+    # Its sequences are longer than rope_original_length: for others transformers takes the short factors.
+    ("exported_phi3", "llama3_style", "family: phi3, num_kv_heads: 1, sliding_window: 5, rope_dim: 4, rope_theta: 1000, "
+     "rope_scaling: longrope, rope_factor: 3, rope_original_length: 8, rope_short_factors: [1, 1.5], "
+     "rope_long_factors: [1.25, 6]"),
 )
 
 

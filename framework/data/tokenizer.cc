@@ -82,16 +82,32 @@ std::vector<std::pair<std::string, nlohmann::json>> SpecialTokensOf(const nlohma
   return tokens;
 }
 
-/// As transformers 4 and 5 read them: the older file counts where the newer one has no added_tokens_decoder, and then
-/// before it.
+/// Null if the file is not there; no object if it cannot be read or holds none, as it decides ids.
+nlohmann::json AddedTokensIn(const std::string& path) {
+  const auto content = ReadFile(path, kSettingsBytesMax);
+  if (absl::IsNotFound(content.status())) return nullptr;
+  return ParseJson(content.value_or("")).value_or("");
+}
+
+/// As transformers 4 and 5 read them: both older files count where the newer one has no added_tokens_decoder, and the
+/// special tokens of special_tokens_map.json then before its own.
 TokenizerJsonSettings SettingsBeside(const std::string& tokenizer_json) {
   const std::string directory = DirectoryOf(tokenizer_json);
   nlohmann::json settings = SettingsIn(directory + "/tokenizer_config.json");
-  const auto decoder = settings.value("added_tokens_decoder", nlohmann::json());
-  if (!settings.contains("added_tokens_decoder")) settings.update(SettingsIn(directory + "/special_tokens_map.json"));
-  return {.eos_token = ContentOf(settings.value("eos_token", nlohmann::json())),
-          .added_tokens_decoder = decoder,
-          .special_tokens = SpecialTokensOf(settings)};
+  TokenizerJsonSettings beside{.added_tokens_decoder = settings.value("added_tokens_decoder", nlohmann::json())};
+  const bool older = !settings.contains("added_tokens_decoder");
+  const nlohmann::json map = older ? SettingsIn(directory + "/special_tokens_map.json") : nlohmann::json::object();
+  settings.update(map);
+  beside.eos_token = ContentOf(settings.value("eos_token", nlohmann::json()));
+  beside.special_tokens = SpecialTokensOf(settings);
+  if (!older) return beside;
+  beside.older_added_tokens = AddedTokensIn(directory + "/added_tokens.json");
+  for (const auto& [name, token] : beside.special_tokens) {
+    // Version 5.24 makes tokens of the objects in tokenizer_config.json only later.
+    const bool counts = map.contains(name) ? name != "additional_special_tokens" : token.is_string();
+    if (counts) beside.older_special.insert(ContentOf(token));
+  }
+  return beside;
 }
 
 }  // namespace

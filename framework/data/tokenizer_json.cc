@@ -5,6 +5,7 @@
 #include <charconv>
 #include <functional>
 #include <map>
+#include <set>
 #include <string_view>
 #include <utility>
 #include <variant>
@@ -353,6 +354,11 @@ absl::Status Section(const char* name, Parse parse) {
   }
 }
 
+bool IsAddedToken(const Json& entry) {
+  const auto content = entry.is_object() ? entry.find("content") : entry.end();
+  return content != entry.end() && content->is_string() && entry.contains("id") && ParseId(entry["id"], "").ok();
+}
+
 // Puts those of an added_tokens_decoder to the file's as transformers does, in the order of their numbers there: one
 // that the file has keeps its id and is found as it says there, one that is a word of the vocabulary has its id, and
 // another one the next, whatever its number.
@@ -387,16 +393,43 @@ absl::Status PutAddedTokens(const Json& decoder, const Ids& vocabulary, Json& ad
   return absl::OkStatus();
 }
 
+// Puts those of an added_tokens.json to the file's, which count where both have a token. transformers gives the others
+// ids as it does those of an added_tokens_decoder, whatever ids they have here, which are the model's.
+absl::Status PutOlderAddedTokens(const Json& older, const std::set<std::string>& special, const Ids& vocabulary,
+                                 Json& added) {
+  if (!older.is_object()) return absl::InvalidArgumentError("cannot be read, or is no JSON object");
+  Json decoder = Json::object();
+  for (const auto& [content, value] : older.items()) {
+    ASSIGN_OR_RETURN(const int32_t id, ParseId(value, content));
+    Json& token = decoder[absl::StrCat(id)];
+    if (!token.is_null()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("id ", id, " is given to ", token.at("content").dump(), " and ", Json(content).dump()));
+    }
+    token = {{"content", content}, {"normalized", !special.contains(content)}};
+  }
+  for (const Json& entry : added) {
+    if (const auto both = older.find(entry.at("content").get<std::string>()); both != older.end()) {
+      decoder.erase(absl::StrCat(both->get<int32_t>()));
+    }
+  }
+  RETURN_IF_ERROR(PutAddedTokens(decoder, vocabulary, added));
+  for (const Json& entry : added) {
+    const auto both = older.find(entry.at("content").get<std::string>());
+    if (both == older.end() || *both == entry.at("id")) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat(entry.at("content").dump(), " has id ", both->dump(), ", but ", entry.at("id").dump(),
+                     " with tokenizer.json, as in transformers; correct the one that is not the model's"));
+  }
+  return absl::OkStatus();
+}
+
 // Those of the vocabulary that no list of added tokens has become added ones, too, as in transformers, which would also
 // give ids of its own to those that there are not.
 absl::Status PutSpecialTokens(absl::Span<const std::pair<std::string, Json>> named, const Ids& vocabulary,
                               Json& added) {
   absl::flat_hash_set<std::string> known;
-  for (const Json& entry : added) {
-    const auto content = entry.is_object() ? entry.find("content") : entry.end();
-    if (content == entry.end() || !content->is_string()) return absl::OkStatus();  // ParseAddedTokens refuses it
-    known.insert(content->get<std::string>());
-  }
+  for (const Json& entry : added) known.insert(entry.at("content").get<std::string>());
   for (const auto& [name, token] : named) {
     Json entry = token.is_object() ? token : Json{{"content", token}};
     const auto content = entry.at("content").get<std::string>();
@@ -413,6 +446,20 @@ absl::Status PutSpecialTokens(absl::Span<const std::pair<std::string, Json>> nam
     added.push_back(std::move(entry));
   }
   return absl::OkStatus();
+}
+
+absl::Status PutThoseBeside(const TokenizerJsonSettings& beside, const Ids& vocabulary, Json& added) {
+  if (!beside.added_tokens_decoder.is_null()) {
+    RETURN_IF_ERROR(Section("added_tokens_decoder of tokenizer_config.json",
+                            [&] { return PutAddedTokens(beside.added_tokens_decoder, vocabulary, added); }));
+  }
+  if (!beside.older_added_tokens.is_null()) {
+    RETURN_IF_ERROR(Section("added_tokens.json", [&] {
+      return PutOlderAddedTokens(beside.older_added_tokens, beside.older_special, vocabulary, added);
+    }));
+  }
+  return Section("tokenizer_config.json and special_tokens_map.json",
+                 [&] { return PutSpecialTokens(beside.special_tokens, vocabulary, added); });
 }
 
 absl::Status ParseAddedTokens(const Json& entries, Ids& ids, BpeSpec& spec) {
@@ -450,12 +497,7 @@ absl::StatusOr<BpeSpec> ParseTokenizerJson(const std::string& content, const Tok
   RETURN_IF_ERROR(Section("pre_tokenizer", [&] { return ParsePreTokenizer(root, spec); }));
   RETURN_IF_ERROR(Section("decoder", [&] { return ParseDecoder(root, spec); }));
   Json added = IsAbsent(root, "added_tokens") ? Json::array() : root.at("added_tokens");
-  if (!beside.added_tokens_decoder.is_null()) {
-    RETURN_IF_ERROR(Section("added_tokens_decoder of tokenizer_config.json",
-                            [&] { return PutAddedTokens(beside.added_tokens_decoder, ids, added); }));
-  }
-  RETURN_IF_ERROR(Section("tokenizer_config.json and special_tokens_map.json",
-                          [&] { return PutSpecialTokens(beside.special_tokens, ids, added); }));
+  if (std::all_of(added.begin(), added.end(), IsAddedToken)) RETURN_IF_ERROR(PutThoseBeside(beside, ids, added));
   RETURN_IF_ERROR(Section("added_tokens", [&] { return ParseAddedTokens(added, ids, spec); }));
   spec.end_of_text = FirstOf(kEndOfTextNames, ids);
   spec.begin_of_text = FirstOf(kBeginOfTextNames, ids);

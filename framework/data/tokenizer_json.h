@@ -2,6 +2,7 @@
 // Reads a Hugging Face tokenizer.json.
 
 #include <memory>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -17,6 +18,8 @@ namespace holdfast {
 struct TokenizerJsonSettings {
   std::string eos_token = {};  // ends a text where the file has no token of one of the usual names; "" if there is none
   nlohmann::json added_tokens_decoder = {};  // of tokenizer_config.json; null if it has none
+  nlohmann::json older_added_tokens = {};    // of added_tokens.json, the id of each; null if it does not count
+  std::set<std::string> older_special = {};  // which of these are found before a text is normalized
   /// What names each special token ("eos_token"), and the token, a string or an added token's object.
   std::vector<std::pair<std::string, nlohmann::json>> special_tokens = {};
 };

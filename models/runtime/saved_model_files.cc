@@ -24,7 +24,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr char kBytes[] = "bytes", kSpecialTokensMapFile[] = "special_tokens_map.json";
+constexpr char kBytes[] = "bytes", kSpecialTokensMapFile[] = "special_tokens_map.json",
+               kAddedTokensFile[] = "added_tokens.json";
 constexpr size_t kMaxTokenizerBytes = 100'000'000;
 constexpr size_t kMaxSettingsBytes = size_t{16} << 20;
 
@@ -109,8 +110,10 @@ absl::StatusOr<SavedModelFiles> MakeSavedModelFiles(const ModelConfig& model, co
   } else {
     ASSIGN_OR_RETURN(files.others[kTokenizerFile], ReadFile(file, kMaxTokenizerBytes));
     settings = Beside(file, kTokenizerConfigFile);
-    std::string map = Beside(file, kSpecialTokensMapFile);
-    if (!map.empty()) files.others[kSpecialTokensMapFile] = std::move(map);
+    for (const char* older : {kSpecialTokensMapFile, kAddedTokensFile}) {
+      std::string content = Beside(file, older);
+      if (!content.empty()) files.others[older] = std::move(content);
+    }
     files.others.merge(ChatTemplatesIn(DirectoryOf(file)));
   }
   const SpecialTokenTexts texts = ReadTokenizerConfigJson(settings);

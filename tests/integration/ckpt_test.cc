@@ -228,6 +228,9 @@ TEST_F(CkptTest, SettingsBesideTheTokenizerAreExported) {
       Ckpt({"export", Path("ck"), Path("map"), "--overwrite", "--tokenizer", Path("in/tokenizer.json")}).exit_code, 0);
   EXPECT_EQ(ReadAll(Path("map/generation_config.json")),
             "{\n  \"temperature\": 0.5,\n  \"eos_token_id\": [\n    97,\n    98\n  ],\n  \"bos_token_id\": null\n}\n");
+  WriteAll(Path("in/added_tokens.json"), R"({"a": 97})");
+  ASSERT_EQ(Ckpt({"export", Path("ck"), Path("added"), "--tokenizer", Path("in")}).exit_code, 0);
+  EXPECT_EQ(ReadAll(Path("added/added_tokens.json")), R"({"a": 97})");
   const CommandResult refused = Ckpt({"export", Path("ck"), Path("out")});
   EXPECT_EQ(refused.exit_code, 1);
   EXPECT_THAT(refused.output, HasSubstr("there is something already; name a new directory, or pass --overwrite"));

@@ -640,6 +640,65 @@ TEST(Tokenizer, TokensThatItsSettingsAddAreFound) {
 }
 
 // Tokens are those of transformers 5.24 with the same files.
+TEST(Tokenizer, TokensOfAnOlderFileAreFound) {
+  const TemporaryDirectory directory;
+  WriteText(directory / "tokenizer.json", ReadText(kGolden + "tokenizer_gpt2_style.json"));
+  const auto open = [&](const std::string& added, const std::string& config) {
+    WriteText(directory / "added_tokens.json", added);
+    WriteText(directory / "tokenizer_config.json", config);
+    return OpenTokenizer(directory / "");
+  };
+  const auto encode = [&](const std::string& added, const std::string& config = "{}") -> std::vector<int32_t> {
+    const auto tokenizer = open(added, config);
+    EXPECT_TRUE(tokenizer.ok()) << tokenizer.status();
+    return tokenizer.ok() ? (*tokenizer)->Encode("a <x> b<y>c").value() : std::vector<int32_t>();
+  };
+  using Ids = std::vector<int32_t>;
+  const Ids plain = {64, 641, 87, 29, 220, 65, 27, 88, 29, 66}, x = {64, 220, 1005, 220, 65, 27, 88, 29, 66};
+  EXPECT_EQ(encode("{}"), plain);
+  EXPECT_EQ(encode(R"({"<x>": 1005})"), x);
+  EXPECT_EQ(encode(R"({"<x>": 1005})", R"({"eos_token": "<x>"})"), x) << "which was refused: nobody had it";
+  EXPECT_EQ(encode(R"({"<y>": 1006, "<x>": 1005})"), (Ids{64, 220, 1005, 220, 65, 1006, 66}));
+  EXPECT_EQ(encode(R"({"<x>": 7})", R"({"added_tokens_decoder": {}})"), plain) << "does not count then";
+  EXPECT_EQ(encode(R"({"<|endoftext|>": 1000, "<x>": 1005})"), x);
+  const auto error = [&](const std::string& added) { return Message(open(added, "{}").status()); };
+  for (const char* other : {R"({"<x>": 1006})", R"({"<x>": 3})", R"({"<y>": 1005, "<x>": 1007})"}) {
+    EXPECT_THAT(error(other), HasSubstr("added_tokens.json: \"<x>\" has id ")) << other;
+  }
+  EXPECT_THAT(error(R"({"<x>": 1000})"), HasSubstr(R"("<x>" has id 1000, but 1005 with tokenizer.json)"));
+  EXPECT_THAT(error(R"({"<|endoftext|>": 1005})"), HasSubstr(R"("<|endoftext|>" has id 1005, but 1000 with)"));
+  EXPECT_THAT(error(R"({"<x>": 1005, "<y>": 1005})"), HasSubstr(R"(id 1005 is given to "<x>" and "<y>")"));
+  EXPECT_THAT(error(R"({"<x>": "1005"})"), HasSubstr(R"(added_tokens.json: id of token "<x>" is "1005")"));
+  for (const char* broken : {"", "{", "[]", "3"}) {
+    EXPECT_THAT(error(broken), HasSubstr("added_tokens.json: cannot be read, or is no JSON object")) << broken;
+  }
+}
+
+// With a normalizer: the sign for the space in front of a text is before one that is found in what is normalized. Ids
+// are those of transformers 5.24.
+TEST(Tokenizer, SpecialTokensOfAnOlderFileAreFoundBeforeNormalizing) {
+  const TemporaryDirectory directory;
+  WriteText(directory / "tokenizer.json", ReadText(kGolden + "tokenizer_llama2_style.json"));
+  WriteText(directory / "added_tokens.json", R"({"<x>": 902})");
+  const auto is_special = [&](const std::string& config, const std::string& map) {
+    WriteText(directory / "tokenizer_config.json", config);
+    WriteText(directory / "special_tokens_map.json", map);
+    using Ids = std::vector<int32_t>;
+    const Ids ids = Open(directory / "")->Encode("a<x>a").value();
+    EXPECT_TRUE(ids == (Ids{392, 902, 392}) || ids == (Ids{392, 63, 306, 65, 284})) << config << map;
+    return ids.size() == 3;
+  };
+  EXPECT_FALSE(is_special("{}", "{}"));
+  EXPECT_TRUE(is_special(R"({"pad_token": "<x>"})", "{}"));
+  EXPECT_FALSE(is_special(R"({"pad_token": {"__type": "AddedToken", "content": "<x>"}})", "{}"));
+  EXPECT_TRUE(is_special("{}", R"({"pad_token": "<x>"})"));
+  EXPECT_TRUE(is_special("{}", R"({"pad_token": {"content": "<x>", "normalized": true}})"));
+  EXPECT_TRUE(is_special(R"({"additional_special_tokens": ["<x>"]})", "{}"));
+  EXPECT_FALSE(is_special("{}", R"({"additional_special_tokens": ["<x>"]})"));
+  EXPECT_TRUE(is_special("{}", R"({"extra_special_tokens": [{"content": "<x>"}]})"));
+}
+
+// Tokens are those of transformers 5.24 with the same files.
 TEST(Tokenizer, SpecialTokensThatNoListHasAreFound) {
   const TemporaryDirectory directory;
   WriteText(directory / "tokenizer.json", ReadText(kGolden + "tokenizer_gpt2_style.json"));

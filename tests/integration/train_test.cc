@@ -580,6 +580,14 @@ TEST_F(TrainTest, ValidatePrintsWhatTheConfigMeans) {
   const CommandResult two = RunHoldfast({"validate", Path("config.yaml"), "--workers", "2"});
   EXPECT_EQ(two.exit_code, 0) << two.output;
   EXPECT_THAT(two.output, AllOf(HasSubstr("  workers: 2\n"), HasSubstr("memory of one worker of 2\n")));
+  // Of a machine with less than some TiB.
+  const std::string too_many = "warning: each worker of this run needs ", large = "batch.microbatch_size=65536";
+  EXPECT_THAT(two.output, Not(HasSubstr(too_many)));
+  EXPECT_THAT(RunHoldfast({"validate", Path("config.yaml"), "--workers", "8192", "--set", large}).output,
+              HasSubstr(too_many));
+  EXPECT_THAT(RunHoldfast({"validate", Path("config.yaml"), "--set", "elastic.workers=8192", "--set", large}).output,
+              Not(HasSubstr(too_many)))
+      << "who may be on other machines";
   EXPECT_THAT(result.output, ContainsRegex("saved as +a [a-z0-9]+ of transformers\n"));
   EXPECT_EQ(RunHoldfast({"validate", Path("none.yaml")}).exit_code, 2);
   const CommandResult own = RunHoldfast({"validate", Path("config.yaml"), "--set", "model.qk_norm=true"});

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstdio>
 #include <set>
+#include <string>
 #include <tuple>
 #include <vector>
 
@@ -218,6 +219,14 @@ void PrintGradientSumAdvice(const Config& config, const ParameterLayout& layout,
               FormatBytes(other.gradients).c_str());
 }
 
+/// Of a run whose workers are all on this machine: what is said if they do not fit here, or "". It may be validated on
+/// another machine than it is to run on.
+std::string MemoryWarning(const Config& config, const MemoryEstimate& estimate, int64_t workers_given) {
+  const bool all_here = workers_given > 0 || config.elastic.workers == 1;
+  if (!all_here || config.train.device != DeviceKind::kCpu) return "";
+  return std::string(CheckHostMemory(estimate, config.elastic.workers).message());
+}
+
 }  // namespace
 
 absl::StatusOr<int> ValidateCommand::Run() const {
@@ -254,6 +263,7 @@ absl::StatusOr<int> ValidateCommand::Run() const {
   PrintRow("estimated run", FormatDuration(step_flops / rate * static_cast<double>(checked.train.steps)));
   for (const std::string& warning :
        {IdleWorkersWarning(checked), UntrainedPositionsWarning(checked), LongFactorsWarning(checked),
+        MemoryWarning(checked, estimate, workers),
         TooManyThreadsWarning("train.threads", checked.train.threads, std::max<int64_t>(1, workers))}) {
     if (!warning.empty()) std::printf("warning: %s\n", warning.c_str());
   }

@@ -3,9 +3,9 @@
     python3 tests/golden/make_export_golden.py build/release/holdfast [NAME...]  # rewrites tests/golden/exported_*
     python3 tests/golden/make_export_golden.py       # checks them with the installed transformers
 
-Needs torch, transformers, safetensors; the check was run with transformers 4.57.6 and 5.23.0, and all of it with 5.24.0. Each directory gets
-config.json, generation_config.json, tokenizer_config.json and model.safetensors of one training step (tokenizer.json is
-that of tests/framework/data/golden, and is not kept twice), and golden.safetensors:
+Needs torch, transformers, safetensors; the check was run with transformers 4.57.6 and 5.23.0, and with glm4_moe and
+phi3 with 5.24.0. Each directory gets config.json, generation_config.json, tokenizer_config.json and model.safetensors of
+one training step (tokenizer.json is that of tests/framework/data/golden, and is not kept twice), and golden.safetensors:
   inputs (B, T)         token ids as fp32 whole numbers
   logits (B, T, V)      of transformers, attention "eager", fp32
 The check loads model, tokenizer and generation settings by the Auto classes, without network, and compares logits, ids,

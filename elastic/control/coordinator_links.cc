@@ -91,7 +91,7 @@ void Coordinator::WatchLinks() {
 
 void Coordinator::JudgeLinks() {
   const LinkWatch::Probe probe = links_.End(now_);
-  const std::set<Link>& cut = probe.round.cut();
+  const std::set<Link> cut = probe.round.cut();
   if (probe.purpose == LinkWatch::Purpose::kReturn) {
     TakeBack(probe);
   } else if (open_.has_value() && open_->world.generation == probe.generation) {

@@ -82,13 +82,14 @@ std::set<Link> LinkWatch::TakeBack(const Probe& probe, const Roster& roster) {
     return found == tried.end() ? end : found->second;
   };
   const LinkEnds there = EndsOf(roster);
+  const std::set<Link> cut = round.cut();
   std::set<Link> back, over;
   for (const auto& [end, peers] : peers_) {
     for (auto peer = peers.upper_bound(end); peer != peers.end(); ++peer) {
       const std::string a = who_tried(end), b = who_tried(*peer);
       const bool is_gone = there.count(end) == 0 || there.count(*peer) == 0;
       const bool reached =
-          a == b || (round.cut().count(LinkBetween(a, b)) == 0 && (round.Reached(a, b) || round.Reached(b, a)));
+          a == b || (cut.count(LinkBetween(a, b)) == 0 && (round.Reached(a, b) || round.Reached(b, a)));
       if (is_gone || reached) over.emplace(end, *peer);
       if (!is_gone && reached) back.emplace(end, *peer);
     }

@@ -172,7 +172,12 @@ void ProbeRound::Drop(const std::string& name) {
   asked_.erase(name);
   answered_.erase(name);
   gone_.insert(name);
-  std::erase_if(cut_, [&](const Link& link) { return link.first == name || link.second == name; });
+}
+
+std::set<Link> ProbeRound::cut() const {
+  std::set<Link> cut = cut_;
+  std::erase_if(cut, [&](const Link& link) { return gone_.contains(link.first) || gone_.contains(link.second); });
+  return cut;
 }
 
 bool ProbeRound::IsOver(Instant now) const {

@@ -48,8 +48,8 @@ class ProbeRound {
   /// All have answered, or had the time to.
   bool IsOver(Instant now) const;
 
-  /// Those that were tried in vain from an end that answered.
-  const std::set<Link>& cut() const { return cut_; }
+  /// Those that were tried in vain from an end that answered, and whose ends are both there still. Made anew each time.
+  std::set<Link> cut() const;
   bool Reached(const std::string& from, const std::string& to) const { return seconds_.count({from, to}) > 0; }
 
   /// A worker that all others reach slowly: its median time, and the median of all.
@@ -70,7 +70,7 @@ class ProbeRound {
   Instant begun_;
   std::vector<std::pair<std::string, std::string>> targets_;
   std::set<std::string> asked_, answered_, gone_;
-  std::set<Link> cut_;
+  std::set<Link> cut_;                                             // also of those that have gone since
   std::map<std::pair<std::string, std::string>, double> seconds_;  // from, to
 };
 

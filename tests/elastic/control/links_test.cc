@@ -117,6 +117,16 @@ TEST(ProbeRound, KnowsWhatIsCutAlsoWithOneSidesWord) {
   EXPECT_TRUE(round.IsOver(seconds(2)));
 }
 
+TEST(ProbeRound, WhatWasFoundOfOneThatIsGoneSinceCountsNoMore) {
+  ProbeRound round(5, seconds(1), {{"a", "1"}, {"b", "2"}, {"c", "3"}}, {"a", "b", "c"});
+  round.Add("b", {5, {-1, -1}});
+  EXPECT_THAT(round.cut(), ElementsAre(Link("a", "b"), Link("b", "c")));
+  round.Drop("c");
+  EXPECT_THAT(round.cut(), ElementsAre(Link("a", "b")));
+  round.Drop("b");
+  EXPECT_THAT(round.cut(), testing::IsEmpty());
+}
+
 TEST(ProbeRound, OneThatAllOthersReachSlowlyIsNamed) {
   ProbeRound round(1, seconds(1), {{"a", "1"}, {"b", "2"}, {"c", "3"}, {"d", "4"}}, {"a", "b", "c", "d"});
   round.Add("a", {1, {0.001, 0.05, 0.001}});

@@ -25,12 +25,14 @@ WorkerHistory::Entry& WorkerHistory::Touch(const std::string& name) {
   auto it = entries_.find(name);
   if (it == entries_.end()) {
     if (entries_.size() >= kMaxNames) {
-      entries_.erase(std::min_element(entries_.begin(), entries_.end(),
-                                      [](const auto& a, const auto& b) { return a.second.used < b.second.used; }));
+      entries_.erase(by_use_.begin()->second);
+      by_use_.erase(by_use_.begin());
     }
     it = entries_.emplace(name, Entry{}).first;
   }
+  by_use_.erase(it->second.used);
   it->second.used = ++clock_;
+  by_use_.emplace(clock_, name);
   return it->second;
 }
 

@@ -39,12 +39,13 @@ class WorkerHistory {
     std::deque<uint64_t> replaced;  // first incarnations of processes before it
     int64_t failures = 0;           // soon after being admitted, on end
     Instant until{0};               // in quarantine
-    uint64_t used = 0;
+    uint64_t used = 0;              // at which tick of clock_, last; 0 = never
   };
   Entry& Touch(const std::string& name);
 
-  uint64_t clock_ = 0;
+  uint64_t clock_ = 0;  // one tick for each use
   std::map<std::string, Entry> entries_;
+  std::map<uint64_t, std::string> by_use_;  // names, by Entry::used
 };
 
 }  // namespace holdfast

@@ -16,6 +16,7 @@
 #include "elastic/control/straggler.h"
 #include "elastic/control/worker_history.h"
 #include "elastic/control/world_decision.h"
+#include "framework/base/limits.h"
 #include "framework/parallel/reduction_plan.h"
 
 namespace holdfast {
@@ -384,6 +385,21 @@ TEST(WorkerHistory, KnowsProcessesApart) {
   EXPECT_EQ(history.Register("w", kSecond), Kind::kNewer);
   EXPECT_EQ(history.Register("w", kFirst + 2), Kind::kReplaced);
   EXPECT_EQ(history.Register("w", kSecond), Kind::kCurrent);
+}
+
+// As machines that come and go under ever new names.
+TEST(WorkerHistory, TheNameNotUsedForLongestIsForgotten) {
+  using Kind = WorkerHistory::Kind;
+  constexpr uint64_t kFirst = uint64_t{1} << 40, kSecond = uint64_t{5} << 33;
+  WorkerHistory history;
+  for (const char* name : {"used", "unused"}) {
+    history.Register(name, kFirst);
+    history.Register(name, kSecond);
+  }
+  history.Register("used", kSecond);
+  for (int i = 0; i < 2 * kMaxWorkers - 1; ++i) history.Register(absl::StrCat("other ", i), kFirst);
+  EXPECT_EQ(history.Register("used", kFirst), Kind::kReplaced);
+  EXPECT_EQ(history.Register("unused", kFirst), Kind::kNewer) << "that it had another process is forgotten";
 }
 
 TEST(WorkerHistory, FailuresOnEndCostLongerAndLonger) {

@@ -74,8 +74,7 @@ void Coordinator::On(const DisconnectEvent& event) {
   if (const auto it = roster_.agents().find(event.connection); it != roster_.agents().end()) {
     if (!end_.over()) Report(event::AgentLost{it->second.node, it->second.host, event.cause});
     if (const auto left = leaving_.find(it->second.node); left != leaving_.end() && left->second.gone) {
-      leaving_.erase(left);  // none of its workers outlives it
-      RememberLeft(it->second.node);
+      RememberLeft(it->second.node);  // none of its workers outlives it
     }
     node = it->second.node;
     roster_.RemoveAgent(event.connection);

@@ -261,7 +261,6 @@ class Coordinator {
                 std::optional<Placement>* placement_of_source = nullptr) const;
   void SayGoodbye();
   static EndMessage Goodbye(const std::string& node, int signal);
-  bool SomebodyStays();
   void StopIfNobodyStays();
   uint64_t DataDigestOf(const CheckpointChoice& checkpoint) const;
   std::string OtherThanRun(const RunDigests& joins) const;
@@ -402,7 +401,6 @@ class Coordinator {
   };
   std::map<std::string, Leaving> leaving_;     // by node
   std::set<std::string> left_;                 // nodes that have, and of which no agent has come since
-  std::string stays_;                          // the worker that was last found not to leave
   std::optional<Instant> nobody_stays_since_;  // all who are connected are to leave
   bool saved_for_leavers_ = false;             // all members are to leave; they may go before others hold the state
   uint64_t data_digest_ = 0;                   // of the run's workers; 0 = not chosen yet

@@ -33,10 +33,9 @@ std::string NamesOf(const std::set<std::string>& workers) {
 /// False if there is nobody to be tried, or there are too many. Where many are, one of each node stands for all of it.
 bool Coordinator::BeginProbe(LinkWatch::Purpose purpose) {
   const bool returns = purpose == LinkWatch::Purpose::kReturn;
-  const LinkEnds there = returns ? EndsOf(roster_) : LinkEnds();
   std::vector<const Member*> all;
   for (const auto& [name, worker] : roster_.workers()) {
-    const bool counts = returns ? links_.IsCutOff(worker.member, there) : worker.rank >= 0;
+    const bool counts = returns ? links_.IsCutOff(worker.member, roster_) : worker.rank >= 0;
     if (counts && !worker.member.probe_address.empty()) all.push_back(&worker.member);
   }
   const bool one_of_each = all.size() > kMaxTried;
@@ -209,9 +208,8 @@ void Coordinator::ReportLinks(const std::set<Link>& links, const std::string& wi
 
 void Coordinator::TakeBack(const LinkWatch::Probe& probe) {
   ReportLinks<event::LinkBack>(links_.TakeBack(probe, roster_), "");
-  const LinkEnds there = EndsOf(roster_);
   for (auto& [name, worker] : roster_.workers()) {
-    if (!worker.left_out || links_.IsCutOff(worker.member, there)) continue;
+    if (!worker.left_out || links_.IsCutOff(worker.member, roster_)) continue;
     worker.left_out = false;
     formation_.OnNewcomer(now_);
   }

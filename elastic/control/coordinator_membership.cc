@@ -96,7 +96,7 @@ void Coordinator::Handle(Connection from, const JoinMessage& join) {
     Know(join.claim.entered_world);
     worker.claim = state_.WithMembers(OnBranch(join.claim));
   }
-  worker.left_out = links_.IsCutOffFromMembers(join.member, roster_);
+  worker.left_out = links_.IsCutOff(join.member, roster_, /*but_left_out=*/true);
   worker.arrival = formation_.OnJoin(now_, join.member.id.name, /*with_state=*/!IsEmpty(join.claim));
   worker.joined = worker.last_message = worker.progressed = now_;
   Report(event::WorkerJoined{.worker = join.member.id.name,
@@ -385,8 +385,7 @@ void Coordinator::Handle(Connection from, const AgentHelloMessage& hello) {
   roster_.AddAgent(from, hello);
   if (options_.run != 0) Send(from, WelcomeMessage{options_.run});
   if (const auto it = leaving_.find(hello.node); it != leaving_.end() && it->second.agent != hello.instance) {
-    leaving_.erase(it);  // another agent: the one that asked is gone, and its workers with it
-    RememberLeft(hello.node);
+    RememberLeft(hello.node);  // another agent: the one that asked is gone, and its workers with it
   }
   // It was let go while it was away, and has not heard so.
   if (const auto it = leaving_.find(hello.node); it != leaving_.end()) it->second.gone = false;
@@ -426,6 +425,7 @@ void Coordinator::Handle(Connection from, const LeaveMessage& leave) {
   const std::string& node = agent->second.node;
   if (leaving_.size() >= kMaxLeaving) ForgetLeaversThatAreAway();
   if (!leaving_.emplace(node, Leaving{leave.signal, agent->second.instance}).second) return;
+  roster_.SetLeaves(node, true);
   Report(event::NodeLeaving{node, agent->second.host, committed_});
   Advance();
 }
@@ -437,10 +437,17 @@ void Coordinator::ForgetLeaversThatAreAway() {
   if (open_.has_value()) {
     for (const Member& member : open_->world.members) here.insert(member.node);
   }
-  std::erase_if(leaving_, [&](const auto& entry) { return !here.contains(entry.first); });
+  std::erase_if(leaving_, [&](const auto& entry) {
+    const bool is_away = !here.contains(entry.first);
+    if (is_away) roster_.SetLeaves(entry.first, false);
+    return is_away;
+  });
 }
 
+// It is to leave no more.
 void Coordinator::RememberLeft(const std::string& node) {
+  leaving_.erase(node);
+  roster_.SetLeaves(node, false);
   if (left_.size() >= kMaxLeaving) left_.erase(left_.begin());
   left_.insert(node);
 }
@@ -483,25 +490,10 @@ EndMessage Coordinator::Goodbye(const std::string& node, int signal) {
   return {128 + signal, absl::StrCat("node ", node, " has left the run")};
 }
 
-// Thousands may be told to leave at once, one after the other: the search resumes with who stayed last.
-bool Coordinator::SomebodyStays() {
-  const auto stays = [&](const auto& worker) { return !IsLeaving(worker.second.member.node); };
-  const auto& workers = roster_.workers();
-  const auto last = workers.lower_bound(stays_);
-  auto found = std::find_if(last, workers.end(), stays);
-  if (found == workers.end()) found = std::find_if(workers.begin(), last, stays);
-  if (found != workers.end() && stays(*found)) {
-    stays_ = found->first;
-    return true;
-  }
-  return std::any_of(roster_.agents().begin(), roster_.agents().end(),
-                     [&](const auto& agent) { return !IsLeaving(agent.second.node); });
-}
-
 // Nodes that are told to leave one by one leave the run to each other, until there is nobody to leave it to. Not at
 // once: another may be about to come, or to come back.
 void Coordinator::StopIfNobodyStays() {
-  if (!open_.has_value() || Ending() || SomebodyStays()) {
+  if (!open_.has_value() || Ending() || roster_.SomebodyStays()) {
     nobody_stays_since_.reset();
     return;
   }
@@ -540,21 +532,19 @@ void Coordinator::SayGoodbye() {
     if (!placement.LostCells(here, options_.used_cells).empty()) return;
     goes = WhoCanGo(source, placement, options_.used_cells, here, nodes);
   }
-  std::map<std::string, std::vector<WorkerId>> workers;  // by node
-  for (const auto& [name, worker] : roster_.workers()) workers[worker.member.node].push_back(worker.member.id);
-  std::map<std::string, std::vector<Connection>> agents;
-  for (const auto& [connection, agent] : roster_.agents()) agents[agent.node].push_back(connection);
   for (size_t i = 0; i < nodes.size(); ++i) {
     if (!goes[i]) continue;
     const std::string& node = nodes[i];
     Leaving& leaves = leaving_.at(node);
     const EndMessage end = Goodbye(node, leaves.signal);
-    for (const WorkerId& id : workers[node]) Send(roster_.Find(id.name)->connection, end);
-    for (const WorkerId& id : workers[node]) {
-      roster_.Remove(id.name);
+    const std::set<std::string> workers = roster_.WorkersOf(node);
+    for (const std::string& name : workers) Send(roster_.Find(name)->connection, end);
+    for (const std::string& name : workers) {
+      const WorkerId id = roster_.Find(name)->member.id;
+      roster_.Remove(name);
       AbandonSavesOf(id);
     }
-    for (const Connection connection : agents[node]) Send(connection, end);
+    for (const Connection connection : roster_.AgentsOf(node)) Send(connection, end);
     Report(event::NodeLeft{node, committed_});
     leaves.gone = true;
   }

@@ -1,19 +1,29 @@
 #include "elastic/control/link_watch.h"
 
 #include <algorithm>
+#include <string_view>
 
 namespace holdfast {
 
-std::string NodeAsEnd(const std::string& node) { return node + "/*"; }
+namespace {
 
-LinkEnds EndsOf(const Roster& roster, bool but_left_out) {
-  LinkEnds ends;
-  for (const auto& [name, worker] : roster.workers()) {
-    if (but_left_out && worker.left_out) continue;
-    ends.insert(name);
-    ends.insert(NodeAsEnd(worker.member.node));
-  }
-  return ends;
+constexpr char kAllOfNode[] = "/*";
+
+}  // namespace
+
+std::string NodeAsEnd(const std::string& node) { return node + kAllOfNode; }
+
+bool IsThere(const Roster& roster, const std::string& end, bool but_left_out) {
+  const auto counts = [&](const std::string& name) {
+    const auto worker = roster.workers().find(name);
+    return worker != roster.workers().end() && !(but_left_out && worker->second.left_out);
+  };
+  if (counts(end)) return true;
+  std::string_view node = end;
+  if (!node.ends_with(kAllOfNode)) return false;
+  node.remove_suffix(sizeof(kAllOfNode) - 1);
+  const std::set<std::string>& workers = roster.WorkersOf(std::string(node));
+  return std::any_of(workers.begin(), workers.end(), counts);
 }
 
 const LinkWatch::Probe& LinkWatch::Begin(Instant now, Purpose purpose, bool one_of_each_node, uint64_t generation,
@@ -47,21 +57,15 @@ bool LinkWatch::IsCut(const Link& link) const {
   return found != peers_.end() && found->second.count(link.second) > 0;
 }
 
-bool LinkWatch::IsCutOff(const Member& member, const LinkEnds& there) const {
+bool LinkWatch::IsCutOff(const Member& member, const Roster& roster, bool but_left_out) const {
   for (const std::string& end : {member.id.name, NodeAsEnd(member.node)}) {
     const auto found = peers_.find(end);
     if (found == peers_.end()) continue;
-    const LinkEnds& peers = found->second;
-    if (std::any_of(peers.begin(), peers.end(), [&](const std::string& peer) { return there.count(peer) > 0; })) {
-      return true;
-    }
+    const std::set<std::string>& peers = found->second;
+    const auto is_there = [&](const std::string& peer) { return IsThere(roster, peer, but_left_out); };
+    if (std::any_of(peers.begin(), peers.end(), is_there)) return true;
   }
   return false;
-}
-
-bool LinkWatch::IsCutOffFromMembers(const Member& member, const Roster& roster) const {
-  const bool has_cut = peers_.count(member.id.name) > 0 || peers_.count(NodeAsEnd(member.node)) > 0;
-  return has_cut && IsCutOff(member, EndsOf(roster, /*but_left_out=*/true));
 }
 
 std::set<Link> LinkWatch::TakeBack(const Probe& probe, const Roster& roster) {
@@ -81,13 +85,13 @@ std::set<Link> LinkWatch::TakeBack(const Probe& probe, const Roster& roster) {
     }
     return found == tried.end() ? end : found->second;
   };
-  const LinkEnds there = EndsOf(roster);
   const std::set<Link> cut = round.cut();
   std::set<Link> back, over;
   for (const auto& [end, peers] : peers_) {
+    const bool is_there = IsThere(roster, end);
     for (auto peer = peers.upper_bound(end); peer != peers.end(); ++peer) {
       const std::string a = who_tried(end), b = who_tried(*peer);
-      const bool is_gone = there.count(end) == 0 || there.count(*peer) == 0;
+      const bool is_gone = !is_there || !IsThere(roster, *peer);
       const bool reached =
           a == b || (cut.count(LinkBetween(a, b)) == 0 && (round.Reached(a, b) || round.Reached(b, a)));
       if (is_gone || reached) over.emplace(end, *peer);

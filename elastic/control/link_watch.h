@@ -22,9 +22,8 @@ namespace holdfast {
 /// by this. Two halves of some thousands of workers have millions of links between them, and far fewer between nodes.
 std::string NodeAsEnd(const std::string& node);
 
-using LinkEnds = std::set<std::string>;
-/// Of all who are connected; `but_left_out`: without those that are left out for cut links.
-LinkEnds EndsOf(const Roster& roster, bool but_left_out = false);
+/// Somebody is connected whose end it is; `but_left_out`: and is not left out for cut links.
+bool IsThere(const Roster& roster, const std::string& end, bool but_left_out = false);
 
 class LinkWatch {
  public:
@@ -58,10 +57,8 @@ class LinkWatch {
   void Cut(const std::set<Link>& links);
   bool IsCut(const Link& link) const;
   bool any_cut() const { return !peers_.empty(); }
-  /// From somebody who is `there`.
-  bool IsCutOff(const Member& member, const LinkEnds& there) const;
-  /// From somebody who is not left out for that.
-  bool IsCutOffFromMembers(const Member& member, const Roster& roster) const;
+  /// From somebody who is there; `but_left_out`: and is not left out for that.
+  bool IsCutOff(const Member& member, const Roster& roster, bool but_left_out = false) const;
   /// Forgets those of which one end is gone, and those whose ends reach each other, which are returned.
   std::set<Link> TakeBack(const Probe& probe, const Roster& roster);
 
@@ -69,7 +66,7 @@ class LinkWatch {
   std::optional<Probe> probe_;  // under way
   uint64_t rounds_ = 0;
   Instant last_end_{0};
-  std::map<std::string, LinkEnds> peers_;  // by end of a link that is cut: the other ends
+  std::map<std::string, std::set<std::string>> peers_;  // by end of a link that is cut: the other ends
 };
 
 /// Pairs of hosts of which an event has said that the links between them are cut, so that one may say that they are

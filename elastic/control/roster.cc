@@ -6,10 +6,25 @@
 
 namespace holdfast {
 
+const Roster::Node& Roster::FindNode(const std::string& node) const {
+  static const Node nobody;
+  const auto found = nodes_.find(node);
+  return found == nodes_.end() ? nobody : found->second;
+}
+
+void Roster::Change(const std::string& node, const std::function<void(Node&)>& change) {
+  const auto changed = nodes_.try_emplace(node).first;
+  staying_ -= changed->second.Stays() ? 1 : 0;
+  change(changed->second);
+  staying_ += changed->second.Stays() ? 1 : 0;
+  if (changed->second.IsDeserted() && !changed->second.leaves) nodes_.erase(changed);
+}
+
 JoinedWorker& Roster::Add(JoinedWorker worker) {
   const std::string name = worker.member.id.name;
   JoinedWorker& added = workers_[name] = std::move(worker);
   by_connection_[added.connection] = &added;  // nodes of a map stay where they are
+  Change(added.member.node, [&](Node& node) { node.workers.insert(name); });
   return added;
 }
 
@@ -17,12 +32,11 @@ void Roster::Remove(const std::string& name) {
   const auto it = workers_.find(name);
   if (it == workers_.end()) return;
   by_connection_.erase(it->second.connection);
-  if (it->second.cut_since.has_value()) {
-    cut_.erase({*it->second.cut_since, name});
-    const auto of_node = cut_of_.find(it->second.member.node);
-    of_node->second.erase(name);
-    if (of_node->second.empty()) cut_of_.erase(of_node);
-  }
+  if (it->second.cut_since.has_value()) cut_.erase({*it->second.cut_since, name});
+  Change(it->second.member.node, [&](Node& node) {
+    node.workers.erase(name);
+    node.cut.erase(name);
+  });
   workers_.erase(it);
 }
 
@@ -37,36 +51,34 @@ JoinedWorker* Roster::FindByConnection(uint64_t connection) {
 }
 
 void Roster::Cut(JoinedWorker* worker, Instant now, const std::string& cause) {
-  if (worker->cut_since.has_value()) cut_.erase({*worker->cut_since, worker->member.id.name});
+  const std::string& name = worker->member.id.name;
+  if (worker->cut_since.has_value()) cut_.erase({*worker->cut_since, name});
   worker->cut_since = now;
   worker->cut_cause = cause;
-  cut_.emplace(now, worker->member.id.name);
-  cut_of_[worker->member.node].insert(worker->member.id.name);
-}
-
-std::set<std::string> Roster::CutOf(const std::string& node) const {
-  const auto found = cut_of_.find(node);
-  return found == cut_of_.end() ? std::set<std::string>() : found->second;
+  cut_.emplace(now, name);
+  Change(worker->member.node, [&](Node& node) { node.cut.insert(name); });
 }
 
 void Roster::AddAgent(uint64_t connection, const AgentHelloMessage& agent) {
   RemoveAgent(connection);
   agents_[connection] = agent;
-  agents_of_[agent.node].insert(connection);
+  Change(agent.node, [&](Node& node) { node.agents.insert(connection); });
 }
 
 void Roster::RemoveAgent(uint64_t connection) {
   const auto agent = agents_.find(connection);
   if (agent == agents_.end()) return;
-  const auto of_node = agents_of_.find(agent->second.node);
-  of_node->second.erase(connection);
-  if (of_node->second.empty()) agents_of_.erase(of_node);
+  Change(agent->second.node, [&](Node& node) { node.agents.erase(connection); });
   agents_.erase(agent);
 }
 
 const AgentHelloMessage* Roster::AgentOf(const std::string& node) const {
-  const auto found = agents_of_.find(node);
-  return found == agents_of_.end() ? nullptr : &agents_.at(*found->second.begin());
+  const std::set<uint64_t>& agents = AgentsOf(node);
+  return agents.empty() ? nullptr : &agents_.at(*agents.begin());
+}
+
+void Roster::SetLeaves(const std::string& node, bool leaves) {
+  Change(node, [&](Node& changed) { changed.leaves = leaves; });
 }
 
 bool Roster::full() const { return workers_.size() >= kMaxWorkers; }

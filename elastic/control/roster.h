@@ -1,10 +1,11 @@
 #pragma once
-// Who is connected: workers by name and by connection, and agents.
+// Who is connected: workers by name and by connection, and agents; of each node as well, and which nodes are to leave.
 //
 // Thread-safety: none.
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <set>
@@ -47,6 +48,7 @@ class Roster {
  public:
   using Instant = JoinedWorker::Instant;
 
+  /// Nobody who is there has its name or its connection.
   JoinedWorker& Add(JoinedWorker worker);
   void Remove(const std::string& name);
   JoinedWorker* Find(const std::string& name);
@@ -59,23 +61,43 @@ class Roster {
   /// Names of those whose stream has, and since when: the first to be cut first.
   const std::set<std::pair<Instant, std::string>>& cut() const { return cut_; }
   /// Of these, the names of those of `node`.
-  std::set<std::string> CutOf(const std::string& node) const;
+  std::set<std::string> CutOf(const std::string& node) const { return FindNode(node).cut; }
+  /// Names.
+  const std::set<std::string>& WorkersOf(const std::string& node) const { return FindNode(node).workers; }
 
   void AddAgent(uint64_t connection, const AgentHelloMessage& agent);
   void RemoveAgent(uint64_t connection);
   const std::map<uint64_t, AgentHelloMessage>& agents() const { return agents_; }  // by connection
   /// Of a node; nullptr if none is connected.
   const AgentHelloMessage* AgentOf(const std::string& node) const;
+  /// Connections.
+  const std::set<uint64_t>& AgentsOf(const std::string& node) const { return FindNode(node).agents; }
   bool full() const;
   bool agents_full() const;
 
+  /// Whether a node is to leave; whoever is of it may come and go meanwhile.
+  void SetLeaves(const std::string& node, bool leaves);
+  /// Somebody is connected whose node is not to leave.
+  bool SomebodyStays() const { return staying_ > 0; }
+
  private:
+  struct Node {
+    std::set<std::string> workers, cut;  // names; those of which the stream has ended
+    std::set<uint64_t> agents;           // connections
+    bool leaves = false;
+
+    bool IsDeserted() const { return workers.empty() && agents.empty(); }
+    bool Stays() const { return !leaves && !IsDeserted(); }
+  };
+  const Node& FindNode(const std::string& node) const;
+  void Change(const std::string& node, const std::function<void(Node&)>& change);
+
   std::map<std::string, JoinedWorker> workers_;
   std::map<uint64_t, JoinedWorker*> by_connection_;
   std::set<std::pair<Instant, std::string>> cut_;
-  std::map<std::string, std::set<std::string>> cut_of_;  // names by node
   std::map<uint64_t, AgentHelloMessage> agents_;
-  std::map<std::string, std::set<uint64_t>> agents_of_;  // connections by node
+  std::map<std::string, Node> nodes_;  // that leave, or of which somebody is connected
+  int64_t staying_ = 0;                // of them
 };
 
 }  // namespace holdfast

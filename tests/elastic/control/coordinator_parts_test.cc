@@ -240,6 +240,57 @@ TEST(Roster, KnowsWhoseStreamHasEnded) {
   EXPECT_TRUE(roster.cut().empty());
 }
 
+TEST(Roster, KnowsWhetherSomebodyStays) {
+  Roster roster;
+  EXPECT_FALSE(roster.SomebodyStays());
+  JoinedWorker worker;
+  worker.connection = 1;
+  worker.member = {.id = {"n/0", 1}, .node = "n", .host = "h"};
+  roster.Add(worker);
+  roster.AddAgent(8, {.node = "n", .host = "h"});
+  roster.AddAgent(9, {.node = "m", .host = "h"});
+  roster.SetLeaves("n", true);
+  EXPECT_TRUE(roster.SomebodyStays()) << "m's agent, whose workers are being started";
+  roster.SetLeaves("m", true);
+  EXPECT_FALSE(roster.SomebodyStays());
+  roster.RemoveAgent(9);
+  roster.AddAgent(10, {.node = "m", .host = "h"});
+  EXPECT_FALSE(roster.SomebodyStays()) << "it is the node that leaves";
+  roster.SetLeaves("m", false);
+  EXPECT_TRUE(roster.SomebodyStays());
+  roster.RemoveAgent(10);
+  EXPECT_FALSE(roster.SomebodyStays());
+  roster.RemoveAgent(8);
+  roster.SetLeaves("n", false);
+  EXPECT_TRUE(roster.SomebodyStays()) << "a worker without an agent";
+  roster.Remove("n/0");
+  EXPECT_FALSE(roster.SomebodyStays());
+  EXPECT_TRUE(roster.WorkersOf("n").empty());
+}
+
+TEST(LinkWatch, ALinkOfAWholeNodeIsCutWhileSomebodyOfItIsThere) {
+  Roster roster;
+  for (const char* name : {"a0", "a1", "b0"}) {
+    JoinedWorker worker;
+    worker.connection = static_cast<uint64_t>(name[0]) * 2 + static_cast<uint64_t>(name[1]);
+    worker.member.id = {name, 1};
+    worker.member.node = std::string(1, name[0]);
+    roster.Add(worker);
+  }
+  const Member of_b = roster.Find("b0")->member;
+  LinkWatch links;
+  links.Cut({LinkBetween(NodeAsEnd("a"), NodeAsEnd("b"))});
+  roster.Find("a0")->left_out = true;
+  EXPECT_TRUE(links.IsCutOff(of_b, roster, /*but_left_out=*/true));
+  roster.Find("a1")->left_out = true;
+  EXPECT_FALSE(links.IsCutOff(of_b, roster, /*but_left_out=*/true));
+  EXPECT_TRUE(links.IsCutOff(of_b, roster));
+  roster.Remove("a0");
+  EXPECT_TRUE(links.IsCutOff(of_b, roster));
+  roster.Remove("a1");
+  EXPECT_FALSE(links.IsCutOff(of_b, roster));
+}
+
 TEST(LinkWatch, ALinkIsCutUntilItsEndsReachEachOther) {
   Roster roster;
   for (const char* name : {"a", "b", "c"}) {
@@ -252,11 +303,11 @@ TEST(LinkWatch, ALinkIsCutUntilItsEndsReachEachOther) {
   const auto member = [&](const char* name) { return roster.Find(name)->member; };
   LinkWatch links;
   links.Cut({LinkBetween("a", "b"), LinkBetween("a", "gone")});
-  EXPECT_TRUE(links.IsCutOff(member("a"), EndsOf(roster)));
-  EXPECT_FALSE(links.IsCutOff(member("c"), EndsOf(roster)));
-  EXPECT_TRUE(links.IsCutOffFromMembers(member("b"), roster));
+  EXPECT_TRUE(links.IsCutOff(member("a"), roster));
+  EXPECT_FALSE(links.IsCutOff(member("c"), roster));
+  EXPECT_TRUE(links.IsCutOff(member("b"), roster, /*but_left_out=*/true));
   roster.Find("a")->left_out = true;
-  EXPECT_FALSE(links.IsCutOffFromMembers(member("b"), roster)) << "who is left out keeps nobody out";
+  EXPECT_FALSE(links.IsCutOff(member("b"), roster, /*but_left_out=*/true)) << "who is left out keeps nobody out";
   links.Begin(seconds(1), LinkWatch::Purpose::kReturn, false, 0, {{"a", "at a"}, {"b", "at b"}});
   EXPECT_TRUE(links.probing());
   EXPECT_FALSE(links.IsOver(seconds(1)));

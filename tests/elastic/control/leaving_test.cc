@@ -122,6 +122,19 @@ TEST_F(LeavingTest, NodesThatAllLeaveGoWhenAnotherComesInTime) {
   EXPECT_EQ(Count<event::StopRequested>(), 0) << "its workers are being started";
 }
 
+TEST_F(LeavingTest, ANodeWhoseAgentIsAnotherOneNowStays) {
+  StartWith({0, 1});
+  AgentComes(8, "n0", 2, /*instance=*/100);
+  Pass(milliseconds(DefaultOptions().elastic.join_timeout_ms), {0, 1});
+  Commit({0, 1});
+  Event(MessageEvent{8, LeaveMessage{15}});
+  Event(DisconnectEvent{8, "killed"});
+  AgentComes(9, "n0", 2, /*instance=*/200);
+  Pass(milliseconds(5'000), {0, 1});
+  EXPECT_EQ(Count<event::StopRequested>(), 0);
+  EXPECT_EQ(WorldSize(), 2);
+}
+
 TEST_F(LeavingTest, NodesThatAllLeaveAreNotTakenForAloneByACoordinatorThatWasFrozen) {
   StartWith({0, 1});
   AgentComes(8, "n0", 2);

@@ -293,6 +293,7 @@ class Coordinator {
   bool AdoptEntered();
   void Publish(const WorldDecision& decision);
   WorldQuestion Question() const;
+  bool Decide();
   std::vector<int64_t> FirstMicrobatches(const MemberList& members) const;
   bool MustWaitForOthers(size_t members) const;
   void AwaitState(const WorldDecision& decision);
@@ -400,12 +401,18 @@ class Coordinator {
     bool gone = false;   // was let go; some of its workers may be starting still
   };
   std::map<std::string, Leaving> leaving_;     // by node
+  bool leavers_are_news_ = false;              // some of them were not looked at while there is no world
   std::set<std::string> left_;                 // nodes that have, and of which no agent has come since
   std::optional<Instant> nobody_stays_since_;  // all who are connected are to leave
   bool saved_for_leavers_ = false;             // all members are to leave; they may go before others hold the state
   uint64_t data_digest_ = 0;                   // of the run's workers; 0 = not chosen yet
   uint64_t kernels_ = 0;                       // likewise, RunDigests::kernels, or the coordinator's own
   WorldFormation formation_;
+  struct Decided {
+    WorldQuestion question;
+    WorldDecision decision;
+  };
+  std::optional<Decided> decided_;  // while there is no world: the last, if what follows from it has been done
   std::optional<OpenWorld> open_;
 
   // What is committed, and where it lies.

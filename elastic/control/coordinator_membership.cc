@@ -388,7 +388,10 @@ void Coordinator::Handle(Connection from, const AgentHelloMessage& hello) {
     RememberLeft(hello.node);  // another agent: the one that asked is gone, and its workers with it
   }
   // It was let go while it was away, and has not heard so.
-  if (const auto it = leaving_.find(hello.node); it != leaving_.end()) it->second.gone = false;
+  if (const auto it = leaving_.find(hello.node); it != leaving_.end()) {
+    it->second.gone = false;
+    leavers_are_news_ = true;
+  }
   if (left_.erase(hello.node) > 0) Report(event::NodeReturned{hello.node, hello.host});
   Report(event::AgentJoined{hello.node, hello.host, hello.num_workers});
 }
@@ -426,6 +429,7 @@ void Coordinator::Handle(Connection from, const LeaveMessage& leave) {
   if (leaving_.size() >= kMaxLeaving) ForgetLeaversThatAreAway();
   if (!leaving_.emplace(node, Leaving{leave.signal, agent->second.instance}).second) return;
   roster_.SetLeaves(node, true);
+  leavers_are_news_ = true;
   Report(event::NodeLeaving{node, agent->second.host, committed_});
   Advance();
 }

@@ -1,6 +1,7 @@
 // From one world to the next.
 
 #include <algorithm>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -40,10 +41,9 @@ void Coordinator::Advance() {
   ResolveClaims();
   if (!end_.over()) EndIfNothingIsHeld();
   if (end_.over() || state_.claimed()) return;
-  WorldDecision decision = DecideWorld(options_.elastic, options_.parallel, Question());
-  if (decision.verdict == WorldDecision::Verdict::kStateMissing && AdoptEntered()) {
-    decision = DecideWorld(options_.elastic, options_.parallel, Question());
-  }
+  const bool is_new = Decide();
+  if (is_new && decided_->decision.verdict == WorldDecision::Verdict::kStateMissing && AdoptEntered()) Decide();
+  const WorldDecision& decision = decided_->decision;
   formation_.SetWaitingFor(decision.detail);
   if (decision.verdict == WorldDecision::Verdict::kStateMissing) {
     AwaitState(decision);
@@ -53,16 +53,28 @@ void Coordinator::Advance() {
   if (decision.verdict == WorldDecision::Verdict::kWait) {
     formation_.Wait();
     ReportTooFew(decision.detail);
-    SayGoodbye();
+    if (is_new || std::exchange(leavers_are_news_, false)) SayGoodbye();
   } else if (!MustWaitForOthers(decision.members.size())) {
-    if (ChooseWhatIsAlike()) decision = DecideWorld(options_.elastic, options_.parallel, Question());
-    if (decision.verdict == WorldDecision::Verdict::kPublish) {
-      Publish(decision);
+    if (ChooseWhatIsAlike()) Decide();
+    if (decided_->decision.verdict == WorldDecision::Verdict::kPublish) {
+      Publish(decided_->decision);
     } else {
       data_digest_ = 0;  // too few are left: those who come next choose anew
       kernels_ = options_.digests.kernels;
     }
+    decided_.reset();
   }
+}
+
+// Each decision looks at the whole source, and while there is no world thousands of events may change nothing of what
+// it depends on, such as the ends of the streams of those that have gone. False if so: the last decision stands, and
+// what follows from it has been done.
+bool Coordinator::Decide() {
+  WorldQuestion question = Question();
+  if (decided_.has_value() && decided_->question == question) return false;
+  WorldDecision decision = DecideWorld(options_.elastic, options_.parallel, question);
+  decided_ = {std::move(question), std::move(decision)};
+  return true;
 }
 
 // A stop has nothing to save while no worker has more than what lies in a checkpoint.

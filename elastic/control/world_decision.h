@@ -20,6 +20,7 @@ struct Candidate {
   bool leaves =
       false;  // its node is to leave: in the world only while nobody else holds what it has, and to compute only
   int64_t arrival = 0;  // order of joining
+  friend bool operator==(const Candidate&, const Candidate&) = default;
 };
 
 struct WorldQuestion {
@@ -29,6 +30,7 @@ struct WorldQuestion {
   bool joined_long = false;  // elastic.join_timeout_ms have passed since the first worker joined
   UsedCells used = {};       // by the model
   bool ending = false;       // nothing is left to do but the end, for which nobody new is needed and few are enough
+  friend bool operator==(const WorldQuestion&, const WorldQuestion&) = default;
 };
 
 struct WorldDecision {

@@ -26,6 +26,9 @@ class UsedCells {
 
   /// `cell` of `num_cells`, a power of two.
   bool Has(int cell, int num_cells) const;
+  friend bool operator==(const UsedCells& a, const UsedCells& b) {
+    return a.finest_ == b.finest_ || (a.finest_ != nullptr && b.finest_ != nullptr && *a.finest_ == *b.finest_);
+  }
 
  private:
   std::shared_ptr<const std::vector<int>> finest_;  // ascending; null = all. By all copies

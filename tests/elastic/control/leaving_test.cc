@@ -267,6 +267,43 @@ TEST_F(LeavingTest, ANodeIsLetGoAlsoWhileTheOthersAreTooFewForAWorld) {
   EXPECT_EQ(Count<event::NodeLeft>(), 1);
 }
 
+class NoWorldTest : public CoordinatorTest {
+ protected:
+  // Two of the three workers that a world needs are there, and an agent of a node of which nobody has joined.
+  void SetUp() override {
+    CoordinatorOptions options = DefaultOptions();
+    options.elastic.min_workers = 3;
+    StartWith({0, 1, 2}, options);
+    AgentComes(9, "n7");
+    Commit({0, 1, 2});
+  }
+  void LoseOne() {
+    Event(DisconnectEvent{Connection(2), "killed"});
+    ASSERT_EQ(WorldSize(), 0);
+  }
+  bool IsToldToGo(uint64_t agent) const {
+    const auto sent = sent_.find(agent);
+    return sent != sent_.end() && std::holds_alternative<EndMessage>(sent->second.back());
+  }
+};
+
+TEST_F(NoWorldTest, ANodeWithoutWorkersIsLetGo) {
+  LoseOne();
+  Event(MessageEvent{9, LeaveMessage{15}});
+  EXPECT_TRUE(IsToldToGo(9));
+  EXPECT_EQ(Count<event::NodeLeft>(), 1);
+}
+
+TEST_F(NoWorldTest, AnAgentThatWasAwayWhenItWasLetGoHearsOfIt) {
+  Event(MessageEvent{9, LeaveMessage{15}});
+  Event(DisconnectEvent{9, "stream broken"});
+  LoseOne();
+  ASSERT_EQ(Count<event::NodeLeft>(), 1);
+  AgentComes(10, "n7");
+  Event(TickEvent{});
+  EXPECT_TRUE(IsToldToGo(10));
+}
+
 // On a ring of four the neighbours of n3 are n0 and n1: what it shared with n0 only n0 has now. What n2
 // has, n0 and n1 have, too.
 TEST_F(LeavingTest, WhileTheOthersAreTooFewANodeThatAloneHoldsStateIsKeptAndAnotherIsLetGo) {

@@ -256,9 +256,7 @@ class Coordinator {
   bool IsLeaving(const std::string& node) const { return leaving_.count(node) > 0; }
   bool LeaversCanGo() const;
   bool AllMembersLeave() const;
-  /// `placement_of_source`: kept for the next question of several about one source, as to make it takes long.
-  bool CanSpare(const std::function<bool(const Member&)>& some,
-                std::optional<Placement>* placement_of_source = nullptr) const;
+  bool CanSpare(const std::function<bool(const Member&)>& some) const;
   void SayGoodbye();
   static EndMessage Goodbye(const std::string& node, int signal);
   void StopIfNobodyStays();
@@ -363,6 +361,7 @@ class Coordinator {
   bool EverybodyWaits() const;
   void JudgeLinks();
   std::set<Link> BetweenNodes(const std::set<Link>& links) const;
+  std::vector<std::vector<int>> LastHoldersAt(const std::map<std::string, int>& numbers) const;
   void LeaveOut(const std::set<Link>& cut);
   template <class Event>
   void ReportLinks(const std::set<Link>& links, const std::string& without);

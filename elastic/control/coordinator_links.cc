@@ -11,6 +11,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "elastic/control/coordinator.h"
+#include "elastic/control/departures.h"
+#include "elastic/control/state_source.h"
 
 namespace holdfast {
 namespace {
@@ -26,6 +28,14 @@ std::string NamesOf(const std::set<std::string>& workers) {
   const auto end = std::next(workers.begin(), static_cast<std::ptrdiff_t>(std::min(workers.size(), kMaxNamed)));
   return absl::StrCat(absl::StrJoin(workers.begin(), end, ", "),
                       workers.size() > kMaxNamed ? absl::StrCat(" and ", workers.size() - kMaxNamed, " more") : "");
+}
+
+std::map<std::string, int> NumbersOfEnds(const std::vector<Link>& links) {
+  std::map<std::string, int> numbers;
+  for (const auto& [a, b] : links) {
+    for (const std::string& end : {a, b}) numbers.emplace(end, static_cast<int>(numbers.size()));
+  }
+  return numbers;
 }
 
 }  // namespace
@@ -111,6 +121,25 @@ std::set<Link> Coordinator::BetweenNodes(const std::set<Link>& links) const {
   return between;
 }
 
+// Of which members at these ends of links the others cannot do without all at once, by the ends' numbers.
+std::vector<std::vector<int>> Coordinator::LastHoldersAt(const std::map<std::string, int>& numbers) const {
+  const World& source = state_.source();
+  if (source.generation == 0) return {};
+  std::vector<bool> here;
+  std::vector<int> part_of;
+  for (const Member& member : source.members) {
+    const auto found = roster_.workers().find(member.id.name);
+    here.push_back(found != roster_.workers().end() && found->second.holds_state);
+    auto number = numbers.end();
+    if (here.back() && found->second.rank >= 0) {
+      number = numbers.find(member.id.name);
+      if (number == numbers.end()) number = numbers.find(NodeAsEnd(found->second.member.node));
+    }
+    part_of.push_back(number == numbers.end() ? kStays : number->second);
+  }
+  return LastHolders(source, PlacementOf(source, options_.parallel), options_.used_cells, here, part_of);
+}
+
 void Coordinator::LeaveOut(const std::set<Link>& cut) {
   const std::vector<Link> links(cut.begin(), cut.end());
   std::map<std::string, std::vector<std::string>> members;  // by end of a link
@@ -132,11 +161,19 @@ void Coordinator::LeaveOut(const std::set<Link>& cut) {
     for (const std::string& end : ends) names.insert(members[end].begin(), members[end].end());
     return names;
   };
-  std::optional<Placement> placement;  // of the source: thousands of sets may be asked about
+  const std::map<std::string, int> numbers = NumbersOfEnds(links);
+  const std::vector<std::vector<int>> last_holders = LastHoldersAt(numbers);
   const auto can_go = [&](const std::set<std::string>& ends) {
-    const std::set<std::string> names = workers_at(ends);
-    return static_cast<int>(names.size()) < open_->size() &&
-           CanSpare([&](const Member& member) { return names.count(member.id.name) > 0; }, &placement);
+    std::vector<bool> goes(numbers.size(), false);
+    size_t going = 0;
+    for (const std::string& end : ends) {
+      goes[static_cast<size_t>(numbers.at(end))] = true;
+      going += members[end].size();
+    }
+    const auto all_go = [&](const std::vector<int>& holders) {
+      return std::all_of(holders.begin(), holders.end(), [&](int number) { return goes[static_cast<size_t>(number)]; });
+    };
+    return static_cast<int>(going) < open_->size() && std::none_of(last_holders.begin(), last_holders.end(), all_go);
   };
   const auto ends = FewestToLeaveOut(links, worth, can_go);
   const std::set<std::string> names = workers_at(ends.value_or(std::vector<std::string>()));

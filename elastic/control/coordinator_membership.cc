@@ -476,18 +476,14 @@ bool Coordinator::AllMembersLeave() const {
 }
 
 // The others hold everything.
-bool Coordinator::CanSpare(const std::function<bool(const Member&)>& some,
-                           std::optional<Placement>* placement_of_source) const {
+bool Coordinator::CanSpare(const std::function<bool(const Member&)>& some) const {
   std::vector<bool> others;
   for (const Member& member : state_.source().members) {
     const auto found = roster_.workers().find(member.id.name);
     others.push_back(found != roster_.workers().end() && found->second.holds_state && !some(member));
   }
-  if (std::find(others.begin(), others.end(), false) == others.end()) return true;
-  std::optional<Placement> own;
-  std::optional<Placement>& placement = placement_of_source == nullptr ? own : *placement_of_source;
-  if (!placement.has_value()) placement = PlacementOf(state_.source(), options_.parallel);
-  return placement->LostCells(others, options_.used_cells).empty();
+  return std::find(others.begin(), others.end(), false) == others.end() ||
+         PlacementOf(state_.source(), options_.parallel).LostCells(others, options_.used_cells).empty();
 }
 
 EndMessage Coordinator::Goodbye(const std::string& node, int signal) {

@@ -2,11 +2,12 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 
 namespace holdfast {
 namespace {
 
-constexpr int kStays = -1, kGone = -2;
+constexpr int kGone = -2;
 
 /// By rank of `source`: its place in `leaving`, kStays, or kGone if it is not here.
 std::vector<int> PlacesOf(const World& source, const std::vector<bool>& here, const std::vector<std::string>& leaving) {
@@ -55,6 +56,25 @@ std::vector<bool> WhoCanGo(const World& source, const Placement& placement, cons
     });
   }
   return goes;
+}
+
+std::vector<std::vector<int>> LastHolders(const World& source, const Placement& placement, const UsedCells& used,
+                                          const std::vector<bool>& here, const std::vector<int>& part_of) {
+  const auto stays = [&](int rank) {
+    return here[static_cast<size_t>(rank)] && part_of[static_cast<size_t>(rank)] == kStays;
+  };
+  std::set<std::vector<int>> last;
+  for (const int cell : CellsToAskAbout(source, placement, used)) {
+    if (stays(placement.PrimaryOf(cell))) continue;  // as of most cells
+    const std::vector<int> holders = placement.Holders(cell);
+    if (std::any_of(holders.begin(), holders.end(), stays)) continue;
+    std::set<int> parts;
+    for (const int rank : holders) {
+      if (here[static_cast<size_t>(rank)]) parts.insert(part_of[static_cast<size_t>(rank)]);
+    }
+    last.emplace(parts.begin(), parts.end());
+  }
+  return {last.begin(), last.end()};
 }
 
 }  // namespace holdfast

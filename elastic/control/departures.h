@@ -1,5 +1,6 @@
 #pragma once
-// Which of the nodes that are to leave can be let go while there is no world to move state in.
+// Who can be done without: which of the nodes that are to leave can be let go while there is no world to move state in,
+// and whose last copies several would take with them.
 
 #include <string>
 #include <vector>
@@ -15,5 +16,12 @@ namespace holdfast {
 /// all of it. Thousands may leave at once, so each cell is looked at twice, and not once for each of them.
 std::vector<bool> WhoCanGo(const World& source, const Placement& placement, const UsedCells& used,
                            const std::vector<bool>& here, const std::vector<std::string>& leaving);
+
+/// Who cannot go together: parts of the ranks of `source` that hold all copies of a cell, for each cell that nobody
+/// else holds; each list ascends and stands there once. part_of[rank]: kStays if it is not asked about. The rest as
+/// above. Of thousands of sets of parts each is told by these lists, and not by a look at all cells.
+inline constexpr int kStays = -1;
+std::vector<std::vector<int>> LastHolders(const World& source, const Placement& placement, const UsedCells& used,
+                                          const std::vector<bool>& here, const std::vector<int>& part_of);
 
 }  // namespace holdfast

@@ -1,5 +1,6 @@
-// Which of several nodes that leave at once are let go: those that would be if each was asked about in turn, in worlds
-// of any sharding, of which some are gone already. Random, by seed.
+// Which of several nodes that leave at once are let go: those that would be if each was asked about in turn. And which
+// sets of ranks take a last copy with them: those without which a cell is lost. In worlds of any sharding, of which
+// some are gone already. Random, by seed.
 
 #include "elastic/control/departures.h"
 
@@ -44,19 +45,56 @@ World RandomWorld(std::mt19937& random) {
   return {1, members};
 }
 
+ParallelConfig RandomParallel(std::mt19937& random) {
+  ParallelConfig parallel;
+  parallel.sharding = random() % 4 == 0 ? Sharding::kNoShard : Sharding::kFullShard;
+  parallel.replicas = 1 + random() % 3;
+  parallel.mirrors = random() % 3;
+  return parallel;
+}
+
+UsedCells RandomCells(std::mt19937& random) {
+  std::vector<int> cells;
+  for (int cell = 0; cell < 5; ++cell) cells.push_back(static_cast<int>(random() % UsedCells::kFinest));
+  return random() % 3 == 0 ? UsedCells(cells) : UsedCells();
+}
+
+TEST(LastHolders, ASetCanGoIfItHoldsNoLastCopies) {
+  std::mt19937 random(6);
+  int can = 0, cannot = 0;
+  for (int round = 0; round < 3000; ++round) {
+    const World source = RandomWorld(random);
+    const Placement placement = PlacementOf(source, RandomParallel(random));
+    const UsedCells used = RandomCells(random);
+    constexpr int kParts = 3;
+    std::vector<bool> here;
+    std::vector<int> part_of;
+    for (int rank = 0; rank < source.size(); ++rank) {
+      here.push_back(random() % 6 != 0);
+      part_of.push_back(static_cast<int>(random() % (kParts + 1)) - 1);
+    }
+    const auto last = LastHolders(source, placement, used, here, part_of);
+    for (unsigned set = 0; set < 1u << kParts; ++set) {
+      const auto goes = [&](int part) { return part != kStays && (set >> part & 1) != 0; };
+      std::vector<bool> others = here;
+      for (size_t rank = 0; rank < here.size(); ++rank) others[rank] = here[rank] && !goes(part_of[rank]);
+      const bool can_go = std::none_of(last.begin(), last.end(), [&](const std::vector<int>& holders) {
+        return std::all_of(holders.begin(), holders.end(), goes);
+      });
+      ASSERT_EQ(can_go, placement.LostCells(others, used).empty()) << "round " << round << ", set " << set;
+      ++(can_go ? can : cannot);
+    }
+  }
+  EXPECT_GT(std::min(can, cannot), 1000);
+}
+
 TEST(WhoCanGo, ThoseThatWouldIfEachWasAskedAboutInTurn) {
   std::mt19937 random(5);
   int some_kept = 0, some_gone = 0, asked = 0;
   for (int round = 0; round < 3000; ++round) {
     const World source = RandomWorld(random);
-    ParallelConfig parallel;
-    parallel.sharding = random() % 4 == 0 ? Sharding::kNoShard : Sharding::kFullShard;
-    parallel.replicas = 1 + random() % 3;
-    parallel.mirrors = random() % 3;
-    std::vector<int> cells;
-    for (int cell = 0; cell < 5; ++cell) cells.push_back(static_cast<int>(random() % UsedCells::kFinest));
-    const UsedCells used = random() % 3 == 0 ? UsedCells(cells) : UsedCells();
-    const Placement placement = PlacementOf(source, parallel);
+    const Placement placement = PlacementOf(source, RandomParallel(random));
+    const UsedCells used = RandomCells(random);
     std::vector<bool> here;
     for (int rank = 0; rank < source.size(); ++rank) here.push_back(random() % 6 != 0);
     if (!placement.LostCells(here, used).empty()) continue;

@@ -33,20 +33,28 @@ void RunTally::On(double time, const event::WorkerHung& e) {
 
 void RunTally::On(double time, const event::WorkerLost& e) {
   const std::string where = e.host.empty() ? "" : absl::StrCat(" on ", e.host);
+  ForgetMissing(e.worker);
   missing_[e.worker] = {time, absl::StrCat(where, ": ", e.cause)};
-  if (missing_.size() > kMaxWorkers) {  // hosts may have a new name each time
-    const auto is_earlier = [](const auto& a, const auto& b) { return a.second.since < b.second.since; };
-    missing_.erase(std::min_element(missing_.begin(), missing_.end(), is_earlier));
-  }
+  missing_since_.emplace(time, e.worker);
+  // Hosts may have a new name each time.
+  if (missing_.size() > kMaxWorkers) ForgetMissing(std::string(missing_since_.begin()->second));
   if (leaving_.count(e.node) > 0) return;  // it was told to go
   ++workers_lost_;
   TroubleBegins(time);
+}
+
+void RunTally::ForgetMissing(const std::string& worker) {
+  const auto found = missing_.find(worker);
+  if (found == missing_.end()) return;
+  missing_since_.erase({found->second.since, worker});
+  missing_.erase(found);
 }
 
 // Who is missing afterwards, the next life will find out.
 void RunTally::On(double time, const event::EndFields&) {
   TroubleEnds(time);
   missing_.clear();
+  missing_since_.clear();
   leaving_.clear();
 }
 

@@ -7,6 +7,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 
 #include "elastic/control/run_event.h"
 #include "elastic/control/run_status.h"
@@ -34,7 +35,7 @@ class RunTally {
   // Other events say nothing of it.
   void On(double time, const event::WorkerHung& e);
   void On(double time, const event::WorkerLost& e);
-  void On(double, const event::WorkerJoined& e) { missing_.erase(e.worker); }
+  void On(double, const event::WorkerJoined& e) { ForgetMissing(e.worker); }
   void On(double, const event::NodeLeaving& e) { leaving_.insert(e.node); }
   void On(double, const event::NodeReturned& e) { leaving_.erase(e.node); }
   void On(double time, const event::StepFailed&) { TroubleBegins(time); }
@@ -46,6 +47,7 @@ class RunTally {
   void On(double time, const event::Recovered&) { TroubleEnds(time); }
   void On(double time, const event::EndFields&);
 
+  void ForgetMissing(const std::string& worker);
   void TroubleBegins(double time);
   void TroubleEnds(double time);
 
@@ -53,8 +55,9 @@ class RunTally {
   double lost_seconds_ = 0;
   std::optional<double> trouble_since_;
   double trouble_ended_ = 0;
-  std::map<std::string, Missing> missing_;  // by worker
-  std::set<std::string> leaving_;           // nodes
+  std::map<std::string, Missing> missing_;                  // by worker
+  std::set<std::pair<double, std::string>> missing_since_;  // the same: since when, and who
+  std::set<std::string> leaving_;                           // nodes
   std::optional<StepMetrics> last_;
   RecentRate steps_;
 };

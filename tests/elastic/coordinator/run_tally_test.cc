@@ -80,7 +80,9 @@ TEST_F(RunTallyTest, MissingAreThoseOfTheLastPlacesThatAreFree) {
 
 // Of hosts that have a new name each time.
 TEST_F(RunTallyTest, OfMoreThanARunCanHaveTheLastAreRemembered) {
-  for (int i = 0; i <= kMaxWorkers; ++i) tally_.OnEvent(i, LostAt(absl::StrCat("w", i), "h"));
+  tally_.OnEvent(0, LostAt("w9", "h"));
+  tally_.OnEvent(1, event::WorkerJoined{"w9", 2, "of-h", "h", 9});  // it is lost again later
+  for (int i = 0; i <= kMaxWorkers; ++i) tally_.OnEvent(2 + i, LostAt(absl::StrCat("w", i), "h"));
   const RunFigures figures = tally_.Figures(kMaxWorkers, {}, 0, 2 * kMaxWorkers);
   EXPECT_THAT(figures.missing, ::testing::SizeIs(kMaxWorkers));
   EXPECT_THAT(figures.missing.back(), ::testing::StartsWith("w1 "));

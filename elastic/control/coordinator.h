@@ -59,6 +59,8 @@
 #include "elastic/control/world_decision.h"
 #include "elastic/control/world_formation.h"
 #include "framework/base/branch.h"
+#include "framework/base/clip_text.h"
+#include "framework/base/limits.h"
 #include "framework/base/validation_result.h"
 #include "framework/config/config.h"
 #include "framework/parallel/placement.h"
@@ -236,10 +238,10 @@ class Coordinator {
   void Report(RunEvent event);
   void RequestStop(int signal, const std::string& by);
   std::optional<LoadProgress> LoadingNow() const;
-  /// The event is RunFinished, RunStopped or RunFailed.
+  /// The event is RunFinished, RunStopped or RunFailed. Thousands are told the reason, which may name thousands.
   template <class Event>
   void End(int exit_code, const std::string& reason) {
-    EndWith({exit_code, reason}, Event{{exit_code, committed_, reason}});
+    EndWith({exit_code, ClipText(reason, kMaxTextBytes)}, Event{{exit_code, committed_, reason}});
   }
   void EndWith(const EndMessage& end, RunEvent event);
   void Fail(const std::string& reason) { End<event::RunFailed>(1, reason); }

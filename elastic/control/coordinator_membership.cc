@@ -148,11 +148,11 @@ std::string Coordinator::OtherKernels(const RunDigests& joins) const {
                         ") than this run (", absl::Hex(kernels_),
                         "): it was compiled differently, or its processor is faulty");
   }
-  std::string theirs = "others";
-  for (const auto& [name, worker] : roster_.workers()) {
-    if (worker.kernels == kernels_) theirs = worker.arithmetic;
-  }
-  return absl::StrCat("computes on ", joins.arithmetic, ", this run on ", theirs,
+  const auto& workers = roster_.workers();
+  const auto one = std::find_if(workers.rbegin(), workers.rend(),
+                                [&](const auto& worker) { return worker.second.kernels == kernels_; });
+  return absl::StrCat("computes on ", joins.arithmetic, ", this run on ",
+                      one == workers.rend() ? "others" : one->second.arithmetic,
                       ", with other bits: use GPUs of one model, with one version of CUDA's libraries and of nvcc");
 }
 

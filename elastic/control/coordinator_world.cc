@@ -23,8 +23,11 @@ constexpr milliseconds kSettle{100};  // so that several newcomers make one worl
 constexpr milliseconds kNoticeLoss{12'000};
 
 std::string HoldersText(const std::vector<Member>& members) {
-  return absl::StrJoin(members, ", ",
-                       [](std::string* out, const Member& m) { absl::StrAppend(out, m.id.name, " on ", m.node); });
+  constexpr size_t kMaxNamed = 32;
+  const auto named = absl::MakeConstSpan(members).first(std::min(members.size(), kMaxNamed));
+  const std::string names = absl::StrJoin(
+      named, ", ", [](std::string* out, const Member& m) { absl::StrAppend(out, m.id.name, " on ", m.node); });
+  return members.size() > kMaxNamed ? absl::StrCat(names, " and ", members.size() - kMaxNamed, " more") : names;
 }
 
 }  // namespace

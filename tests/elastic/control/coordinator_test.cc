@@ -662,6 +662,14 @@ TEST_F(CoordinatorTest, FatalFailureEndsTheRunWithItsCause) {
   for (const int w : {0, 1, 2}) EXPECT_EQ(LastSent<EndMessage>(w)->exit_code, 1);
 }
 
+// Each of thousands would be told of each of thousands.
+TEST_F(CoordinatorTest, WhatAllAreToldOfTheEndIsShort) {
+  StartWith({0, 1, 2});
+  Say(1, FailureMessage{1, 1, Phase::kData, std::string(2 * kMaxTextBytes, 'x'), {}, true});
+  EXPECT_EQ(LastSent<EndMessage>(0)->reason, absl::StrCat("n0/1: ", std::string(kMaxTextBytes - 6, 'x')));
+  EXPECT_EQ(Last<event::RunFailed>().reason, absl::StrCat("n0/1: ", std::string(kMaxTextBytes, 'x')));
+}
+
 TEST_F(CoordinatorTest, MinorityWithOtherBitsIsNamedAndRemoved) {
   StartTraining({0, 1, 2});
   VoteMessage other = Vote(1, 2);

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <numeric>
 #include <vector>
 
 #include "elastic/control/state_source.h"
@@ -17,6 +18,7 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 using testing::ElementsAre;
+using testing::HasSubstr;
 using testing::SizeIs;
 
 class LostStateTest : public CoordinatorTest {
@@ -45,6 +47,21 @@ TEST_F(LostStateTest, AWorldThatWasEnteredAndFailedIsNoSource) {
   EXPECT_EQ(Count<event::StateMissing>(), 1);
   EXPECT_EQ(WorldSize(), 0);
   EXPECT_EQ(worlds_[Connection(1)].world.generation, 3u);
+}
+
+TEST_F(LostStateTest, OfManyHoldersSomeAreNamed) {
+  constexpr int kWorkers = 40;
+  std::vector<int> all(kWorkers);
+  std::iota(all.begin(), all.end(), 0);
+  CoordinatorOptions options = WithoutMirrors();
+  options.elastic.workers = options.elastic.max_workers = options.microbatches = kWorkers;
+  StartWith(all, options);
+  Pass(milliseconds(500), all);
+  Commit(all);
+  for (int w = 0; w + 1 < kWorkers; ++w) Event(DisconnectEvent{Connection(w), "killed"});
+  Pass(milliseconds(options.elastic.lost_state_timeout_ms + 1000), {kWorkers - 1});
+  ASSERT_TRUE(ended_.has_value());
+  EXPECT_THAT(ended_->reason, HasSubstr(" and 7 more), and there is no checkpoint"));
 }
 
 TEST_F(LostStateTest, OfTwoWorldsThatBothCoverItTheNewerIsTheSource) {

@@ -1,8 +1,10 @@
 // What the control plane costs by the number of workers: messages, bytes (as they travel) and the coordinator's CPU
 // time (decisions; making and reading bytes, once for a message to all) of forming a world, of a step, of going on
-// without a node of eight, of a coordinator that is started again, of all workers lost and their agents after them, and
-// of all nodes that are told to leave, in a world and without one. Sockets, and the copies of the kernel, are not in
-// it. Times are medians, with the least and the most, of five runs of twenty steps.
+// without a node of eight, of a coordinator that is started again, of all workers lost and their agents after them, at
+// once or when the workers have been given up, of all nodes that are told to leave, in a world and without one, and
+// then go, of two halves that do not reach each other, of all workers lost while links are tried, and of as many
+// workers again that come and go, each under a new name. Sockets, and the copies of the kernel, are not in it. Times
+// are medians, with the least and the most, of five runs of twenty steps.
 //
 //   control_scale [workers ...]
 
@@ -12,6 +14,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <iterator>
 #include <map>
 #include <memory>
 #include <string>
@@ -24,6 +27,7 @@
 #include "elastic/control/coordinator.h"
 #include "elastic/wire/convert.h"
 #include "elastic/wire/holdfast.pb.h"
+#include "framework/base/limits.h"
 #include "framework/base/status.h"
 #include "framework/comm/gloo/member_address.h"
 
@@ -32,6 +36,8 @@ namespace {
 
 constexpr int kPerNode = 8;
 constexpr int kRuns = 5, kSteps = 20;
+constexpr int kTicksUntilGivenUp = 40;  // also longer than the rest after a world of 8,192
+constexpr int kMostNodesTried = 512;    // beyond, links are not tried
 
 double CpuSeconds() {
   timespec now{};
@@ -48,7 +54,8 @@ struct Cost {
 /// A coordinator and workers that answer as they are expected to.
 class Cluster {
  public:
-  explicit Cluster(int workers, int min_workers = 1) : workers_(workers), min_workers_(min_workers) {
+  explicit Cluster(int workers, int min_workers = 1, bool probes = false)
+      : workers_(workers), min_workers_(min_workers), probes_(probes) {
     StartCoordinator(/*recorded=*/0);
   }
 
@@ -94,11 +101,48 @@ class Cluster {
     return cost_;
   }
 
-  Cost LoseAll() {
+  Cost LoseAll(int ticks_before_agents = 0) {
     AgentsCome();
+    return EndStreams(ticks_before_agents);
+  }
+
+  Cost EndStreams(int ticks_before_agents = 0) {
     cost_ = {};
     for (int w = 0; w < workers_; ++w) Feed(DisconnectEvent{connection_of_.at(NameOf(w)), "connection lost"});
+    for (int tick = 0; tick < ticks_before_agents; ++tick) Feed(TickEvent{});
     for (const Connection agent : agents_) Feed(DisconnectEvent{agent, "connection lost"});
+    return cost_;
+  }
+
+  /// Of workers that can be probed: a step fails, and each half finds that it does not reach the other.
+  Cost CutInHalves() {
+    cost_ = {};
+    TryLinks();
+    for (const auto& [asked, probe] : std::exchange(asked_links_, {})) {
+      const bool is_first_half = number_of_.at(asked) < workers_ / 2;
+      AnswerLinks(asked, probe, [&](int w) { return (w < workers_ / 2) == is_first_half; });
+    }
+    return cost_;
+  }
+
+  /// Half of those that try links have answered, that they reach nobody.
+  Cost LoseAllWhileLinksAreTried() {
+    TryLinks();
+    const std::map<Connection, ProbeMessage> asked_links = std::exchange(asked_links_, {});
+    const auto half = std::next(asked_links.begin(), std::ssize(asked_links) / 2);
+    for (auto asked = asked_links.begin(); asked != half; ++asked) {
+      AnswerLinks(asked->first, asked->second, [](int) { return false; });
+    }
+    return EndStreams();
+  }
+
+  /// Of more names than are remembered.
+  Cost NewNames() {
+    for (int w = workers_; w < 2 * workers_ + 2 * kMaxWorkers; ++w) {
+      if (w == workers_ + 2 * kMaxWorkers) cost_ = {};
+      Join(w, {});
+      Feed(DisconnectEvent{connection_of_.at(NameOf(w)), "connection lost"});
+    }
     return cost_;
   }
 
@@ -129,6 +173,25 @@ class Cluster {
     }
   }
 
+  void TryLinks() {
+    for (const Member& member : world_.world.members) {
+      FailureMessage failure{.generation = world_.world.generation, .step = step_ + 1, .phase = Phase::kReduce};
+      failure.cause = "deadline";
+      Up(connection_of_.at(member.id.name), failure);
+    }
+    for (int tick = 0; tick < 20 && asked_links_.empty(); ++tick) Feed(TickEvent{});
+    HOLDFAST_CHECK(!asked_links_.empty());
+  }
+
+  template <class IsReached>
+  void AnswerLinks(Connection asked, const ProbeMessage& probe, const IsReached& is_reached) {
+    ReachMessage reach{probe.round, {}};
+    for (const std::string& address : probe.addresses) {
+      reach.seconds.push_back(is_reached(std::atoi(address.c_str())) ? 0.001 : -1);
+    }
+    Up(asked, reach);
+  }
+
   static std::string NodeOf(int w) { return absl::StrFormat("gpu-node-%04d", w / kPerNode); }
   static std::string NameOf(int w) { return absl::StrCat(NodeOf(w), "/", w % kPerNode); }
 
@@ -152,8 +215,10 @@ class Cluster {
     join.member.host = absl::StrCat(NodeOf(w), ".cluster.internal");
     join.member.pid = w;
     join.member.peak_flops = 989.4e12;
+    if (probes_) join.member.probe_address = absl::StrCat(w);
     join.claim = claim;
     connection_of_[join.member.id.name] = ++last_connection_;
+    number_of_[last_connection_] = w;
     Up(last_connection_, join);
   }
 
@@ -198,6 +263,7 @@ class Cluster {
       if (const auto* send = std::get_if<SendAction>(&action)) {
         Down(send->message, 1);
         if (std::holds_alternative<AskWorldMessage>(send->message)) asked_ = send->to;
+        if (const auto* probe = std::get_if<ProbeMessage>(&send->message)) asked_links_[send->to] = *probe;
       }
       if (const auto* all = std::get_if<SendToAllAction>(&action)) Down(all->message, all->to.size());
     }
@@ -217,11 +283,14 @@ class Cluster {
   }
 
   const int workers_, min_workers_;
+  const bool probes_;  // workers can be probed
   std::unique_ptr<Coordinator> coordinator_;
   Instant now_{1};
   std::map<std::string, Connection> connection_of_;
+  std::map<Connection, int> number_of_;  // of the worker
   std::vector<Connection> agents_;
-  Connection last_connection_ = 0, asked_ = 0;  // asked_: who is to say who is in a world
+  std::map<Connection, ProbeMessage> asked_links_;  // not answered yet
+  Connection last_connection_ = 0, asked_ = 0;      // asked_: who is to say who is in a world
   WorldMessage world_;
   uint64_t recovered_ = 0;
   int64_t step_ = 0, committed_ = 0;
@@ -255,6 +324,7 @@ void Print(int workers, const char* what, const std::vector<Cost>& costs) {
 
 void Measure(int workers) {
   std::vector<Cost> formed, steps, lost, restarted, all_lost, left, left_without;
+  std::vector<Cost> late_agents, left_gone, without_gone, halves, lost_in_round, new_names;
   for (int run = 0; run < kRuns; ++run) {
     Cluster cluster(workers);
     formed.push_back(cluster.Form());
@@ -265,13 +335,25 @@ void Measure(int workers) {
     }
     restarted.push_back(cluster.RestartCoordinator());
     all_lost.push_back(cluster.LoseAll());
-    Cluster leaving(workers), without(workers, /*min_workers=*/workers);
-    for (Cluster* each : {&leaving, &without}) {
+    Cluster leaving(workers), without(workers, /*min_workers=*/workers), losing(workers), changing(workers);
+    for (Cluster* each : {&leaving, &without, &losing, &changing}) {
       each->Form();
       each->Step();
     }
     left.push_back(leaving.AllLeave());
+    left_gone.push_back(leaving.EndStreams());
     left_without.push_back(without.AllLeaveWithoutAWorld());
+    without_gone.push_back(without.EndStreams());
+    late_agents.push_back(losing.LoseAll(kTicksUntilGivenUp));
+    new_names.push_back(changing.NewNames());
+    if (workers <= kPerNode || workers / kPerNode > kMostNodesTried) continue;
+    Cluster cut(workers, /*min_workers=*/1, /*probes=*/true), tried(workers, /*min_workers=*/1, /*probes=*/true);
+    for (Cluster* each : {&cut, &tried}) {
+      each->Form();
+      each->Step();
+    }
+    halves.push_back(cut.CutInHalves());
+    lost_in_round.push_back(tried.LoseAllWhileLinksAreTried());
   }
   Print(workers, "form a world", formed);
   Print(workers, "a step", steps);
@@ -280,6 +362,13 @@ void Measure(int workers) {
   Print(workers, "all are lost", all_lost);
   Print(workers, "all leave", left);
   Print(workers, "all leave, no world", left_without);
+  Print(workers, "lost, agents later", late_agents);
+  Print(workers, "left, then gone", left_gone);
+  Print(workers, "the same, no world", without_gone);
+  Print(workers, "as many new names", new_names);
+  if (halves.empty()) return;
+  Print(workers, "cut in halves", halves);
+  Print(workers, "lost as links tried", lost_in_round);
 }
 
 }  // namespace

@@ -85,7 +85,7 @@ absl::StatusOr<CheckpointPlace> OpenBucket(std::string where, const PlaceOptions
 
 absl::StatusOr<std::unique_ptr<Storage>> OpenRunStorage(const CheckpointConfig& config,
                                                         const std::string& run_directory, bool create,
-                                                        const std::stop_token& stop = {}) {
+                                                        const std::stop_token& stop) {
   // Beside the run, where there is room: a shard is as large as a part of the state.
   if (IsRemotePlace(config.directory)) return OpenRemote(config, run_directory + "/staging", stop);
   return OpenLocalStorage(config.directory.empty() ? RunDirectory(run_directory).checkpoints() : config.directory,
@@ -95,8 +95,9 @@ absl::StatusOr<std::unique_ptr<Storage>> OpenRunStorage(const CheckpointConfig& 
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Storage>> OpenCheckpointStorage(const CheckpointConfig& config,
-                                                               const std::string& run_directory) {
-  return OpenRunStorage(config, run_directory, /*create=*/true);
+                                                               const std::string& run_directory,
+                                                               const std::stop_token& stop) {
+  return OpenRunStorage(config, run_directory, /*create=*/true, stop);
 }
 
 absl::StatusOr<std::unique_ptr<Storage>> OpenClaimedStorage(const CheckpointConfig& config,

@@ -14,13 +14,14 @@
 namespace holdfast {
 
 /// The storage of config.directory: RUN_DIR/checkpoints if it is empty, s3://bucket/prefix with the credentials of the
-/// environment, else a directory, which is created.
+/// environment, else a directory, which is created. Once `stop` is requested, what waits for a server is Cancelled
+/// soon.
 absl::StatusOr<std::unique_ptr<Storage>> OpenCheckpointStorage(const CheckpointConfig& config,
-                                                               const std::string& run_directory);
+                                                               const std::string& run_directory,
+                                                               const std::stop_token& stop = {});
 
 /// The same for a worker: nothing is created, and NotFound, saying what is missing, if it is not the place that the
-/// run's coordinator has claimed (a host that lacks the mount). Once `stop` is requested, what waits for a server is
-/// Cancelled soon.
+/// run's coordinator has claimed (a host that lacks the mount).
 absl::StatusOr<std::unique_ptr<Storage>> OpenClaimedStorage(const CheckpointConfig& config,
                                                             const std::string& run_directory,
                                                             const std::stop_token& stop = {});

@@ -12,8 +12,9 @@
 namespace holdfast {
 
 absl::StatusOr<std::unique_ptr<InProcessLauncher>> InProcessLauncher::Open(const Config& config,
-                                                                           const RunDirectory& directory) {
-  ASSIGN_OR_RETURN(auto runtime, OpenTraining(config, {}));
+                                                                           const RunDirectory& directory,
+                                                                           const std::stop_token& stop) {
+  ASSIGN_OR_RETURN(auto runtime, OpenTraining(config, {}, stop));
   return std::unique_ptr<InProcessLauncher>(new InProcessLauncher(config, directory, std::move(runtime)));
 }
 

@@ -2,6 +2,7 @@
 // A run of one worker, in this process.
 
 #include <memory>
+#include <stop_token>
 
 #include "elastic/launch/launcher.h"
 
@@ -9,7 +10,8 @@ namespace holdfast {
 
 class InProcessLauncher final : public Launcher {
  public:
-  static absl::StatusOr<std::unique_ptr<InProcessLauncher>> Open(const Config& config, const RunDirectory& directory);
+  static absl::StatusOr<std::unique_ptr<InProcessLauncher>> Open(const Config& config, const RunDirectory& directory,
+                                                                 const std::stop_token& stop = {});
 
   absl::StatusOr<CoordinatorShell::Outcome> Run(const PreparedRun& run, const StopSignal& stop) override;
 

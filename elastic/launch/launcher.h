@@ -25,7 +25,8 @@
 namespace holdfast {
 
 /// Opening a launcher checks all that can be checked before the run directory is touched: the workers' data, device,
-/// model and memory. `config` and `directory` must outlive it. Thread-safety: none.
+/// model and memory; a `stop` that is requested before it is open ends what waits for a server. `config` and
+/// `directory` must outlive it. Thread-safety: none.
 class Launcher {
  public:
   virtual ~Launcher() = default;

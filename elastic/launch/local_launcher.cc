@@ -68,8 +68,8 @@ class WorkerWatch {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<LocalLauncher>> LocalLauncher::Open(const Config& config, const RunDirectory& directory,
-                                                                   std::string binary) {
-  ASSIGN_OR_RETURN(TrainingOutline outline, CheckTraining(config, config.elastic.workers));
+                                                                   std::string binary, const std::stop_token& stop) {
+  ASSIGN_OR_RETURN(TrainingOutline outline, CheckTraining(config, config.elastic.workers, stop));
   return std::unique_ptr<LocalLauncher>(new LocalLauncher(config, directory, std::move(outline), std::move(binary)));
 }
 

@@ -3,6 +3,7 @@
 // and agent.
 
 #include <memory>
+#include <stop_token>
 #include <string>
 
 #include "elastic/launch/launcher.h"
@@ -11,9 +12,12 @@ namespace holdfast {
 
 class LocalLauncher final : public Launcher {
  public:
+  static constexpr const char* kThisBinary = "/proc/self/exe";
+
   /// config.elastic.workers of them. `binary`: that has the command `worker`.
   static absl::StatusOr<std::unique_ptr<LocalLauncher>> Open(const Config& config, const RunDirectory& directory,
-                                                             std::string binary = "/proc/self/exe");
+                                                             std::string binary = kThisBinary,
+                                                             const std::stop_token& stop = {});
 
   /// If no worker can be started at all, the run ends: exit code 1 and what the agent says.
   absl::StatusOr<CoordinatorShell::Outcome> Run(const PreparedRun& run, const StopSignal& stop) override;

@@ -27,8 +27,8 @@ absl::StatusOr<Worker::Exit> WorkFor(const std::string& coordinator, const Confi
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<MpiLauncher>> MpiLauncher::Open(const Config& config, const RunDirectory& directory,
-                                                               MpiJob& job) {
-  ASSIGN_OR_RETURN(auto runtime, OpenTraining(config, job.slot()));
+                                                               MpiJob& job, const std::stop_token& stop) {
+  ASSIGN_OR_RETURN(auto runtime, OpenTraining(config, job.slot(), stop));
   return std::unique_ptr<MpiLauncher>(new MpiLauncher(config, directory, std::move(runtime), job));
 }
 
@@ -51,8 +51,9 @@ absl::StatusOr<CoordinatorShell::Outcome> MpiLauncher::Run(const PreparedRun& ru
 }
 
 absl::StatusOr<Worker::Exit> FollowMpiJob(const Config& config, const RunDirectory& directory, MpiJob& job,
-                                          const StopSignal& stop) {
-  ASSIGN_OR_RETURN(const auto runtime, OpenTraining(config, job.slot()));
+                                          const StopSignal& stop, StopOfStart& start) {
+  ASSIGN_OR_RETURN(const auto runtime, OpenTraining(config, job.slot(), start.token()));
+  RETURN_IF_ERROR(start.End());
   std::string address;
   RETURN_IF_ERROR(job.Announce(&address));
   if (address.empty()) return Worker::Exit{.code = EXIT_FAILURE, .reason = ""};  // rank 0 has said why

@@ -2,6 +2,7 @@
 // A run whose workers are the processes of an MPI job.
 
 #include <memory>
+#include <stop_token>
 
 #include "elastic/launch/launcher.h"
 #include "elastic/launch/mpi_job.h"
@@ -12,7 +13,7 @@ namespace holdfast {
 class MpiLauncher final : public Launcher {
  public:
   static absl::StatusOr<std::unique_ptr<MpiLauncher>> Open(const Config& config, const RunDirectory& directory,
-                                                           MpiJob& job);
+                                                           MpiJob& job, const std::stop_token& stop = {});
 
   absl::StatusOr<CoordinatorShell::Outcome> Run(const PreparedRun& run, const StopSignal& stop) override;
 
@@ -25,8 +26,8 @@ class MpiLauncher final : public Launcher {
   MpiJob& job_;
 };
 
-/// On every other rank: a worker, to the end of the run.
+/// On every other rank: a worker, to the end of the run. `start`, which comes of `stop`, ends what goes before it.
 absl::StatusOr<Worker::Exit> FollowMpiJob(const Config& config, const RunDirectory& directory, MpiJob& job,
-                                          const StopSignal& stop);
+                                          const StopSignal& stop, StopOfStart& start);
 
 }  // namespace holdfast

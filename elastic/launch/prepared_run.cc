@@ -121,7 +121,7 @@ absl::Status CheckPlace(const Config& config, const RunDirectory& directory, con
                      step.has_value() ? "out to go back to that step" : "out to resume the run"));
   }
   if (config.checkpoint.directory.empty()) return step.has_value() ? NoCheckpointOf(*step, place) : absl::OkStatus();
-  ASSIGN_OR_RETURN(const auto storage, OpenCheckpointStorage(config.checkpoint, directory.root()));
+  ASSIGN_OR_RETURN(const auto storage, OpenCheckpointStorage(config.checkpoint, directory.root(), options.stop));
   ASSIGN_OR_RETURN(const Catalog found, ScanCheckpoints(*storage));
   const std::vector<CheckpointChoice> choices = ChoicesOf(found);
   const auto check = [&](const CheckpointChoice& choice) {  // a run that keeps none begins with none
@@ -280,7 +280,8 @@ absl::Status Choose(const Config& config, const RunDirectory& directory, const s
 absl::Status OpenCheckpoints(const Config& config, const RunDirectory& directory,
                              const std::vector<StoredTensor>& tensors, const PrepareOptions& options,
                              PreparedRun* run) {
-  ASSIGN_OR_RETURN(std::unique_ptr<Storage> storage, OpenCheckpointStorage(config.checkpoint, directory.root()));
+  ASSIGN_OR_RETURN(std::unique_ptr<Storage> storage,
+                   OpenCheckpointStorage(config.checkpoint, directory.root(), options.stop));
   // Asked right before they are claimed: from another one that leads by then nothing is taken.
   ASSIGN_OR_RETURN(run->keeper,
                    CheckpointKeeper::Open(config, directory, std::move(storage), tensors, run->history.state,

@@ -3,6 +3,7 @@
 // its workers still hold.
 
 #include <memory>
+#include <stop_token>
 #include <string>
 #include <vector>
 
@@ -32,6 +33,7 @@ struct PrepareOptions {
   std::string resume{};          // "auto": go on with what is there; "never": refuse that; a step: from its checkpoint;
                                  // "": auto, but overwriting needs to be told what becomes of checkpoints elsewhere
   bool workers_are_new = false;  // no worker of an earlier life can be alive
+  std::stop_token stop{};        // as of OpenCheckpointStorage; of the run's checkpoints for as long as it goes
 };
 
 /// Takes the directory's lock first, unless it is given. AlreadyExists, saying what to do, if the directory holds a run

@@ -29,8 +29,9 @@ absl::Status ServerLauncher::CanListen(const Options& options) {
 }
 
 absl::StatusOr<std::unique_ptr<ServerLauncher>> ServerLauncher::Open(const Config& config,
-                                                                     const RunDirectory& directory, Options options) {
-  ASSIGN_OR_RETURN(TrainingOutline outline, CheckTraining(config, /*workers_here=*/0));
+                                                                     const RunDirectory& directory, Options options,
+                                                                     const std::stop_token& stop) {
+  ASSIGN_OR_RETURN(TrainingOutline outline, CheckTraining(config, /*workers_here=*/0, stop));
   RETURN_IF_ERROR(CanListen(options));
   return std::unique_ptr<ServerLauncher>(new ServerLauncher(config, directory, std::move(outline), std::move(options)));
 }

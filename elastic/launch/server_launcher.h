@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <memory>
+#include <stop_token>
 #include <string>
 
 #include "elastic/launch/launcher.h"
@@ -26,7 +27,7 @@ class ServerLauncher final : public Launcher {
   /// The model is planned on a CPU: this machine needs neither the device nor the memory of a worker. What is needed to
   /// listen is tried, so that a run that cannot begin costs no older one.
   static absl::StatusOr<std::unique_ptr<ServerLauncher>> Open(const Config& config, const RunDirectory& directory,
-                                                              Options options);
+                                                              Options options, const std::stop_token& stop = {});
 
   /// On SIGTERM the run is left to a coordinator that stands by, if there is one and `hands_over`; other signals stop
   /// it.

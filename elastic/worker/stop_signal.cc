@@ -58,4 +58,9 @@ void StopSignal::Watch() {
   }
 }
 
+absl::Status StopOfStart::End() {
+  follow_.reset();
+  return requested() ? absl::CancelledError("no step was begun") : absl::OkStatus();
+}
+
 }  // namespace holdfast

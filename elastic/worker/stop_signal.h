@@ -5,8 +5,12 @@
 #include <sys/types.h>
 
 #include <atomic>
+#include <functional>
+#include <optional>
 #include <stop_token>
 #include <thread>
+
+#include "absl/status/status.h"
 
 namespace holdfast {
 
@@ -33,6 +37,24 @@ class StopSignal {
   std::atomic<int> received_{0};
   std::atomic<bool> done_{false};
   std::thread thread_;
+};
+
+/// A stop of what goes before a run. What is opened then for the whole of it reads and saves also after a stop of the
+/// run, which this one is not. Thread-safety: none.
+class StopOfStart {
+ public:
+  /// `signal` must outlive it.
+  explicit StopOfStart(const StopSignal& signal)
+      : follow_(std::in_place, signal.token(), [this] { source_.request_stop(); }) {}
+
+  std::stop_token token() const { return source_.get_token(); }
+  bool requested() const { return source_.stop_requested(); }
+  /// The run begins: the token is requested no more. Cancelled if it has been.
+  absl::Status End();
+
+ private:
+  std::stop_source source_;
+  std::optional<std::stop_callback<std::function<void()>>> follow_;
 };
 
 }  // namespace holdfast

@@ -145,8 +145,8 @@ class ConversationPacker {
       ASSIGN_OR_RETURN(report_.validation, validation_->Prepare());
     }
     if (options_.stop.stop_requested()) return absl::CancelledError("stopped");
-    RETURN_IF_ERROR(training_->Finish());
-    if (validation_.has_value()) RETURN_IF_ERROR(validation_->Finish());
+    RETURN_IF_ERROR(OfWriting(training_->Finish()));
+    if (validation_.has_value()) RETURN_IF_ERROR(OfWriting(validation_->Finish()));
     return report_;
   }
 

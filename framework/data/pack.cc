@@ -341,8 +341,8 @@ class Packer {
     RETURN_IF_ERROR(writer_->Prepare());
     if (validation_writer_) RETURN_IF_ERROR(validation_writer_->Prepare());
     RETURN_IF_ERROR(CheckStop());  // for the last time: what is written by now stays
-    RETURN_IF_ERROR(writer_->Finish());
-    return validation_writer_ ? validation_writer_->Finish() : absl::OkStatus();
+    RETURN_IF_ERROR(OfWriting(writer_->Finish()));
+    return validation_writer_ ? OfWriting(validation_writer_->Finish()) : absl::OkStatus();
   }
 
   absl::Status CheckStop() const {

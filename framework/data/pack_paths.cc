@@ -123,4 +123,9 @@ absl::StatusOr<int64_t> InputBytes(FileAccess& files, const std::vector<std::str
   return known ? total : 0;
 }
 
+absl::Status OfWriting(const absl::Status& status) {
+  if (!absl::IsCancelled(status)) return status;
+  return absl::AbortedError(absl::StrCat(status.message(), ", and it may be written all the same"));
+}
+
 }  // namespace holdfast

@@ -33,4 +33,8 @@ absl::Status CheckPackPaths(const PackPaths& paths);
 absl::StatusOr<int64_t> InputBytes(FileAccess& files, const std::vector<std::string>& inputs,
                                    const std::stop_token& stop);
 
+/// Of the end of packing, at which outputs get their names: where a stop ends that amid a transfer it is Aborted, for
+/// what is written by then stays, and nobody knows whether that one is.
+absl::Status OfWriting(const absl::Status& status);
+
 }  // namespace holdfast

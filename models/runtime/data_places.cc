@@ -5,6 +5,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <utility>
 
 #include "framework/base/format_bytes.h"
 #include "framework/base/log.h"
@@ -40,8 +41,8 @@ class Notice {
 
 }  // namespace
 
-PlaceSettings DataPlaces(const DataConfig& config) {
-  return {.s3 = config.s3, .request_timeout = kRequestTimeout, .connections = kReadersAtOnce};
+PlaceSettings DataPlaces(const DataConfig& config, std::stop_token stop) {
+  return {.s3 = config.s3, .request_timeout = kRequestTimeout, .connections = kReadersAtOnce, .stop = std::move(stop)};
 }
 
 ReadProgress ScanNotice() {

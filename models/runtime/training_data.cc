@@ -58,20 +58,21 @@ absl::StatusOr<Dataset> Open(const char* key, const std::vector<std::string>& fi
   return opened;
 }
 
-absl::StatusOr<DatasetSize> Measure(const char* key, const std::vector<std::string>& files, const Config& config) {
-  Places places(DataPlaces(config.data));
+absl::StatusOr<DatasetSize> Measure(const char* key, const std::vector<std::string>& files, const Config& config,
+                                    const std::stop_token& stop) {
+  Places places(DataPlaces(config.data, stop));
   auto size = Dataset::Measure(files, config.batch.sequence_length, {.files = &places});
   if (!size.ok()) return Annotate(size.status(), key);
   return size;
 }
 
-absl::StatusOr<DatasetSize> MeasureTraining(const Config& config) {
-  return Measure("data.train", config.data.train, config);
+absl::StatusOr<DatasetSize> MeasureTraining(const Config& config, const std::stop_token& stop = {}) {
+  return Measure("data.train", config.data.train, config, stop);
 }
 
-absl::Status MeasureValidation(const Config& config) {
+absl::Status MeasureValidation(const Config& config, const std::stop_token& stop) {
   if (config.data.validation.empty()) return absl::OkStatus();
-  return Measure("data.validation", config.data.validation, config).status();
+  return Measure("data.validation", config.data.validation, config, stop).status();
 }
 
 /// A vocabulary is rounded up to a multiple of 128, or of more for the sake of sharding: DeepSeek's by 2.4 %.
@@ -104,8 +105,8 @@ uint64_t TrainingData::token_digest() const {
   return XXH3_64bits(digests.data(), sizeof(digests));
 }
 
-absl::StatusOr<TrainingData> OpenTrainingData(const Config& config) {
-  Places places(DataPlaces(config.data));
+absl::StatusOr<TrainingData> OpenTrainingData(const Config& config, const std::stop_token& stop) {
+  Places places(DataPlaces(config.data, stop));
   ASSIGN_OR_RETURN(const std::optional<int32_t> end_of_document, EndOfDocument(config));
   const DatasetOptions options{.files = &places, .end_of_document = end_of_document, .on_scan = ScanNotice()};
   TrainingData data;
@@ -117,9 +118,9 @@ absl::StatusOr<TrainingData> OpenTrainingData(const Config& config) {
   return data;
 }
 
-absl::StatusOr<DatasetSize> MeasureTrainingData(const Config& config) {
-  ASSIGN_OR_RETURN(const DatasetSize size, MeasureTraining(config));
-  RETURN_IF_ERROR(MeasureValidation(config));
+absl::StatusOr<DatasetSize> MeasureTrainingData(const Config& config, const std::stop_token& stop) {
+  ASSIGN_OR_RETURN(const DatasetSize size, MeasureTraining(config, stop));
+  RETURN_IF_ERROR(MeasureValidation(config, stop));
   RETURN_IF_ERROR(EndOfDocument(config).status());
   return size;
 }
@@ -148,10 +149,10 @@ std::string WithTokensOfAnother(const Tokenizer& tokenizer, absl::Span<const std
   return "";
 }
 
-void WarnOfTokenizer(const Config& config) {
+void WarnOfTokenizer(const Config& config, const std::stop_token& stop) {
   const auto tokenizer = OpenTokenizer(config.data.tokenizer);
   if (!tokenizer.ok()) return;
-  Places places(DataPlaces(config.data));
+  Places places(DataPlaces(config.data, stop));
   std::string found = WithTokensOfAnother(**tokenizer, config.data.train, places);
   if (found.empty()) found = WithTokensOfAnother(**tokenizer, config.data.validation, places);
   if (found.empty()) return WarnOfUnusedVocabulary(config, (*tokenizer)->vocab_size());
@@ -159,10 +160,10 @@ void WarnOfTokenizer(const Config& config) {
              "into the wrong text: set data.tokenizer to that one");
 }
 
-void WarnOfUnreadValidation(const Config& config) {
+void WarnOfUnreadValidation(const Config& config, const std::stop_token& stop) {
   const int64_t limit = config.train.validation_microbatches, read = limit * config.batch.microbatch_size;
   if (limit == 0) return;
-  Places places(DataPlaces(config.data));
+  Places places(DataPlaces(config.data, stop));
   int64_t before = 0;  // sequences
   for (const std::string& file : config.data.validation) {
     if (before >= read) {
@@ -175,17 +176,17 @@ void WarnOfUnreadValidation(const Config& config) {
   }
 }
 
-absl::Status CheckTrainingData(const Config& config) {
+absl::Status CheckTrainingData(const Config& config, const std::stop_token& stop) {
   std::vector<std::string> problems;
   for (const absl::Status& status :
-       {MeasureTraining(config).status(), MeasureValidation(config), EndOfDocument(config).status()}) {
+       {MeasureTraining(config, stop).status(), MeasureValidation(config, stop), EndOfDocument(config).status()}) {
     if (status.ok()) continue;
     if (!IsOfTheConfig(status)) return status;
     problems.emplace_back(status.message());
   }
   if (!problems.empty()) return absl::InvalidArgumentError(absl::StrJoin(problems, "; "));
-  WarnOfTokenizer(config);
-  WarnOfUnreadValidation(config);
+  WarnOfTokenizer(config, stop);
+  WarnOfUnreadValidation(config, stop);
   return absl::OkStatus();
 }
 

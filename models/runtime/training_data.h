@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <stop_token>
 #include <string>
 
 #include "absl/status/statusor.h"
@@ -26,12 +27,13 @@ struct TrainingData {
 };
 
 /// Checks every token, by the index of a file that has one, the tokenizer against the model's vocabulary, and that
-/// validation has something to measure.
-absl::StatusOr<TrainingData> OpenTrainingData(const Config& config);
+/// validation has something to measure. `stop`, here and below: as in PlaceSettings; here of every read of the data,
+/// too, that has none of its own.
+absl::StatusOr<TrainingData> OpenTrainingData(const Config& config, const std::stop_token& stop = {});
 
 /// Size of the training files, by their headers. Checks all that OpenTrainingData does but the tokens: for a process
 /// that starts a run and leaves reading to the workers.
-absl::StatusOr<DatasetSize> MeasureTrainingData(const Config& config);
+absl::StatusOr<DatasetSize> MeasureTrainingData(const Config& config, const std::stop_token& stop = {});
 
 /// Whether every token of the training files is learned in every step, by their headers and the config. False also
 /// where that cannot be told.
@@ -45,14 +47,14 @@ std::string WithTokensOfAnother(const Tokenizer& tokenizer, absl::Span<const std
 /// Warns of a tokenizer that cannot be the one that the data was packed with: training is none the worse for it,
 /// samples and the saved model are. Else of one with far fewer tokens than the model's vocabulary, more than what that
 /// is rounded up by.
-void WarnOfTokenizer(const Config& config);
+void WarnOfTokenizer(const Config& config, const std::stop_token& stop = {});
 
 /// Warns of a file of data.validation that no validation comes to: microbatches are read in the order of the files, up
 /// to train.validation_microbatches. Names the first such file.
-void WarnOfUnreadValidation(const Config& config);
+void WarnOfUnreadValidation(const Config& config, const std::stop_token& stop = {});
 
 /// The same as MeasureTrainingData for who only looks at the config: InvalidArgument with all that is wrong, by key.
 /// Another code if it could not be looked at. Warns as above.
-absl::Status CheckTrainingData(const Config& config);
+absl::Status CheckTrainingData(const Config& config, const std::stop_token& stop = {});
 
 }  // namespace holdfast

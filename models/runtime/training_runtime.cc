@@ -35,10 +35,11 @@ absl::StatusOr<TrainerOptions> PrepareTrainer(const Config& config, TrainingRunt
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<TrainingRuntime>> OpenTraining(const Config& config, const WorkerSlot& slot) {
+absl::StatusOr<std::unique_ptr<TrainingRuntime>> OpenTraining(const Config& config, const WorkerSlot& slot,
+                                                              const std::stop_token& stop) {
   auto runtime = std::make_unique<TrainingRuntime>();
   runtime->slot = slot;
-  ASSIGN_OR_RETURN(runtime->data, OpenTrainingData(config));
+  ASSIGN_OR_RETURN(runtime->data, OpenTrainingData(config, stop));
   ASSIGN_OR_RETURN(TrainerOptions options, PrepareTrainer(config, *runtime));
   ASSIGN_OR_RETURN(runtime->trainer, Trainer::Create(*runtime->model, *runtime->device, std::move(options)));
   return runtime;
@@ -52,8 +53,8 @@ TrainingOutline OutlineOf(const TrainingRuntime& runtime) {
           .data = {.tokens = training.num_tokens(), .samples = training.num_samples()}};
 }
 
-absl::StatusOr<TrainingOutline> CheckTraining(const Config& config, int64_t workers_here) {
-  ASSIGN_OR_RETURN(const DatasetSize data, MeasureTrainingData(config));
+absl::StatusOr<TrainingOutline> CheckTraining(const Config& config, int64_t workers_here, const std::stop_token& stop) {
+  ASSIGN_OR_RETURN(const DatasetSize data, MeasureTrainingData(config, stop));
   // Without a GPU, of which nothing would be given back until this process ends.
   const bool on_gpu = config.train.device == DeviceKind::kCuda;
   Config on_cpu = config;

@@ -30,8 +30,10 @@ struct TrainingRuntime {
   std::unique_ptr<Trainer> trainer;
 };
 
-/// Everything that `config` says is opened and checked, and whether it fits into the memory that `slot` leaves.
-absl::StatusOr<std::unique_ptr<TrainingRuntime>> OpenTraining(const Config& config, const WorkerSlot& slot);
+/// Everything that `config` says is opened and checked, and whether it fits into the memory that `slot` leaves. `stop`:
+/// as in OpenTrainingData.
+absl::StatusOr<std::unique_ptr<TrainingRuntime>> OpenTraining(const Config& config, const WorkerSlot& slot,
+                                                              const std::stop_token& stop = {});
 
 /// What a run will train, for a process that starts it.
 struct TrainingOutline {
@@ -45,6 +47,7 @@ TrainingOutline OutlineOf(const TrainingRuntime& runtime);
 /// The same where the workers are other processes: checks what OpenTraining does, but reads no token, makes no trainer
 /// and takes no GPU (whether this build has kernels for it, only a worker finds out). `workers_here`: how many of them
 /// will share this machine; 0 = it needs no memory for them.
-absl::StatusOr<TrainingOutline> CheckTraining(const Config& config, int64_t workers_here);
+absl::StatusOr<TrainingOutline> CheckTraining(const Config& config, int64_t workers_here,
+                                              const std::stop_token& stop = {});
 
 }  // namespace holdfast

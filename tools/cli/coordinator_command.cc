@@ -19,8 +19,10 @@
 #include "framework/base/rare_log.h"
 #include "framework/base/status.h"
 #include "framework/config/validate.h"
+#include "framework/places/places.h"
 #include "models/runtime/training_data.h"
 #include "tools/cli/connection_arguments.h"
+#include "tools/cli/stoppable.h"
 
 namespace holdfast {
 namespace {
@@ -76,21 +78,22 @@ ServerLauncher::Options CoordinatorCommand::Listening() const {
 // What was said of how the run is to begin holds for who begins it, not for who takes it over.
 absl::StatusOr<CoordinatorShell::Outcome> CoordinatorCommand::LeadRun(const Config& config,
                                                                       const RunDirectory& directory, const Turn& turn,
-                                                                      const StopSignal& stop) const {
-  if (turn.from.empty()) return LeadRunWith(config, directory, turn, stop);
+                                                                      const StopSignal& stop,
+                                                                      StopOfStart& start_stop) const {
+  if (turn.from.empty()) return LeadRunWith(config, directory, turn, stop, start_stop);
   const LeadingConfig leading = ConfigToLeadOnWith(config, directory);
   if (!leading.changes.empty()) {
     LogWarning("this coordinator was started with another config than the run has (", leading.changes,
                "): it leads the run on with the run's own, as the workers have that; to change it, stop the run and ",
                "resume it with the other one");
   }
-  return LeadRunWith(leading.config, directory, turn, stop);
+  return LeadRunWith(leading.config, directory, turn, stop, start_stop);
 }
 
 absl::StatusOr<CoordinatorShell::Outcome> CoordinatorCommand::LeadRunWith(const Config& config,
                                                                           const RunDirectory& directory,
-                                                                          const Turn& turn,
-                                                                          const StopSignal& stop) const {
+                                                                          const Turn& turn, const StopSignal& stop,
+                                                                          StopOfStart& start_stop) const {
   std::string resume_text;
   const auto on_listening = [&](const std::string& address) {
     Say(absl::StrCat("listening at ", address, "; run directory ", directory.root(), "\n", resume_text));
@@ -98,12 +101,17 @@ absl::StatusOr<CoordinatorShell::Outcome> CoordinatorCommand::LeadRunWith(const 
   ServerLauncher::Options listening = Listening();
   listening.taken_over_from = turn.from;
   listening.on_listening = on_listening;
-  ASSIGN_OR_RETURN(const auto launcher, ServerLauncher::Open(config, directory, std::move(listening)));
-  WarnOfTokenizer(config);
+  ASSIGN_OR_RETURN(const auto launcher,
+                   ServerLauncher::Open(config, directory, std::move(listening), start_stop.token()));
+  WarnOfTokenizer(config, start_stop.token());
   PrepareOptions options{.overwrite = start.overwrite, .resume = start.resume, .workers_are_new = new_workers};
   if (!turn.from.empty()) options = {.resume = "auto"};
+  options.stop = start_stop.token();
   ASSIGN_OR_RETURN(const PreparedRun prepared,
                    PrepareRun(config, directory, launcher->outline().layout, options, turn.lead));
+  const absl::Status stopped = start_stop.End();
+  // Directories know of no stop, and workers may hold what that of the run is to save.
+  if (IsRemotePlace(config.checkpoint.directory)) RETURN_IF_ERROR(stopped);
   resume_text = ResumeText(prepared);
   return launcher->Run(prepared, stop);
 }
@@ -124,7 +132,9 @@ absl::StatusOr<int> CoordinatorCommand::Run() const {
     ASSIGN_OR_RETURN(Turn turn, TakeTurn(config, directory, has_led, stop_signal));
     if (turn.exit_code.has_value()) return EndWith(*turn.exit_code, turn.reason);
     if (turn.lead == nullptr) return 128 + stop_signal.received();
-    const absl::StatusOr<CoordinatorShell::Outcome> outcome = LeadRun(config, directory, turn, stop_signal);
+    StopOfStart start_stop(stop_signal);
+    const absl::StatusOr<CoordinatorShell::Outcome> outcome = LeadRun(config, directory, turn, stop_signal, start_stop);
+    if (const auto stopped = EndOfStart(stop_signal, start_stop, outcome.status())) return *stopped;
     const bool may_pass = absl::IsUnavailable(outcome.status()) || absl::IsResourceExhausted(outcome.status()) ||
                           absl::IsAborted(outcome.status());
     if (StandsBy() && may_pass && stop_signal.received() == 0) {

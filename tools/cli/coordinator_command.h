@@ -34,9 +34,11 @@ struct CoordinatorCommand {
                                 const StopSignal& stop) const;
   /// With the run's config if another one has led it.
   absl::StatusOr<CoordinatorShell::Outcome> LeadRun(const Config& config, const RunDirectory& directory,
-                                                    const Turn& turn, const StopSignal& stop) const;
+                                                    const Turn& turn, const StopSignal& stop,
+                                                    StopOfStart& start_stop) const;
   absl::StatusOr<CoordinatorShell::Outcome> LeadRunWith(const Config& config, const RunDirectory& directory,
-                                                        const Turn& turn, const StopSignal& stop) const;
+                                                        const Turn& turn, const StopSignal& stop,
+                                                        StopOfStart& start_stop) const;
 };
 
 }  // namespace holdfast

@@ -230,7 +230,7 @@ absl::StatusOr<int> DataPackCommand::Run() const {
                       [this](const std::stop_token& stop) { return chat ? PackChat(stop) : PackText(stop); });
 }
 
-absl::StatusOr<int> DataPackCommand::PackText(std::stop_token stop) const {
+absl::StatusOr<int> DataPackCommand::PackText(const std::stop_token& stop) const {
   PackOptions pack = options;
   ASSIGN_OR_RETURN(const auto opened, OpenTokenizer(tokenizer));
   if (append_eot && !opened->end_of_text().has_value()) {
@@ -240,14 +240,14 @@ absl::StatusOr<int> DataPackCommand::PackText(std::stop_token stop) const {
   pack.paths.tokenizer = FilesOf(tokenizer);
   PackBar bar;
   pack.progress = bar.Callback();
-  pack.stop = std::move(stop);
-  ASSIGN_OR_RETURN(const auto files, OpenPlaces(places));
+  pack.stop = stop;
+  ASSIGN_OR_RETURN(const auto files, OpenPlaces(places, stop));
   ASSIGN_OR_RETURN(const PackReport report, bar.End(Pack(*opened, pack, *files)));
   PrintPackReport(*this, *opened, report);
   return kExitDone;
 }
 
-absl::StatusOr<int> DataPackCommand::PackChat(std::stop_token stop) const {
+absl::StatusOr<int> DataPackCommand::PackChat(const std::stop_token& stop) const {
   std::error_code error;
   const bool is_file = std::filesystem::path(tokenizer).filename() == "tokenizer.json";
   const std::string directory = is_file ? DirectoryOf(tokenizer) : tokenizer;
@@ -260,12 +260,9 @@ absl::StatusOr<int> DataPackCommand::PackChat(std::stop_token stop) const {
   PackBar bar;
   PackPaths paths = options.paths;
   paths.tokenizer = FilesOf(tokenizer);
-  const PackConversationsOptions pack{.paths = paths,
-                                      .row_tokens = sequence_length,
-                                      .too_long = too_long,
-                                      .progress = bar.Callback(),
-                                      .stop = std::move(stop)};
-  ASSIGN_OR_RETURN(const auto files, OpenPlaces(places));
+  const PackConversationsOptions pack{
+      .paths = paths, .row_tokens = sequence_length, .too_long = too_long, .progress = bar.Callback(), .stop = stop};
+  ASSIGN_OR_RETURN(const auto files, OpenPlaces(places, stop));
   ASSIGN_OR_RETURN(const PackConversationsReport report, bar.End(PackConversations(opened, pack, *files)));
   PrintChatReport(pack, report);
   return kExitDone;

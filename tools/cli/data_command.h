@@ -28,8 +28,8 @@ struct DataPackCommand {
 
  private:
   void AddChatTo(CLI::App& command);
-  absl::StatusOr<int> PackText(std::stop_token stop) const;
-  absl::StatusOr<int> PackChat(std::stop_token stop) const;
+  absl::StatusOr<int> PackText(const std::stop_token& stop) const;
+  absl::StatusOr<int> PackChat(const std::stop_token& stop) const;
 };
 
 struct DataShowCommand {

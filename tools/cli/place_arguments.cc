@@ -14,7 +14,8 @@ void AddPlaceOptions(CLI::App& command, PlaceSettings& settings) {
   command.add_option("--region", settings.s3.region, "of the S3 service; default: AWS_REGION, or else us-east-1");
 }
 
-absl::StatusOr<std::unique_ptr<Places>> OpenPlaces(PlaceSettings settings) {
+absl::StatusOr<std::unique_ptr<Places>> OpenPlaces(PlaceSettings settings, std::stop_token stop) {
+  settings.stop = std::move(stop);
   std::error_code error;
   settings.staging_directory = std::filesystem::temp_directory_path(error).string();
   if (error) return ErrnoToStatus(error.value(), "no directory for temporary files (TMPDIR)");

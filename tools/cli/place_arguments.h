@@ -12,6 +12,6 @@ namespace holdfast {
 void AddPlaceOptions(CLI::App& command, PlaceSettings& settings);
 
 /// What they said, for a command that creates files too: objects are made in the directory for temporary files.
-absl::StatusOr<std::unique_ptr<Places>> OpenPlaces(PlaceSettings settings);
+absl::StatusOr<std::unique_ptr<Places>> OpenPlaces(PlaceSettings settings, std::stop_token stop = {});
 
 }  // namespace holdfast

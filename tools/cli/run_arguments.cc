@@ -98,7 +98,9 @@ absl::StatusOr<Config> ConfigArguments::Load() const {
   return Resolved(LoadUnresolved(), [](const Config&) { return std::string(); });
 }
 
-absl::Status CheckDataOf(const Config& config) { return AsUsageError(CheckTrainingData(config)); }
+absl::Status CheckDataOf(const Config& config, const std::stop_token& stop) {
+  return AsUsageError(CheckTrainingData(config, stop));
+}
 
 absl::Status CheckAlertsOf(const Config& config) {
   const absl::Status checked = CheckAlerts(config.alerts);

@@ -35,7 +35,7 @@ struct ConfigArguments {
 void AddWorkersOption(CLI::App& command, int64_t& workers, const std::string& help);
 
 /// A UsageError that names the keys if token files or tokenizer of the config cannot be used.
-absl::Status CheckDataOf(const Config& config);
+absl::Status CheckDataOf(const Config& config, const std::stop_token& stop = {});
 
 /// A UsageError that names the key if a file with a secret of the config's alerts cannot be used.
 absl::Status CheckAlertsOf(const Config& config);

@@ -2,8 +2,6 @@
 
 #include <cstdio>
 
-#include "elastic/worker/stop_signal.h"
-
 namespace holdfast {
 
 absl::StatusOr<int> RunStoppable(const std::string& nothing_written,
@@ -13,6 +11,14 @@ absl::StatusOr<int> RunStoppable(const std::string& nothing_written,
   if (!absl::IsCancelled(result.status()) || stop.received() == 0) return result;
   std::fprintf(stderr, "stopped by signal %d; %s\n", stop.received(), nothing_written.c_str());
   return 128 + stop.received();
+}
+
+std::optional<int> EndOfStart(const StopSignal& signal, const StopOfStart& stop, const absl::Status& error) {
+  // Unavailable is what was told of something that could not be read for the stop.
+  if (!stop.requested() || !(absl::IsCancelled(error) || absl::IsUnavailable(error))) return std::nullopt;
+  std::fprintf(stderr, "stopped by signal %d before the run began (%s)\n", signal.received(),
+               std::string(error.message()).c_str());
+  return 128 + signal.received();
 }
 
 }  // namespace holdfast

@@ -3,10 +3,12 @@
 // written stays.
 
 #include <functional>
+#include <optional>
 #include <stop_token>
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "elastic/worker/stop_signal.h"
 
 namespace holdfast {
 
@@ -14,5 +16,8 @@ namespace holdfast {
 /// `nothing_written` is printed and the exit code 128 + signal. Must be called before any thread is started.
 absl::StatusOr<int> RunStoppable(const std::string& nothing_written,
                                  const std::function<absl::StatusOr<int>(const std::stop_token&)>& work);
+
+/// 128 + signal, which is printed with `error`, if that comes of a stop of what goes before a run.
+std::optional<int> EndOfStart(const StopSignal& signal, const StopOfStart& stop, const absl::Status& error);
 
 }  // namespace holdfast

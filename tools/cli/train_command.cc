@@ -23,6 +23,7 @@
 #include "models/runtime/training_data.h"
 #include "models/sampler.h"
 #include "tools/cli/loss_plot.h"
+#include "tools/cli/stoppable.h"
 
 namespace holdfast {
 namespace {
@@ -113,24 +114,25 @@ absl::StatusOr<int> Report(const Config& config, const RunDirectory& directory,
 }
 
 absl::StatusOr<std::unique_ptr<Launcher>> TryToOpenLauncher(const Config& config, const RunDirectory& directory,
-                                                            MpiJob* job) {
-  if (job != nullptr) return MpiLauncher::Open(config, directory, *job);
-  if (config.elastic.workers == 1) return InProcessLauncher::Open(config, directory);
-  return LocalLauncher::Open(config, directory);
+                                                            MpiJob* job, const std::stop_token& stop) {
+  if (job != nullptr) return MpiLauncher::Open(config, directory, *job, stop);
+  if (config.elastic.workers == 1) return InProcessLauncher::Open(config, directory, stop);
+  return LocalLauncher::Open(config, directory, LocalLauncher::kThisBinary, stop);
 }
 
-absl::StatusOr<std::unique_ptr<Launcher>> OpenLauncher(const Config& config, const RunDirectory& directory,
-                                                       MpiJob* job) {
-  auto launcher = TryToOpenLauncher(config, directory, job);
+absl::StatusOr<std::unique_ptr<Launcher>> OpenLauncher(const Config& config, const RunDirectory& directory, MpiJob* job,
+                                                       const std::stop_token& stop) {
+  auto launcher = TryToOpenLauncher(config, directory, job, stop);
   if (launcher.ok()) return launcher;
   // Files that cannot be used are a mistake in the config, and all of them are said at once.
-  RETURN_IF_ERROR(CheckDataOf(config));
+  RETURN_IF_ERROR(CheckDataOf(config, stop));
   RETURN_IF_ERROR(AsUsageError(CheckInitialWeights(config)));
   return launcher;
 }
 
-absl::StatusOr<int> Follow(const Config& config, const RunDirectory& directory, MpiJob& job, const StopSignal& stop) {
-  ASSIGN_OR_RETURN(const Worker::Exit exit, FollowMpiJob(config, directory, job, stop));
+absl::StatusOr<int> Follow(const Config& config, const RunDirectory& directory, MpiJob& job, const StopSignal& stop,
+                           StopOfStart& start) {
+  ASSIGN_OR_RETURN(const Worker::Exit exit, FollowMpiJob(config, directory, job, stop, start));
   return exit.code == 0 || exit.code > 128 ? exit.code : kExitFailure;
 }
 
@@ -138,6 +140,13 @@ absl::StatusOr<int> Follow(const Config& config, const RunDirectory& directory, 
 
 absl::StatusOr<int> TrainCommand::Run() const {
   StopSignal stop_signal;  // before any other thread
+  StopOfStart start_stop(stop_signal);
+  absl::StatusOr<int> result = Train(stop_signal, start_stop);
+  if (const auto stopped = EndOfStart(stop_signal, start_stop, result.status())) return *stopped;
+  return result;
+}
+
+absl::StatusOr<int> TrainCommand::Train(const StopSignal& stop_signal, StopOfStart& start_stop) const {
   RunArguments what = run;
   what.config.SetWorkers(workers);
   ASSIGN_OR_RETURN(Config config, AsUsageError(what.Load(start.overwrite)));
@@ -148,7 +157,7 @@ absl::StatusOr<int> TrainCommand::Run() const {
     ASSIGN_OR_RETURN(job, MpiJob::Start());
     job->Shape(&config);
     ResolveExpertPlacement(&config);
-    if (job->rank() != 0) return Follow(config, directory, *job, stop_signal);
+    if (job->rank() != 0) return Follow(config, directory, *job, stop_signal, start_stop);
   }
   RETURN_IF_ERROR(CheckAlertsOf(config));
   const int64_t workers_here = job == nullptr ? config.elastic.workers : job->slot().workers_here;
@@ -157,13 +166,15 @@ absl::StatusOr<int> TrainCommand::Run() const {
         TooManyThreadsWarning("train.threads", config.train.threads, workers_here)}) {
     if (!warning.empty()) LogWarning(warning);
   }
-  ASSIGN_OR_RETURN(const auto launcher, OpenLauncher(config, directory, job.get()));
-  WarnOfTokenizer(config);
-  WarnOfUnreadValidation(config);
-  ASSIGN_OR_RETURN(
-      const PreparedRun prepared,
-      AsUsageError(PrepareRun(config, directory, launcher->outline().layout,
-                              {.overwrite = start.overwrite, .resume = start.resume, .workers_are_new = true})));
+  ASSIGN_OR_RETURN(const auto launcher, OpenLauncher(config, directory, job.get(), start_stop.token()));
+  WarnOfTokenizer(config, start_stop.token());
+  WarnOfUnreadValidation(config, start_stop.token());
+  ASSIGN_OR_RETURN(const PreparedRun prepared, AsUsageError(PrepareRun(config, directory, launcher->outline().layout,
+                                                                       {.overwrite = start.overwrite,
+                                                                        .resume = start.resume,
+                                                                        .workers_are_new = true,
+                                                                        .stop = start_stop.token()})));
+  RETURN_IF_ERROR(start_stop.End());
   PrintHeader(config, directory, launcher->outline());
   std::printf("%s", ResumeText(prepared).c_str());
   std::fflush(stdout);

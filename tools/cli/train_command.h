@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "elastic/worker/stop_signal.h"
 #include "tools/cli/command.h"
 #include "tools/cli/run_arguments.h"
 
@@ -15,6 +16,9 @@ struct TrainCommand {
 
   void AddTo(CLI::App& command);
   absl::StatusOr<int> Run() const;
+
+ private:
+  absl::StatusOr<int> Train(const StopSignal& stop_signal, StopOfStart& start_stop) const;
 };
 
 }  // namespace holdfast

@@ -181,6 +181,46 @@ TEST_F(S3RunTest, PruningDamagedCheckpointsDeletesNoneThatCannotBeRead) {
   EXPECT_THAT(Ckpt("list", {place_}).output, testing::ContainsRegex(" 10 .* complete\n.* 5 .* complete\n"));
 }
 
+// One that takes the request and says nothing is waited for until a stop, by whatever a signal does not end at once.
+TEST_F(S3RunTest, AStopEndsAStartThatWaitsForTheServer) {
+  struct Case {
+    std::vector<std::string> arguments;
+    std::string says = "before the run began";
+  };
+  FaultProxy silent(moto_->port());
+  silent.SetRule([](const ProxiedRequest&) { return Fault{Fault::Kind::kHang}; });
+  const auto begun = [this](const std::string& command, std::vector<std::string> settings) {
+    std::vector<std::string> arguments = {command, Path("run.yaml"), "--run-dir", Path("stopped")};
+    if (command == "coordinator") arguments.insert(arguments.end(), {"--listen", "127.0.0.1:0"});
+    for (std::string& setting : settings) arguments.insert(arguments.end(), {"--set", std::move(setting)});
+    return arguments;
+  };
+  const std::vector<std::string> data = {"data.train=" + place_ + "/train.bin", "data.s3_endpoint=" + silent.url(),
+                                         "data.s3_retry_seconds=86400"};
+  const std::vector<std::string> checkpoints = {"checkpoint.directory=" + place_, "checkpoint.every_steps=5",
+                                                "checkpoint.s3_endpoint=" + silent.url(),
+                                                "checkpoint.s3_retry_seconds=86400"};
+  for (const Case& stopped :
+       {Case{begun("train", data)}, Case{begun("train", checkpoints)}, Case{begun("coordinator", data)},
+        Case{begun("coordinator", checkpoints)},
+        Case{{"data", "pack", place_ + "/text.txt", "--out", Path("never.bin"), "--endpoint", silent.url()},
+             "no token file was written"}}) {
+    const size_t before = silent.log().size();
+    Command command(stopped.arguments);
+    const auto deadline =
+        std::chrono::steady_clock::now() + std::chrono::duration<double>(integration::kTestTimeoutSeconds);
+    while (silent.log().size() == before && std::chrono::steady_clock::now() < deadline) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+    command.Signal(SIGTERM);
+    const CommandResult result = command.Wait();
+    EXPECT_EQ(result.exit_code, 128 + SIGTERM) << stopped.arguments[0] << ": " << result.output;
+    EXPECT_THAT(result.output, HasSubstr("stopped by signal 15")) << stopped.arguments[0];
+    EXPECT_THAT(result.output, HasSubstr(stopped.says)) << stopped.arguments[0];
+  }
+  EXPECT_FALSE(fs::exists(Path("never.bin")));
+}
+
 TEST_F(S3RunTest, WrongCredentialsAreNamedBeforeAnythingIsDone) {
   setenv("AWS_SECRET_ACCESS_KEY", "wrong", 1);
   const CommandResult refused = RunHoldfast(Train(1));

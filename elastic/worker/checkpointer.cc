@@ -67,19 +67,13 @@ double Checkpointer::TakeStallSeconds() {
   return stall;
 }
 
-absl::StatusOr<Storage*> Checkpointer::OpenedStorage() {
-  const std::lock_guard lock(storage_mutex_);
+// A disk may have been unmounted since it was opened: what was written then would fill the one below.
+absl::StatusOr<Storage*> Checkpointer::ClaimedStorage() {
   if (storage_ == nullptr) {
     ASSIGN_OR_RETURN(storage_, deps_.open_storage(stopping_.get_token()));
   }
+  RETURN_IF_ERROR(CheckClaimed(*storage_));
   return storage_.get();
-}
-
-// A disk may have been unmounted since it was opened: what was written then would fill the one below.
-absl::StatusOr<Storage*> Checkpointer::ClaimedStorage() {
-  ASSIGN_OR_RETURN(Storage* const storage, OpenedStorage());
-  RETURN_IF_ERROR(CheckClaimed(*storage));
-  return storage;
 }
 
 void Checkpointer::Write(const CheckpointName& name, int rank, int world_size, Snapshot& snapshot) {
@@ -173,7 +167,8 @@ absl::Status Checkpointer::Load(const std::string& name, ShardedState& state, co
   const std::optional<CheckpointName> parsed = CheckpointName::Parse(name);
   if (!parsed.has_value())
     return absl::InvalidArgumentError(absl::StrCat(name, " is not a checkpoint name; expected step-STEP-gGENERATION"));
-  const absl::StatusOr<Storage*> storage = OpenedStorage();
+  // Its own: with the world ends what it waits for, but not what is being written.
+  const absl::StatusOr<std::unique_ptr<Storage>> storage = deps_.open_storage(stop);
   RETURN_IF_ERROR(OfThisHost(storage.status()));
   const auto opened = CheckpointReader::Open(**storage, *parsed);
   RETURN_IF_ERROR(OfThisHost(opened.status()));

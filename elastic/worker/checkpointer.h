@@ -27,7 +27,8 @@ namespace holdfast {
 class Checkpointer {
  public:
   struct Dependencies {
-    /// When it is needed first. Once `stop` is requested, what waits for a server should be Cancelled soon.
+    /// For what is written when that is needed first, and for each load. Once `stop` is requested, what waits for a
+    /// server should be Cancelled soon.
     std::function<absl::StatusOr<std::unique_ptr<Storage>>(const std::stop_token& stop)> open_storage;
     const CheckpointConfig* config = nullptr;
     const StateLayout* layout = nullptr;
@@ -48,10 +49,10 @@ class Checkpointer {
   /// How long updates were held up since this was last asked.
   double TakeStallSeconds();
 
+  /// Cancelled soon after `stop` is requested.
   absl::Status Load(const std::string& name, ShardedState& state, const std::stop_token& stop);
 
  private:
-  absl::StatusOr<Storage*> OpenedStorage();
   absl::StatusOr<Storage*> ClaimedStorage();
   void Write(const CheckpointName& name, int rank, int world_size, Snapshot& snapshot);
   absl::StatusOr<ShardReport> WriteShard(const ShardWriterOptions& options, Snapshot& snapshot);
@@ -70,10 +71,10 @@ class Checkpointer {
   double stall_taken_ = 0, stall_left_ = 0;
 
   std::stop_source stopping_;
-  std::mutex storage_mutex_;  // apart, as opening may take long
-  std::unique_ptr<Storage> storage_;
 
-  // Of the thread: what compression: auto goes by.
+  // Of the thread:
+  std::unique_ptr<Storage> storage_;
+  // What compression: auto goes by.
   std::optional<double> file_rate_;          // bytes/s to the disk
   double codec_rate_ = 0, codec_ratio_ = 1;  // bytes/s of one thread; stored / raw
 

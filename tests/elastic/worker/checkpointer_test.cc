@@ -12,6 +12,8 @@
 #include <memory>
 #include <mutex>
 #include <new>
+#include <optional>
+#include <stop_token>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -306,6 +308,25 @@ TEST_F(CheckpointerTest, AutoCompressesWhereTheSpaceLimitAsksForIt) {
   Checkpointer checkpointer(Dependencies());
   const SavedMessage packed = Save(checkpointer, 2);
   EXPECT_LT(packed.stored_bytes, packed.raw_bytes);
+}
+
+// The world that it loads for is gone. What is being written for another is not given up with it.
+TEST_F(CheckpointerTest, AStopEndsALoadThatWaitsForAServer) {
+  std::stop_source of_load;
+  std::optional<std::stop_token> given;
+  Checkpointer::Dependencies dependencies = Dependencies();
+  dependencies.open_storage = [&, open = dependencies.open_storage](const std::stop_token& stop) {
+    given = stop;
+    return open(stop);
+  };
+  Checkpointer checkpointer(std::move(dependencies));
+  const std::string name = Publish(storage_, Save(checkpointer), trainer().state_layout());
+  ASSERT_TRUE(given.has_value());
+  const std::stop_token of_writing = *given;
+  EXPECT_TRUE(checkpointer.Load(name, trainer().state(), of_load.get_token()).ok());
+  of_load.request_stop();
+  EXPECT_TRUE(given->stop_requested());
+  EXPECT_FALSE(of_writing.stop_requested());
 }
 
 // Of a worker that leaves: nobody waits for what it had begun, least of all for a server that does not answer.

@@ -1,5 +1,10 @@
 #include "framework/config/load.h"
 
+#include <fcntl.h>
+#include <linux/magic.h>
+#include <sys/stat.h>
+#include <sys/vfs.h>
+
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -10,6 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "framework/base/file_descriptor.h"
 #include "framework/base/files.h"
 #include "framework/base/status.h"
 #include "framework/config/config_reader.h"
@@ -28,10 +34,25 @@ absl::Status CannotRead(const std::string& path, int error) {
   return absl::NotFoundError(absl::StrCat("cannot read config ", path, ": ", std::string(std::strerror(error))));
 }
 
+/// InvalidArgument for a pipe with a name, for which perhaps nobody is there to write into it. One without, as `<(...)`
+/// and a shell's | make it, has its writer.
+absl::Status CheckIsNoNamedPipe(const FileDescriptor& file, const std::string& path) {
+  struct stat info;
+  struct statfs system;
+  if (fstat(file.get(), &info) != 0 || !S_ISFIFO(info.st_mode)) return absl::OkStatus();
+  const bool has_no_name = fstatfs(file.get(), &system) == 0 && system.f_type == PIPEFS_MAGIC;
+  return has_no_name ? absl::OkStatus() : CheckIsRegular(info, path);
+}
+
 /// The file, or as much of it as shows that it is too large.
 absl::StatusOr<std::string> ReadConfigFile(const std::string& path) {
-  const std::unique_ptr<std::FILE, FileCloser> file(std::fopen(path.c_str(), "rb"));
+  FileDescriptor opened = OpenFile(path, O_RDONLY | O_NONBLOCK);  // a pipe would block
+  if (!opened.ok()) return CannotRead(path, errno);
+  RETURN_IF_ERROR(CheckIsNoNamedPipe(opened, path));
+  fcntl(opened.get(), F_SETFL, 0);  // reading waits
+  const std::unique_ptr<std::FILE, FileCloser> file(fdopen(opened.get(), "rb"));
   if (file == nullptr) return CannotRead(path, errno);
+  opened.Release();
   std::string text(kMaxConfigBytes + 1, '\0');
   text.resize(std::fread(text.data(), 1, text.size(), file.get()));
   if (std::ferror(file.get()) != 0) return CannotRead(path, errno);

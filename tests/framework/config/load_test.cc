@@ -3,13 +3,17 @@
 
 #include "framework/config/load.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "models/families/families.h"
+#include "tests/framework/storage/test_directory.h"
 
 namespace holdfast {
 namespace {
@@ -244,6 +248,24 @@ TEST(LoadTest, Numbers) {
   EXPECT_EQ(SetError("model.rope_long_factors=[1, [2]]"), "expected a number, got a list in the list");
   EXPECT_EQ(SetError("model.rope_long_factors=[inf]"), "expected a finite number, got 'inf' in the list");
   EXPECT_EQ(SetError("model.rope_long_factors=[1, 0]"), "must be between 1e-06 and 1e+06, got '0' in the list");
+}
+
+TEST(LoadTest, APipeOfTheShellIsReadAndOneWithANameIsRefused) {
+  int ends[2];
+  ASSERT_EQ(pipe(ends), 0);
+  ASSERT_EQ(write(ends[1], kMinimal, sizeof(kMinimal) - 1), static_cast<ssize_t>(sizeof(kMinimal) - 1));
+  close(ends[1]);
+  const auto config = LoadConfig("/dev/fd/" + std::to_string(ends[0]), {}, {.families = FamilyPresets()});
+  close(ends[0]);
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(config->train.steps, 100);
+
+  const TestDirectory directory;
+  const std::string named = directory / "pipe";
+  ASSERT_EQ(mkfifo(named.c_str(), 0600), 0);
+  const absl::Status refused = LoadConfig(named, {}, {.families = FamilyPresets()}).status();
+  EXPECT_TRUE(absl::IsInvalidArgument(refused)) << refused;
+  EXPECT_THAT(std::string(refused.message()), testing::HasSubstr(named + ": a pipe"));
 }
 
 TEST(LoadTest, StringsAndPaths) {

@@ -40,6 +40,16 @@ bool IsOfType(const std::string& path, fs::file_type type) {
   return fs::symlink_status(path, error).type() == type;
 }
 
+/// In logs() that agents have made, and not somebody else.
+std::string LogsMark(const RunDirectory& run) { return run.logs() + "/.of_workers"; }
+
+/// Agents may be started before the coordinator that begins the run.
+bool IsOfAgents(const RunDirectory& run) {
+  std::error_code error;
+  return IsOfType(run.logs(), fs::file_type::directory) &&
+         (Exists(LogsMark(run)) || (fs::is_empty(run.logs(), error) && !error));
+}
+
 /// Those of an old run that a new one does not go on with: what tells the old run's workers apart from the new one's
 /// stays, as does the config, which marks the directory as a run's until the new one replaces it.
 std::vector<std::string> RemovedFiles(const RunDirectory& run) {
@@ -151,7 +161,7 @@ absl::Status RunDirectory::Create(bool overwrite) const {
   }
   for (const std::string& path : RunFiles(*this)) {
     // Without a run's own files these are somebody else's: never remove them.
-    if (!holds_run && Exists(path)) {
+    if (!holds_run && Exists(path) && !(path == logs() && IsOfAgents(*this))) {
       return absl::AlreadyExistsError(
           absl::StrCat(path, " exists and does not belong to a run: choose another --run-dir"));
     }
@@ -179,6 +189,12 @@ bool RunDirectory::IsRemovedWithOldRun(const std::string& path) const {
     const fs::path within = place.lexically_relative(fs::weakly_canonical(file, error));
     return !within.empty() && *within.begin() != "..";
   });
+}
+
+absl::Status RunDirectory::MakeLogs() const {
+  RETURN_IF_ERROR(MakeDirectories(logs()));
+  if (HoldsRun() || !IsOfAgents(*this)) return absl::OkStatus();
+  return WriteFileAtomically(LogsMark(*this), "Logs of the workers of a run that is to be begun in this directory.\n");
 }
 
 bool RunDirectory::HoldsRun() const {

@@ -71,7 +71,8 @@ class RunDirectory {
 
   /// Creates the directory. AlreadyExists with what to do if it holds a run and not `overwrite`; with it, the old run's
   /// files (those named here, nothing else) are removed, but for config, coordinator_state, run_id and token; those in
-  /// logs are emptied. An unwritable place is PermissionDenied before anything is done.
+  /// logs are emptied. AlreadyExists, too, if something else has the name of one of them. An unwritable place is
+  /// PermissionDenied before anything is done.
   absl::Status Create(bool overwrite) const;
 
   /// InvalidArgument, with what to do, if something else than a file (a pipe, a directory) is where a run has a file.
@@ -82,6 +83,8 @@ class RunDirectory {
 
   /// A run is going on or has been in this directory: it has coordinator_state, or a config that WriteConfig wrote.
   bool HoldsRun() const;
+  /// Makes logs for an agent, which need not wait for the run to be begun: Create does not refuse them.
+  absl::Status MakeLogs() const;
   /// Replaces config by `text`, marked as a run's.
   absl::Status WriteConfig(const std::string& text) const;
 

@@ -21,7 +21,6 @@
 #include "elastic/wire/address.h"
 #include "elastic/wire/coordinator_addresses.h"
 #include "elastic/worker/stop_signal.h"
-#include "framework/base/files.h"
 #include "framework/base/limits.h"
 #include "framework/base/log.h"
 #include "framework/base/processors.h"
@@ -180,7 +179,7 @@ absl::StatusOr<int> AgentCommand::Run() const {
   const absl::Status waited = WaitForToken(coordinators.token_file, directory, config, stop_signal.token());
   if (absl::IsCancelled(waited)) return 128 + stop_signal.received();
   RETURN_IF_ERROR(waited);
-  RETURN_IF_ERROR(Annotate(MakeDirectories(directory.logs()), "cannot write the workers' logs"));
+  RETURN_IF_ERROR(Annotate(directory.MakeLogs(), "cannot write the workers' logs"));
   ASSIGN_OR_RETURN(const auto link, MakeControlLink(coordinators));
   const AgentSettings settings{.node = node,
                                .host = reached_at,

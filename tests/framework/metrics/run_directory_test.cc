@@ -480,6 +480,27 @@ TEST_F(RunDirectoryTest, WorkersThatOutliveARunGoOnWithTheirEmptiedLogs) {
   EXPECT_EQ(ReadText(run.logs() + "/n0-0.log"), "of the new run\n");
 }
 
+TEST_F(RunDirectoryTest, AgentsMayBeStartedBeforeTheRunIsBegun) {
+  const RunDirectory run(root_);
+  fs::create_directories(run.logs());
+  EXPECT_TRUE(run.Create(/*overwrite=*/false).ok()) << "nothing is in it";
+  ASSERT_TRUE(run.MakeLogs().ok());
+  WriteText(run.logs() + "/n0-0.log", "of a worker\n");
+  ASSERT_TRUE(run.MakeLogs().ok()) << "another agent";
+  EXPECT_FALSE(run.HoldsRun());
+  EXPECT_TRUE(run.Create(/*overwrite=*/false).ok());
+  EXPECT_EQ(ReadText(run.logs() + "/n0-0.log"), "of a worker\n");
+}
+
+TEST_F(RunDirectoryTest, LogsOfSomebodyElseAreNotTakenForThoseOfAgents) {
+  const RunDirectory run(root_);
+  fs::create_directories(run.logs());
+  WriteText(run.logs() + "/precious.log", "p");
+  ASSERT_TRUE(run.MakeLogs().ok());
+  EXPECT_EQ(run.Create(/*overwrite=*/true).code(), absl::StatusCode::kAlreadyExists);
+  EXPECT_EQ(ReadText(run.logs() + "/precious.log"), "p");
+}
+
 TEST_F(RunDirectoryTest, WhatIsNotARunsIsNeverRemoved) {
   const RunDirectory run(root_);
   fs::create_directories(run.model());

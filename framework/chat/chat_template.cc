@@ -46,10 +46,10 @@ absl::StatusOr<const jinja::Template*> ChatTemplate::TemplateFor(const Conversat
   }
   if (found != templates_.end()) return &found->second;
   if (templates_.empty()) {
-    return absl::FailedPreconditionError(
+    return absl::InvalidArgumentError(
         "the tokenizer has no chat template; put a chat_template.jinja beside its tokenizer.json");
   }
-  return absl::FailedPreconditionError(
+  return absl::InvalidArgumentError(
       absl::StrCat("the tokenizer has no chat template \"default\"; choose one of ",
                    absl::StrJoin(templates_, ", ", [](std::string* out, const auto& one) { *out += one.first; })));
 }

@@ -135,7 +135,7 @@ absl::StatusOr<ChoiceQuestion> ParseChoiceQuestion(std::string_view line) {
 absl::StatusOr<ChoiceResult> AnswerQuestions(const LoadedModel& model, int64_t sequence, InputFile& file,
                                              const std::function<void(int64_t bytes)>& count_bytes) {
   if (model.tokenizer == nullptr) {
-    return absl::FailedPreconditionError("the model's directory has no tokenizer.json, so questions cannot be read");
+    return absl::InvalidArgumentError("the model's directory has no tokenizer.json, so questions cannot be read");
   }
   ChoiceResult result;
   const auto take = [&](std::string_view line) -> absl::Status {

@@ -247,6 +247,7 @@ TEST_F(FineTuneTest, ATokenizerThatIsNotTheBasesGoesWithTheAdapters) {
   const CommandResult of_run = chat("tuned"), of_adapters = chat("tuned/model"), of_base = chat("base/model");
   EXPECT_EQ(of_run.exit_code, 0) << of_run.output;
   EXPECT_EQ(of_adapters.exit_code, 0) << of_adapters.output;
+  EXPECT_EQ(of_base.exit_code, 2) << of_base.output;
   EXPECT_THAT(of_base.output, HasSubstr("has no chat template"));
   std::string every = "0";
   for (int token = 1; token < 256; ++token) every += ", " + std::to_string(token);

@@ -426,6 +426,10 @@ TEST_F(TrainTest, ASecondRunInTheSameDirectoryIsRefusedUnlessToldOtherwise) {
   const CommandResult nowhere = Train("a", {"--resume", "7"});
   EXPECT_EQ(nowhere.exit_code, 2);
   EXPECT_THAT(nowhere.output, HasSubstr("there is no checkpoint of step 7"));
+  const CommandResult led = RunHoldfast(
+      {"coordinator", Path("config.yaml"), "--run-dir", Path("a"), "--resume", "7", "--listen", "127.0.0.1:0"});
+  EXPECT_EQ(led.exit_code, 2) << led.output;
+  EXPECT_THAT(led.output, HasSubstr("there is no checkpoint of step 7"));
   EXPECT_EQ(ReadAll(directory_ / "a/metrics.jsonl"), before);
   EXPECT_EQ(Train("a", {"--overwrite"}).exit_code, 0);
 }

@@ -107,8 +107,11 @@ absl::StatusOr<CoordinatorShell::Outcome> CoordinatorCommand::LeadRunWith(const 
   PrepareOptions options{.overwrite = start.overwrite, .resume = start.resume, .workers_are_new = new_workers};
   if (!turn.from.empty()) options = {.resume = "auto"};
   options.stop = start_stop.token();
-  ASSIGN_OR_RETURN(const PreparedRun prepared,
-                   PrepareRun(config, directory, launcher->outline().layout, options, turn.lead));
+  absl::StatusOr<PreparedRun> found = PrepareRun(config, directory, launcher->outline().layout, options, turn.lead);
+  // What else is missing may be there later, or for another coordinator.
+  const bool names_a_step = !options.resume.empty() && options.resume != "auto" && options.resume != "never";
+  if (names_a_step && absl::IsNotFound(found.status())) return AsUsageError(found.status());
+  ASSIGN_OR_RETURN(const PreparedRun prepared, std::move(found));
   const absl::Status stopped = start_stop.End();
   // Directories know of no stop, and workers may hold what that of the run is to save.
   if (IsRemotePlace(config.checkpoint.directory)) RETURN_IF_ERROR(stopped);

@@ -170,7 +170,7 @@ absl::StatusOr<int> SampleCommand::Run() const {
   ASSIGN_OR_RETURN(const std::vector<std::string> given, Prompts());
   ASSIGN_OR_RETURN(SavedModel saved, OpenSavedModel(model));
   if (saved.tokenizer == nullptr) {
-    return absl::FailedPreconditionError(model + " has no tokenizer.json, so text cannot be sampled from it");
+    return absl::InvalidArgumentError(model + " has no tokenizer.json, so text cannot be sampled from it");
   }
   ASSIGN_OR_RETURN(const Start start, StartOf(saved, given));
   ASSIGN_OR_RETURN(const std::vector<SampleRequest> requests, Requests(saved, start));

@@ -159,7 +159,7 @@ absl::StatusOr<Span> ChatTemplate::SpanOfTurn(const Conversation& conversation, 
         absl::StrCat(where,
                      ": the conversation begins with a turn of the assistant, and the chat template cannot ask for "
                      "one before the first message, so it cannot be told what is to be learned; put a user turn before "
-                     "it, learn only the last turn, or mark it in the template with {% generation %} (",
+                     "it, learn only the last turn (--learn last), or mark it in the template with {% generation %} (",
                      before.status().message(), ")"));
   }
   if (!before.ok()) return Annotate(before.status(), absl::StrCat("the messages before ", where));
@@ -168,10 +168,11 @@ absl::StatusOr<Span> ChatTemplate::SpanOfTurn(const Conversation& conversation, 
   const absl::string_view end = AsContinued(after->text, text);
   const bool is_as_asked = absl::StartsWith(end, before->text);
   if (!is_as_asked || !absl::StartsWith(text, end)) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        where, ": the chat template writes it otherwise when ", is_as_asked ? "messages follow" : "it is asked for",
-        ", so it cannot be told what is to be learned; ", is_as_asked ? "learn only the last turn, or " : "",
-        "mark it in the template with {% generation %}"));
+    return absl::FailedPreconditionError(absl::StrCat(where, ": the chat template writes it otherwise when ",
+                                                      is_as_asked ? "messages follow" : "it is asked for",
+                                                      ", so it cannot be told what is to be learned; ",
+                                                      is_as_asked ? "learn only the last turn (--learn last), or " : "",
+                                                      "mark it in the template with {% generation %}"));
   }
   return Span{before->text.size(), end.size()};
 }

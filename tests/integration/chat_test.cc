@@ -64,6 +64,11 @@ TEST_F(ChatTest, WhatIsForTextsIsRefusedForConversations) {
                                            directory_ / "out.bin", "--sequence-length", "64"});
   EXPECT_EQ(bytes.exit_code, 2);
   EXPECT_THAT(bytes.output, HasSubstr("the tokenizer bytes has no chat template"));
+  const std::string missing = directory_ / "missing";
+  const CommandResult nothing = RunHoldfast({"data", "pack", "--chat", directory_ / "talks.jsonl", "--tokenizer",
+                                             missing, "--out", directory_ / "out.bin", "--sequence-length", "64"});
+  EXPECT_NE(nothing.exit_code, 0);
+  EXPECT_THAT(nothing.output, HasSubstr(missing + ": No such file or directory"));
 }
 
 // What was there stays as it was.

@@ -252,6 +252,7 @@ absl::StatusOr<int> DataPackCommand::PackChat(const std::stop_token& stop) const
   const bool is_file = std::filesystem::path(tokenizer).filename() == "tokenizer.json";
   const std::string directory = is_file ? DirectoryOf(tokenizer) : tokenizer;
   if (!std::filesystem::is_directory(directory, error)) {
+    RETURN_IF_ERROR(OpenTokenizer(tokenizer).status());  // says so where nothing is there
     return absl::InvalidArgumentError(
         absl::StrCat("--chat: the tokenizer ", tokenizer, " has no chat template; give ",
                      "--tokenizer the directory of a model's tokenizer.json and template"));

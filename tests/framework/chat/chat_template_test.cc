@@ -72,7 +72,7 @@ TEST_F(ChatTemplateTest, OneThatLooksAtTheFirstMessageCannotAskForItsTurn) {
                 "{% if add_generation_prompt %}a:{% endif %}");
   EXPECT_THAT(Learned(Open(), begins),
               AllOf(HasSubstr("message 1: the conversation begins with a turn of the assistant"),
-                    HasSubstr("put a user turn before it, learn only the last turn, or mark it"),
+                    HasSubstr("put a user turn before it, learn only the last turn (--learn last), or mark it"),
                     HasSubstr("a list has no element 0")));
   EXPECT_EQ(Learned(Open(ChatOptions::Learn::kLastTurn), begins), "d|");
   WriteText(directory_ / "chat_template.jinja",
@@ -80,6 +80,18 @@ TEST_F(ChatTemplateTest, OneThatLooksAtTheFirstMessageCannotAskForItsTurn) {
                 "{% for m in messages %}{{ m.role[0] }}:{% if m.role == 'assistant' %}{% generation %}"
                 "{{ m.content }}|{% endgeneration %}{% else %}{{ m.content }}|{% endif %}{% endfor %}");
   EXPECT_EQ(Learned(Open(), begins), "b|d|");
+}
+
+// As Qwen3's, which writes an empty thought before the last answer only.
+TEST_F(ChatTemplateTest, OneThatWritesEarlierTurnsOtherwiseCanLearnTheLast) {
+  WriteText(directory_ / "chat_template.jinja",
+            "{% for m in messages %}{{ m.role[0] }}:{% if m.role == 'assistant' and loop.last %}!{% endif %}"
+            "{{ m.content }}|{% endfor %}{% if add_generation_prompt %}a:{% endif %}");
+  const std::string turns = R"({"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"},
+                                             {"role": "user", "content": "c"}, {"role": "assistant", "content": "d"}]})";
+  EXPECT_THAT(Learned(Open(), turns), AllOf(HasSubstr("message 2: the chat template writes it otherwise when messages"),
+                                            HasSubstr("learn only the last turn (--learn last), or mark it")));
+  EXPECT_EQ(Learned(Open(ChatOptions::Learn::kLastTurn), turns), "!d|");
 }
 
 // As transformers 4.57 and 5.24 have it.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -15,6 +16,15 @@ using jinja::Items;
 using jinja::Rendered;
 using jinja::Span;
 using jinja::Value;
+
+namespace {
+
+bool HasCalls(const Value& message) {
+  const Value* const calls = message.dict().FindName("tool_calls");
+  return calls != nullptr && calls->is_list() && !calls->items().empty();
+}
+
+}  // namespace
 
 absl::StatusOr<ChatTemplate> ChatTemplate::Open(const std::string& directory, const ChatOptions& options) {
   ChatTemplate chat;
@@ -79,22 +89,48 @@ absl::StatusOr<ChatTokens> ChatTemplate::Encode(const Conversation& conversation
   if (conversation.kind == Conversation::Kind::kTexts) return EncodeTexts(conversation);
   ASSIGN_OR_RETURN(const Rendered rendered, RenderFirst(conversation, conversation.messages.size(), false));
   ASSIGN_OR_RETURN(const std::vector<Span> learned, LearnedSpans(conversation, rendered));
-  return EncodeText(rendered.text, learned);
+  ASSIGN_OR_RETURN(ChatTokens encoded, EncodeText(rendered.text, learned));
+  const absl::string_view text = rendered.text;
+  encoded.learns_end = WritesEnd(conversation, text.substr(0, learned.back().end));  // there is one
+  return encoded;
+}
+
+// Of the template that writes the conversation; empty where none does.
+absl::string_view ChatTemplate::SourceFor(const Conversation& conversation) const {
+  const absl::StatusOr<const jinja::Template*> used = TemplateFor(conversation);
+  if (conversation.kind == Conversation::Kind::kTexts || !used.ok()) return {};
+  const auto entry =
+      std::find_if(templates_.begin(), templates_.end(), [&](const auto& one) { return &one.second == *used; });
+  return settings_.templates.at(entry->first);
 }
 
 bool ChatTemplate::LeavesOutTools(const Conversation& conversation) const {
-  const absl::StatusOr<const jinja::Template*> used = TemplateFor(conversation);
-  if (conversation.kind == Conversation::Kind::kTexts || !used.ok()) return false;
-  const auto entry =
-      std::find_if(templates_.begin(), templates_.end(), [&](const auto& one) { return &one.second == *used; });
-  const std::string& source = settings_.templates.at(entry->first);
-  const auto has_calls = [](const Value& message) {
-    const Value* const calls = message.dict().FindName("tool_calls");
-    return calls != nullptr && calls->is_list() && !calls->items().empty();
-  };
-  const bool calls = std::any_of(conversation.messages.begin(), conversation.messages.end(), has_calls);
+  const absl::string_view source = SourceFor(conversation);
+  if (source.empty()) return false;
+  const bool calls = std::any_of(conversation.messages.begin(), conversation.messages.end(), HasCalls);
   return (!conversation.tools.is_none() && !absl::StrContains(source, "tools")) ||
          (calls && !absl::StrContains(source, "tool_calls"));
+}
+
+bool ChatTemplate::LeavesOutReasoning(const Conversation& conversation) const {
+  const absl::string_view source = SourceFor(conversation);
+  if (source.empty() || absl::StrContains(source, "reasoning") || absl::StrContains(source, "thinking")) return false;
+  return std::any_of(conversation.messages.begin(), conversation.messages.end(), [](const Value& message) {
+    const Value* const thought = message.dict().FindName("reasoning_content");
+    return thought != nullptr && thought->is_string() && !thought->string().empty();
+  });
+}
+
+// `learned`: the text up to where the last learned turn of the assistant ends. Whether that is more than what it says.
+bool ChatTemplate::WritesEnd(const Conversation& conversation, absl::string_view learned) const {
+  const auto eos = settings_.special_tokens.find("eos_token");
+  if (eos != settings_.special_tokens.end() && absl::EndsWith(learned, eos->second)) return true;
+  const auto turn = std::find_if(conversation.messages.rbegin(), conversation.messages.rend(), IsAssistant);
+  const Value* const content = turn->dict().FindName("content");
+  // What ends calls, and what is no text, is not told from what the turn says.
+  if (HasCalls(*turn) || content == nullptr || !content->is_string()) return true;
+  const absl::string_view stripped = absl::StripAsciiWhitespace(content->string());  // as templates do
+  return stripped.empty() || !(absl::EndsWith(learned, stripped) || absl::EndsWith(learned, content->string()));
 }
 
 absl::StatusOr<std::vector<Span>> ChatTemplate::LearnedSpans(const Conversation& conversation,
@@ -200,6 +236,7 @@ absl::StatusOr<ChatTokens> ChatTemplate::EncodeTexts(const Conversation& convers
     all.tokens.push_back(*end_of_text_);
     all.learned.push_back(1);
   }
+  all.learns_end = end_of_text_.has_value();
   return all;
 }
 

@@ -30,10 +30,10 @@ struct ChatOptions {
   std::string date = {};
 };
 
-/// Of equal length.
 struct ChatTokens {
   std::vector<int32_t> tokens;
-  std::vector<uint8_t> learned;  // 1: the loss counts this token where it is the target
+  std::vector<uint8_t> learned;  // as many; 1: the loss counts this token where it is the target
+  bool learns_end = true;        // false: of the assistant's last turn nothing is learned after what it says
 };
 
 /// Thread-safe.
@@ -56,15 +56,19 @@ class ChatTemplate {
   absl::StatusOr<ChatTokens> Encode(const Conversation& conversation) const;
   /// Whether the conversation has tools, or calls of tools, that its template never names and so cannot write.
   bool LeavesOutTools(const Conversation& conversation) const;
+  /// The same of what the assistant thinks ("reasoning_content" and its other names).
+  bool LeavesOutReasoning(const Conversation& conversation) const;
 
  private:
   ChatTemplate() = default;
   absl::StatusOr<const jinja::Template*> TemplateFor(const Conversation& conversation) const;
+  absl::string_view SourceFor(const Conversation& conversation) const;
   absl::StatusOr<jinja::Rendered> RenderFirst(const Conversation& conversation, size_t messages,
                                               bool add_generation_prompt) const;
   absl::StatusOr<ChatTokens> EncodeTexts(const Conversation& conversation) const;
   absl::StatusOr<std::vector<jinja::Span>> LearnedSpans(const Conversation& conversation,
                                                         const jinja::Rendered& rendered) const;
+  bool WritesEnd(const Conversation& conversation, absl::string_view learned) const;
   absl::string_view AsContinued(absl::string_view part, absl::string_view whole) const;
   absl::StatusOr<std::vector<jinja::Span>> MarkedSpans(const Conversation& conversation,
                                                        const jinja::Rendered& rendered, size_t first) const;

@@ -80,6 +80,14 @@ void PrintChatReport(const PackConversationsOptions& options, const PackConversa
         "note        the chat template leaves out the tools, or the calls of tools, of %s: it does not name them\n",
         Counted(report.left_out_tools, "conversation").c_str());
   }
+  if (report.left_out_reasoning > 0) {
+    std::printf("note        the chat template leaves out the reasoning of %s: it does not name it\n",
+                Counted(report.left_out_reasoning, "conversation").c_str());
+  }
+  if (report.without_end > 0) {
+    std::printf("note        no end of the last answer is learned in %s: the model is not taught to stop there\n",
+                Counted(report.without_end, "conversation").c_str());
+  }
   PrintRows(options.paths.output, report.training, options.row_tokens);
   if (report.validation.rows > 0) PrintRows(options.paths.validation_output, report.validation, options.row_tokens);
   std::printf("train with  batch.sequence_length: %lld\n", static_cast<long long>(options.row_tokens));

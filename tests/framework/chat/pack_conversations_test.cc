@@ -1,6 +1,6 @@
 // Proves what becomes of conversations in a token file: rows in which each is there once and says what is learned, what
-// is too long, which are for validation, whose tools are left out; and that a failure names file and line and leaves
-// nothing.
+// is too long, which are for validation, whose tools or reasoning are left out, which teach no end; and that a failure
+// names file and line and leaves nothing.
 
 #include "framework/chat/pack_conversations.h"
 
@@ -109,6 +109,43 @@ TEST_F(PackConversationsTest, ToolsThatTheTemplateDoesNotNameAreCounted) {
   WriteText(directory_ / "tokenizer/chat_template.jinja",
             std::string("{% if tools or messages[1].tool_calls %}t{% endif %}") + kTemplate);
   EXPECT_EQ(count(), "0");
+}
+
+TEST_F(PackConversationsTest, ReasoningThatTheTemplateDoesNotNameIsCounted) {
+  const std::string user = R"({"messages":[{"role":"user","content":"q"},{"role":"assistant","content":"a",)";
+  const std::string lines = Turns("one", "two") + user + R"("reasoning_content":"r"}]})" + "\n" + user +
+                            R"("thinking":"r"}]})" + "\n" + user + R"("reasoning_content":""}]})" + "\n";
+  const auto count = [&] {
+    const auto report = Run(lines, {.row_tokens = 40});
+    return report.ok() ? std::to_string(report->left_out_reasoning) : std::string(report.status().message());
+  };
+  EXPECT_EQ(count(), "2");
+  WriteText(directory_ / "tokenizer/chat_template.jinja",
+            std::string("{{ messages[1].reasoning_content }}") + kTemplate);
+  EXPECT_EQ(count(), "0");
+}
+
+// A model that learns such answers alone does not learn to stop.
+TEST_F(PackConversationsTest, AnswersWhoseEndIsNotLearnedAreCounted) {
+  const auto count = [&](const std::string& source, const std::string& lines) {
+    WriteText(directory_ / "tokenizer/chat_template.jinja", source);
+    const auto report = Run(lines, {.row_tokens = 40});
+    return report.ok() ? std::to_string(report->without_end) : std::string(report.status().message());
+  };
+  const std::string answers = Turns("one", "two") + Turns("one", R"( three \n)");
+  EXPECT_EQ(count(kTemplate, answers), "0");
+  // As GLM-4.5's, where the turn that follows ends an answer.
+  const std::string endless =
+      "{% for m in messages %}<{{ m.role[0] }}>{{ m.content | trim }}{% endfor %}"
+      "{% if add_generation_prompt %}<a>{% endif %}";
+  EXPECT_EQ(count(endless, answers), "2");
+  EXPECT_EQ(count("{% for m in messages %}{{ m.role[0] }}:{% if m.role == 'assistant' %}{% generation %}"
+                  "{{ m.content }}{% endgeneration %}|{% else %}{{ m.content }}|{% endif %}{% endfor %}",
+                  answers),
+            "2");
+  // An answer that says nothing, and one that ends itself.
+  WriteText(directory_ / "tokenizer/tokenizer_config.json", R"({"eos_token": "<|endoftext|>"})");
+  EXPECT_EQ(count(endless, answers + Turns("one", "") + Turns("one", "four<|endoftext|>")), "2");
 }
 
 TEST_F(PackConversationsTest, TooLongIsLeftOutOrCut) {

@@ -255,6 +255,22 @@ TEST_F(FineTuneTest, ATokenizerThatIsNotTheBasesGoesWithTheAdapters) {
   EXPECT_NE(chat("tuned").output, of_run.output) << "what ends a text of the base ends it";
 }
 
+// Neither the run's sequences nor the model's longest are as long as these rows.
+TEST_F(FineTuneTest, RowsOfConversationsAreEvaluatedAsTheyAre) {
+  WriteAll(Path("base/model/chat_template.jinja"),
+           "{% for m in messages %}{% generation %}{{ m.content }}|{% endgeneration %}{% endfor %}");
+  WriteAll(Path("talks.jsonl"),
+           R"({"messages": [{"role": "user", "content": "line"}, {"role": "assistant", "content": "story"}]})");
+  const CommandResult packed = RunHoldfast({"data", "pack", "--chat", Path("talks.jsonl"), "--tokenizer",
+                                            Path("base/model"), "--out", Path("talks.bin"), "--sequence-length", "16"});
+  ASSERT_EQ(packed.exit_code, 0) << packed.output;
+  for (const char* model : {"base", "base/model"}) {
+    const CommandResult eval = RunHoldfast({"eval", Path(model), Path("talks.bin")});
+    EXPECT_EQ(eval.exit_code, 0) << eval.output;
+    EXPECT_THAT(eval.output, HasSubstr("sequences   of 16 tokens, the rows of the data\n"));
+  }
+}
+
 TEST_F(FineTuneTest, ATokenizerThatHasMovedWithTheBaseIsFound) {
   std::vector<std::string> settings = kAdapters;
   settings.push_back("data.tokenizer=" + Path("base/model/tokenizer.json"));

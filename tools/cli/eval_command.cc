@@ -16,6 +16,7 @@
 #include "framework/base/status.h"
 #include "framework/data/dataset.h"
 #include "framework/data/pack_paths.h"
+#include "framework/data/token_file.h"
 #include "framework/data/token_index.h"
 #include "framework/metrics/progress.h"
 #include "framework/metrics/run_directory.h"
@@ -84,24 +85,36 @@ absl::StatusOr<bool> EvalCommand::KeepsDocumentsApart() const {
   return run.has_value() && run->data.document_mask;
 }
 
+int64_t EvalCommand::RowsOf(const std::vector<std::string>& files) const {
+  Places access(places);
+  for (const std::string& file : files) {
+    const auto opened = TokenFile::Open(access, file);
+    if (opened.ok() && (*opened)->kind().row_tokens > 0) return (*opened)->kind().row_tokens;
+  }
+  return 0;
+}
+
 absl::StatusOr<int> EvalCommand::Run() const {
   if (microbatches > 0 && std::ranges::all_of(data, HoldsQuestions)) {
     return absl::InvalidArgumentError("--microbatches: there is no token file among DATA; questions are all asked");
   }
   ASSIGN_OR_RETURN(const std::optional<Config> run, ConfigOfRun());
   if (const std::string warning = TooManyThreadsWarning("--threads", threads); !warning.empty()) LogWarning(warning);
-  const bool as_in_run = sequence == 0 && run.has_value();
-  const int64_t wanted = as_in_run ? run->batch.sequence_length : sequence;
+  std::vector<std::string> token_files;
+  std::copy_if(data.begin(), data.end(), std::back_inserter(token_files),
+               [](const std::string& file) { return !HoldsQuestions(file); });
+  const int64_t rows = sequence == 0 ? RowsOf(token_files) : 0;
+  const bool as_in_run = sequence == 0 && rows == 0 && run.has_value();
+  const int64_t wanted = rows > 0 ? rows : as_in_run ? run->batch.sequence_length : sequence;
   ASSIGN_OR_RETURN(
       const auto loaded,
       LoadSavedModel(model, {.compute_dtype = dtype, .threads = threads, .batch = batch, .sequence = wanted}));
   const int64_t length = wanted > 0 ? wanted : std::min<int64_t>(1024, loaded->config.max_sequence_length);
-  std::vector<std::string> token_files;
-  std::copy_if(data.begin(), data.end(), std::back_inserter(token_files),
-               [](const std::string& file) { return !HoldsQuestions(file); });
   std::printf("computes    in %s\n", dtype == ComputeDType::kBF16 ? "bf16, sums in fp32" : "fp32");
   std::printf("sequences   of %lld tokens%s\n", static_cast<long long>(length),
-              as_in_run ? ", as in the run (batch.sequence_length)" : "");
+              rows > 0    ? ", the rows of the data"
+              : as_in_run ? ", as in the run (batch.sequence_length)"
+                          : "");
   const bool apart = run.has_value() && run->data.document_mask;
   if (apart && !token_files.empty()) std::printf("documents   kept apart, as in the run (data.document_mask)\n");
   if (loaded->tokenizer != nullptr) {
@@ -241,9 +254,9 @@ void EvalCommand::AddTo(CLI::App& command) {
   AddPlaceOptions(command, places);
   AddDTypeOption(command, dtype);
   command
-      .add_option(
-          "--sequence-length", sequence,
-          "tokens of a sequence; 0, the default: as in the run, and of a model without a run its own, at most 1024")
+      .add_option("--sequence-length", sequence,
+                  "tokens of a sequence; 0, the default: those of packed rows; else as in the run, and of a model "
+                  "without a run its own, at most 1024")
       ->check(CLI::Range(0, 1 << 24));
   command.add_option("--batch", batch, absl::StrCat("sequences at a time; default ", batch))
       ->check(CLI::Range(1, 65536));

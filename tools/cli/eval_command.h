@@ -19,7 +19,7 @@ namespace holdfast {
 struct EvalCommand {
   std::string model;
   std::vector<std::string> data;
-  int64_t sequence = 0;  // 0: as in the run; of a saved model alone its own, at most 1024
+  int64_t sequence = 0;  // 0: that of packed rows; else as in the run; of a saved model alone its own, at most 1024
   int64_t batch = 4, microbatches = 0, threads = 0;
   ComputeDType dtype = ComputeDType::kBF16;
   std::string logits;  // a file to write them to; empty: none
@@ -33,6 +33,8 @@ struct EvalCommand {
   absl::StatusOr<std::optional<Config>> ConfigOfRun() const;
   /// Whether the model is that of a run whose data.document_mask takes documents apart where the files do not.
   absl::StatusOr<bool> KeepsDocumentsApart() const;
+  /// Tokens of a row of the first that has rows; 0 = none has, or none can be opened, which is told when it is read.
+  int64_t RowsOf(const std::vector<std::string>& files) const;
   absl::StatusOr<Dataset> Open(Places& access, const LoadedModel& loaded, const std::string& file,
                                int64_t length) const;
   /// Microbatches of it that are evaluated.

@@ -30,7 +30,16 @@ TEST_F(TinyRuns, TheCommandsOfTheSweepsPageWork) {
     said += result.output;
   }
   EXPECT_THAT(said, HasSubstr("20 trials done"));
-  EXPECT_THAT(said, HasSubstr("best: trial"));
+  const auto between = [&said](const std::string& begin, const std::string& end) {
+    const size_t found = said.find(begin), from = found + begin.size();
+    return found == std::string::npos ? "" : said.substr(from, said.find(end, from) - from);
+  };
+  const std::string best = between("best: trial ", ","), run = between("\nrun     ", ", of the best trial\n");
+  EXPECT_TRUE(fs::exists(directory_ / run / "metrics.jsonl")) << run;
+  const std::string table = ReadAll(Path("sweeps/rates/results.csv"));
+  const size_t row = table.find(absl::StrCat("\n", best, ","));
+  ASSERT_NE(row, std::string::npos) << best;
+  EXPECT_THAT(table.substr(row, table.find('\n', row + 1) - row), HasSubstr(fs::path(run).filename().string()));
   for (const char* file : {"results.csv", "results.json", "report.html"}) {
     EXPECT_TRUE(fs::exists(directory_ / "sweeps/rates" / file)) << file;
   }

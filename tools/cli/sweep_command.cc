@@ -283,6 +283,9 @@ absl::StatusOr<int> RunAndReport(const SweepConfig& config, const SweepPlace& pl
               ReportText(config, plan, PictureColumns(stdout, kColumnsMax), isatty(STDOUT_FILENO) != 0).c_str(),
               SpentWords(config, plan).c_str(), place.directory.c_str(), kResultsCsv, place.directory.c_str(),
               kReportHtml);
+  if (const PlannedTrial* const best = plan.best(); best != nullptr) {
+    std::printf("run     %s, of the best trial\n", place.run(config, *best->setup).c_str());
+  }
   return kExitDone;
 }
 

@@ -204,11 +204,13 @@ absl::StatusOr<Span> ChatTemplate::SpanOfTurn(const Conversation& conversation, 
   const absl::string_view end = AsContinued(after->text, text);
   const bool is_as_asked = absl::StartsWith(end, before->text);
   if (!is_as_asked || !absl::StartsWith(text, end)) {
-    return absl::FailedPreconditionError(absl::StrCat(where, ": the chat template writes it otherwise when ",
-                                                      is_as_asked ? "messages follow" : "it is asked for",
-                                                      ", so it cannot be told what is to be learned; ",
-                                                      is_as_asked ? "learn only the last turn (--learn last), or " : "",
-                                                      "mark it in the template with {% generation %}"));
+    const absl::string_view instead = options_.learn == ChatOptions::Learn::kLastTurn
+                                          ? "remove the messages after it, or "
+                                          : "learn only the last turn (--learn last), or ";
+    return absl::FailedPreconditionError(absl::StrCat(
+        where, ": the chat template writes it otherwise when ", is_as_asked ? "messages follow" : "it is asked for",
+        ", so it cannot be told what is to be learned; ", is_as_asked ? instead : "",
+        "mark it in the template with {% generation %}"));
   }
   return Span{before->text.size(), end.size()};
 }

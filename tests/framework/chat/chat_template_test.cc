@@ -92,6 +92,10 @@ TEST_F(ChatTemplateTest, OneThatWritesEarlierTurnsOtherwiseCanLearnTheLast) {
   EXPECT_THAT(Learned(Open(), turns), AllOf(HasSubstr("message 2: the chat template writes it otherwise when messages"),
                                             HasSubstr("learn only the last turn (--learn last), or mark it")));
   EXPECT_EQ(Learned(Open(ChatOptions::Learn::kLastTurn), turns), "!d|");
+  const std::string goes_on = R"({"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"},
+                                               {"role": "user", "content": "c"}]})";
+  EXPECT_THAT(Learned(Open(ChatOptions::Learn::kLastTurn), goes_on),
+              HasSubstr("learned; remove the messages after it, or mark it"));
 }
 
 // As transformers 4.57 and 5.24 have it.

@@ -1,4 +1,5 @@
-// Proves that `data pack --chat` says which line is wrong and what to do, exits with an error, and leaves no file.
+// Proves that `data pack --chat` says which line is wrong and what to do, exits with an error, and leaves no file; and
+// that `data show` shows what is learned.
 
 #include <string>
 #include <vector>
@@ -69,6 +70,15 @@ TEST_F(ChatTest, WhatIsForTextsIsRefusedForConversations) {
                                              missing, "--out", directory_ / "out.bin", "--sequence-length", "64"});
   EXPECT_NE(nothing.exit_code, 0);
   EXPECT_THAT(nothing.output, HasSubstr(missing + ": No such file or directory"));
+}
+
+TEST_F(ChatTest, WhatIsLearnedCanBeLookedAt) {
+  ASSERT_EQ(Pack(kGood, {"--sequence-length", "16"}).exit_code, 0);
+  const CommandResult ids = RunHoldfast({"data", "show", directory_ / "out.bin"});
+  EXPECT_THAT(ids.output, HasSubstr("\n1 561 359 300 562 ⟦390 2⟧\n1 561 "));  // the rest of the row repeats it
+  const CommandResult text = RunHoldfast(
+      {"data", "show", directory_ / "out.bin", "--tokenizer", SourceDir() + "/tests/framework/chat/golden/mistral"});
+  EXPECT_THAT(text.output, HasSubstr("\n<s>[INST] q[/INST]⟦ a</s>⟧\n<s>[INST] q[/INST] a</s>\n"));
 }
 
 // What was there stays as it was.

@@ -36,6 +36,7 @@ TEST_F(TinyRuns, TheCommandsOfThePageWork) {
     said += result.output;
   }
   EXPECT_THAT(said, HasSubstr("90 conversations in "));
+  EXPECT_THAT(said, HasSubstr("\n<assistant> ⟦And "));
   EXPECT_THAT(said, HasSubstr("trained  "));
   EXPECT_THAT(said, HasSubstr("all 240 steps are done"));
   for (const char* file : {"tuned/model/adapter_model.safetensors", "tuned_merged/model.safetensors"}) {

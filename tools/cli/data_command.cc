@@ -13,6 +13,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "checkpoint/model_directory.h"
 #include "framework/base/counted.h"
 #include "framework/base/files.h"
@@ -157,18 +158,41 @@ void PrintMostFrequent(const TokenStats& stats, const Tokenizer* tokenizer) {
   }
 }
 
+std::string TextOf(absl::Span<const uint32_t> tokens, const Tokenizer* tokenizer) {
+  if (tokenizer == nullptr) return absl::StrJoin(tokens, " ");
+  return Printable(tokenizer->Decode(std::vector<int32_t>(tokens.begin(), tokens.end())));
+}
+
+/// Of a file with marks: each document from a new line on, and what of it is learned in brackets.
+void PrintMarked(absl::Span<const uint32_t> marked, const Tokenizer* tokenizer) {
+  std::vector<uint32_t> part;
+  for (size_t i = 0; i < marked.size(); ++i) {
+    part.push_back(marked[i] & kTokenBits);
+    const uint32_t not_learned = marked[i] & kNotLearned;
+    const bool ends_document = i + 1 == marked.size() || (marked[i + 1] & kDocumentStart) != 0;
+    if (!ends_document && (marked[i + 1] & kNotLearned) == not_learned) continue;
+    const char* const end = ends_document ? "\n" : tokenizer == nullptr ? " " : "";
+    std::printf(not_learned != 0 ? "%s%s" : "⟦%s⟧%s", TextOf(part, tokenizer).c_str(), end);
+    part.clear();
+  }
+}
+
 absl::Status PrintTokens(const TokenFile& file, const DataShowCommand& arguments, const Tokenizer* tokenizer) {
   const int64_t count = std::min(arguments.tokens, file.num_tokens() - arguments.at);
-  std::vector<int32_t> tokens(count);
-  RETURN_IF_ERROR(file.Read(arguments.at, absl::MakeSpan(tokens)));
-  std::printf("tokens %lld to %lld:\n", static_cast<long long>(arguments.at),
-              static_cast<long long>(arguments.at + count - 1));
-  if (tokenizer != nullptr) {
-    std::printf("%s\n", Printable(tokenizer->Decode(tokens)).c_str());
-    return absl::OkStatus();
+  const bool has_marks = file.kind().has_marks;
+  std::printf("tokens %lld to %lld%s:\n", static_cast<long long>(arguments.at),
+              static_cast<long long>(arguments.at + count - 1),
+              has_marks ? ", each document from a new line on, what is learned in ⟦ ⟧" : "");
+  if (has_marks) {
+    std::vector<uint32_t> marked(count);
+    RETURN_IF_ERROR(file.ReadMarked(arguments.at, absl::MakeSpan(marked)));
+    PrintMarked(marked, tokenizer);
+  } else {
+    std::vector<int32_t> tokens(count);
+    RETURN_IF_ERROR(file.Read(arguments.at, absl::MakeSpan(tokens)));
+    std::printf("%s\n", TextOf(std::vector<uint32_t>(tokens.begin(), tokens.end()), tokenizer).c_str());
   }
-  for (const int32_t token : tokens) std::printf("%u ", static_cast<uint32_t>(token));
-  std::printf("\n(--tokenizer bytes or a tokenizer.json shows them as text)\n");
+  if (tokenizer == nullptr) std::printf("(--tokenizer bytes or a tokenizer.json shows them as text)\n");
   return absl::OkStatus();
 }
 

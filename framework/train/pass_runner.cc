@@ -165,20 +165,4 @@ absl::StatusOr<LossSum> PassRunner::EvaluateBy(Pass pass, const CpuBatch& microb
   return LossSum{.sum = std::bit_cast<double>(statistics.front()), .counted = microbatch.counted};
 }
 
-absl::StatusOr<std::vector<float>> PassRunner::Compute(const CpuBatch& microbatch, int64_t outputs, UnitStore& store,
-                                                       Pass pass) {
-  BeginStep();
-  Arena& arena = lanes_.front().arena;
-  ArenaScope scope(arena);
-  const Tensor results = arena.Allocate(DType::kF32, {outputs});
-  RETURN_IF_ERROR(Queue(
-      microbatch, store, nullptr, /*lane=*/0,
-      [&](const Batch& batch, const PassContext& context, float*) { return pass(batch, context, results.f32()); }));
-  BeginStep();  // there are no results to be fetched
-  RETURN_IF_ERROR(stream_->Synchronize());
-  std::vector<float> values(static_cast<size_t>(outputs));
-  device_.CopyToCpu(values.data(), results.data, values.size() * sizeof(float));
-  return values;
-}
-
 }  // namespace holdfast

@@ -1,7 +1,7 @@
 #pragma once
-// Runs a model over microbatches on one stream: carries arrays in, losses and statistics out. Used by training,
-// evaluation and sampling alike. Training passes are queued one behind the other: nothing waits for the device until
-// their results are asked for.
+// Runs a model over microbatches on one stream: carries arrays in, losses and statistics out, for training and
+// evaluation. Training passes are queued one behind the other: nothing waits for the device until their results are
+// asked for.
 
 #include <array>
 #include <cstdint>
@@ -58,8 +58,6 @@ class PassRunner {
   /// The same with a pass that writes losses as Model::Evaluate does.
   absl::StatusOr<LossSum> EvaluateBy(Pass pass, const CpuBatch& microbatch, UnitStore& store,
                                      PartStore* parts = nullptr);
-  /// A pass that writes `outputs` values on the device, which are brought here.
-  absl::StatusOr<std::vector<float>> Compute(const CpuBatch& microbatch, int64_t outputs, UnitStore& store, Pass pass);
 
   Stream& stream() { return *stream_; }
 

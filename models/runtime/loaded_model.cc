@@ -13,6 +13,7 @@
 #include "framework/base/status.h"
 #include "framework/config/validate.h"
 #include "models/families/huggingface.h"
+#include "models/plan.h"
 #include "models/runtime/adapter_config.h"
 #include "models/runtime/adapter_deltas.h"
 #include "models/runtime/adapter_files.h"
@@ -20,7 +21,6 @@
 #include "models/runtime/initial_weights.h"
 #include "models/runtime/make_model.h"
 #include "models/runtime/memory_estimate.h"
-#include "models/runtime/pass_plans.h"
 #include "models/runtime/run_device.h"
 
 namespace holdfast {
@@ -146,8 +146,7 @@ absl::StatusOr<std::unique_ptr<LoadedModel>> LoadWeightsOf(SavedModel saved, con
   ASSIGN_OR_RETURN(loaded->device, MakeDevice(config.train));
   ASSIGN_OR_RETURN(loaded->model, MakeModel(config, *loaded->device));
   LanguageModel& model = *loaded->model;
-  const size_t arena_bytes =
-      options.whole_batches ? EvaluationArenaBytes(model, config.model.vocab_size, options.batch, sequence) : 0;
+  const size_t arena_bytes = options.whole_batches ? PlanEvaluation(model, options.batch, sequence).arena_bytes : 0;
   if (loaded->device->is_cpu())
     RETURN_IF_ERROR(CheckHostMemory(loaded->directory, model.layout(), model.compute_dtype(), arena_bytes));
   ASSIGN_OR_RETURN(

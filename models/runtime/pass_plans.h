@@ -12,15 +12,12 @@ namespace holdfast {
 struct PassPlans {
   PassPlan training, evaluation;
   PassPlan training_in_parts = {}, evaluation_in_parts = {};  // empty if the passes of no world are
-  size_t arena_bytes = 0;  // the most that one microbatch of training, evaluation or sampling needs
+  size_t arena_bytes = 0;  // the most that one microbatch of training or evaluation needs
   size_t arena_bytes_in_parts = 0;
 };
 
 /// For microbatches of `batch` sequences. Sizes must be ones the model takes. `in_parts`: worlds may compute units in
 /// parts.
-PassPlans PlanPasses(LanguageModel& model, int64_t vocab_size, int64_t batch, int64_t sequence, bool in_parts = false);
-
-/// The same arena without training.
-size_t EvaluationArenaBytes(LanguageModel& model, int64_t vocab_size, int64_t batch, int64_t sequence);
+PassPlans PlanPasses(LanguageModel& model, int64_t batch, int64_t sequence, bool in_parts = false);
 
 }  // namespace holdfast

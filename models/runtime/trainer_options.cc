@@ -11,8 +11,7 @@ namespace holdfast {
 
 absl::StatusOr<TrainerOptions> MakeTrainerOptions(const Config& config, LanguageModel& model) {
   const bool in_parts = MovesTokens(config);
-  PassPlans plans =
-      PlanPasses(model, config.model.vocab_size, config.batch.microbatch_size, config.batch.sequence_length, in_parts);
+  PassPlans plans = PlanPasses(model, config.batch.microbatch_size, config.batch.sequence_length, in_parts);
   TrainerOptions options{.batch = config.batch,
                          .optimizer = config.optimizer,
                          .schedule = config.schedule,

@@ -245,8 +245,7 @@ absl::StatusOr<int> ValidateCommand::Run() const {
 
   const BatchConfig& batch = checked.batch;
   const bool has_experts = checked.model.NumExpertLayers() > 0;
-  const PassPlans plans =
-      PlanPasses(*model, checked.model.vocab_size, batch.microbatch_size, batch.sequence_length, has_experts);
+  const PassPlans plans = PlanPasses(*model, batch.microbatch_size, batch.sequence_length, has_experts);
   const MemoryEstimate estimate = EstimateMemory(checked, model->layout(), plans);
   PrintMemory(estimate, checked.elastic.workers);
   PrintGradientSumAdvice(checked, model->layout(), plans, estimate);

@@ -127,8 +127,8 @@ class MemoryEstimateTest : public TinyRun {
   static double Estimate(const Config& config) {
     const auto device = MakeDevice(config.train);
     const auto model = MakeModel(config, **device);
-    const PassPlans plans = PlanPasses(**model, config.model.vocab_size, config.batch.microbatch_size,
-                                       config.batch.sequence_length, MovesTokens(config));
+    const PassPlans plans =
+        PlanPasses(**model, config.batch.microbatch_size, config.batch.sequence_length, MovesTokens(config));
     return EstimateMemory(config, (*model)->layout(), plans).total();
   }
 

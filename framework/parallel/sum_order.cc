@@ -1,7 +1,5 @@
 #include "framework/parallel/sum_order.h"
 
-#include <algorithm>
-
 namespace holdfast {
 namespace {
 
@@ -32,16 +30,6 @@ std::vector<MicrobatchRange> SumOrder::Pieces(const MicrobatchRange& range) cons
   std::vector<MicrobatchRange> sums;
   for (int64_t i = range.first; i < range.end(); ++i) Append(*this, i, &sums);
   return sums;
-}
-
-int SumOrder::MaxSums(const MicrobatchRange& range) const {
-  std::vector<MicrobatchRange> sums;
-  size_t most = 0;
-  for (int64_t i = range.first; i < range.end(); ++i) {
-    Append(*this, i, &sums);
-    most = std::max(most, sums.size());
-  }
-  return static_cast<int>(most);
 }
 
 }  // namespace holdfast

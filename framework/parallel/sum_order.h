@@ -33,8 +33,6 @@ class SumOrder {
   bool Joins(const MicrobatchRange& earlier, const MicrobatchRange& later) const;
   /// The fewest pieces of `range`, in order, that can be added up without the microbatches before and after them.
   std::vector<MicrobatchRange> Pieces(const MicrobatchRange& range) const;
-  /// The most partial sums there are after any of the microbatches of `range`, added one by one.
-  int MaxSums(const MicrobatchRange& range) const;
   /// Microbatches of a block of chains; 0 = tree.
   int64_t block() const { return block_; }
 

@@ -190,7 +190,7 @@ void CoordinatorShell::Feed(const CoordinatorEvent& event) {
   if (!paused_since_.has_value()) return TakeIn(event);
   if (!std::holds_alternative<TickEvent>(event)) return PutOff(event);
   CarryOut();
-  if (paused_since_.has_value()) return EndPause();
+  if (paused_since_.has_value()) return GiveUpIfStopped();
   while (!paused_since_.has_value() && !put_off_.empty() && !outcome_.has_value()) {
     const CoordinatorEvent next = std::move(put_off_.front());
     put_off_.pop_front();
@@ -242,7 +242,7 @@ void CoordinatorShell::Pause(const absl::Status& status) {
 }
 
 // With room again what is committed can still be saved, so a stop waits for it, as it does for holders of state.
-void CoordinatorShell::EndPause() {
+void CoordinatorShell::GiveUpIfStopped() {
   if (stop_.has_value() && Now() - std::max(stop_->first, *paused_since_) >= stop_timeout_) GiveUpPaused();
 }
 

@@ -112,7 +112,7 @@ class CoordinatorShell {
   CoordinatorShell(const Config& config, const CoordinatorOptions& options, std::unique_ptr<RunRecorder> recorder,
                    CoordinatorPort& port, const RunStart& start, std::vector<RunObserver*> observers);
   void Put(CoordinatorEvent event);
-  /// For the keeper, which deletes nothing before it is known what there is.
+  /// Put, and waits until it is dealt with: the keeper deletes nothing before the coordinator knows what it answers.
   void PutAndWait(const CoordinatorEvent& event);
   void Feed(const CoordinatorEvent& event);
   void SayThatItIsOver(const CoordinatorEvent& event);
@@ -121,7 +121,7 @@ class CoordinatorShell {
   void Pause(const absl::Status& status);
   void PutOff(const CoordinatorEvent& event);
   void ForgetWhoCameAndWent();
-  void EndPause();
+  void GiveUpIfStopped();
   void GiveUpPaused();
   void GiveUp(const std::string& reason);
   void Leave(int exit_code, const std::string& reason);

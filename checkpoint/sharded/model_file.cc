@@ -1,5 +1,4 @@
-// WriteModelFile: virtual datasets that show whole tensors. Nothing of ours reads them: a source that is missing reads
-// as fill values (NaN here, so that people see it) without an error.
+#include "checkpoint/sharded/model_file.h"
 
 #include <algorithm>
 #include <array>
@@ -12,10 +11,8 @@
 #include "checkpoint/sharded/hdf5_driver.h"
 #include "checkpoint/sharded/hdf5_library.h"
 #include "checkpoint/sharded/hdf5_shard_file.h"
-#include "checkpoint/sharded/shard_index.h"
 #include "checkpoint/sharded/shard_ranges.h"
 #include "checkpoint/sharded/shard_read_back.h"
-#include "checkpoint/sharded/shard_writer.h"
 #include "framework/base/status.h"
 
 namespace holdfast {

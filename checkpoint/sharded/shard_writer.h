@@ -60,8 +60,4 @@ class ShardWriter {
   virtual absl::StatusOr<ShardReport> Commit() = 0;
 };
 
-/// model.h5: whole tensors as virtual datasets over the shard files, for people and their tools. `indexes` by shard.
-absl::StatusOr<StoredFile> WriteModelFile(Storage& storage, const Manifest& manifest,
-                                          const std::vector<std::vector<struct StoredChunk>>& indexes);
-
 }  // namespace holdfast

@@ -1,6 +1,8 @@
 // Proves that model.h5 shows whole tensors in their shapes, whoever wrote which rows, by reading it with the library,
 // with h5dump and h5ls, and (where tools/test_peers.sh has installed them) with h5py and hdf5plugin.
 
+#include "checkpoint/sharded/model_file.h"
+
 #include <gtest/gtest.h>
 #include <hdf5.h>
 

@@ -161,7 +161,8 @@ absl::StatusOr<std::unique_ptr<Fence>> Fence::Claim(Storage& storage, const std:
 
 absl::Status Fence::Check() {
   ASSIGN_OR_RETURN(std::vector<uint64_t> epochs, ListEpochs(storage_));
-  if (epochs.empty()) {
+  ASSIGN_OR_RETURN(const bool removed, HasOnlyOurEarlier(epochs));
+  if (removed) {
     RETURN_IF_ERROR(ClaimAnew());
     ASSIGN_OR_RETURN(epochs, ListEpochs(storage_));
     if (epochs.empty()) return absl::UnavailableError(absl::StrCat(storage_.Describe(), ": our claims are removed"));
@@ -181,6 +182,22 @@ absl::Status Fence::Check() {
   }
   ASSIGN_OR_RETURN(const bool ours, HasMark(storage_, epoch_, identity_.mark));
   return ours ? absl::OkStatus() : Removed();
+}
+
+// Of a directory that was moved away and put back after we had claimed another one in its place, say.
+absl::StatusOr<bool> Fence::HasOnlyOurEarlier(const std::vector<uint64_t>& epochs) {
+  for (const uint64_t epoch : epochs) {
+    if (epoch >= epoch_) return false;
+  }
+  return AreOurs(epochs);
+}
+
+absl::StatusOr<bool> Fence::AreOurs(const std::vector<uint64_t>& epochs) {
+  for (const uint64_t epoch : epochs) {
+    ASSIGN_OR_RETURN(const bool ours, HasMark(storage_, epoch, identity_.mark));
+    if (!ours) return false;
+  }
+  return true;
 }
 
 absl::Status Fence::Removed() {
@@ -203,12 +220,17 @@ absl::Status Fence::ClaimAnew() {
 // it was never missing, and a lower one is left of a deletion that failed, or of somebody who takes it back (Claim).
 absl::Status Fence::TakeNext(const std::vector<uint64_t>& epochs, const std::string& next) {
   ASSIGN_OR_RETURN(const bool held, HasMark(storage_, epoch_, identity_.mark));
-  if (epochs.back() != epoch_ + 1 || !(held || epochs.size() == 1)) {
+  ASSIGN_OR_RETURN(const bool alone, AreOurs(epochs));
+  if (epochs.back() != epoch_ + 1 || !(held || alone)) {
     RETURN_IF_ERROR(storage_.Delete(ClaimName(epoch_ + 1)));
     return Removed();
   }
   ASSIGN_OR_RETURN(branch_, BranchIn(storage_, next));
-  return storage_.Delete(ClaimName(epoch_++));
+  const uint64_t before = epoch_++;
+  for (const uint64_t old : epochs) {
+    if (old == before || (alone && old < before)) RETURN_IF_ERROR(storage_.Delete(ClaimName(old)));
+  }
+  return absl::OkStatus();
 }
 
 // Not before a look: where our claim is missing it may be another place, in which to claim is not allowed (may_claim).

@@ -49,7 +49,8 @@ class Fence {
                                                       const ProcessId& process = ThisProcess(),
                                                       const std::function<absl::Status()>& may_claim = nullptr);
   /// OK while we own it; FailedPrecondition, naming the new owner, afterwards. A claim of ours that has been removed is
-  /// made anew if there is no other; if there is, whatever its number, it is FailedPrecondition.
+  /// made anew if there is none but earlier ones of ours, as where a directory was put back; if there is, whatever its
+  /// number, it is FailedPrecondition.
   absl::Status Check();
   /// Stores the barriers of `branch` as well, by claiming again after a Check. Does nothing if it has them.
   absl::Status GoBack(const Branch& branch);
@@ -72,6 +73,8 @@ class Fence {
   static std::string ClaimText(const Identity& identity, uint64_t epoch, const Branch& branch);
   absl::Status ClaimAnew();
   absl::Status TakeNext(const std::vector<uint64_t>& epochs, const std::string& next);
+  absl::StatusOr<bool> HasOnlyOurEarlier(const std::vector<uint64_t>& epochs);
+  absl::StatusOr<bool> AreOurs(const std::vector<uint64_t>& epochs);
   absl::Status Removed();
 
   Storage& storage_;

@@ -133,6 +133,33 @@ TEST_F(FenceTest, AClaimThatWasRemovedIsMadeAnew) {
   EXPECT_TRUE(absl::IsFailedPrecondition((*fence)->Check()));
 }
 
+// As where the directory was moved away, claimed anew, removed and put back.
+TEST_F(FenceTest, EarlierClaimsThatAreBackAreNotOfAnother) {
+  for (const bool of_another : {false, true}) {
+    SCOPED_TRACE(of_another);
+    storage_ = MakeMemoryStorage(directory_.path());
+    const auto fence = Claim("me");
+    const auto first = ReadObject(*storage_, "fence-0000000001.json", 1 << 20);
+    ASSERT_TRUE(first.ok()) << first.status();
+    for (const int epoch : {1, 2}) {
+      ASSERT_TRUE(storage_->Delete(absl::StrCat("fence-000000000", epoch, ".json")).ok());
+      ASSERT_TRUE(fence->Check().ok()) << fence->Check();
+    }
+    ASSERT_EQ(fence->epoch(), 3u);
+    ASSERT_TRUE(storage_->Delete("fence-0000000003.json").ok());
+    ASSERT_TRUE(storage_->Create("fence-0000000001.json", *first).ok());
+    if (of_another) {
+      ASSERT_TRUE(storage_->Create("fence-0000000002.json", R"({"owner": "another"})").ok());
+    }
+    const absl::Status checked = fence->Check();
+    EXPECT_EQ(checked.ok(), !of_another) << checked;
+    EXPECT_EQ(fence->lost(), of_another);
+    if (of_another) continue;
+    EXPECT_EQ(fence->epoch(), 4u);
+    EXPECT_THAT(*storage_->List("fence-"), testing::SizeIs(1));
+  }
+}
+
 TEST_F(FenceTest, AClaimThatWasRemovedIsMadeAnewOnlyByWhoStillLeads) {
   bool leads = true;
   const auto may_claim = [&] { return leads ? absl::OkStatus() : absl::AbortedError("another one leads"); };
@@ -287,16 +314,25 @@ TEST_F(FenceTest, WhoIsReplacedWhileItClaimsTakesNothingFromItsSuccessor) {
   }
 }
 
-// The same where a person has removed the claim, so that the successor may have a lower number.
+// The same where a person has removed the claim, so that the successor may have a lower number, or has put back an
+// earlier one.
 TEST_F(FenceTest, WhoIsReplacedWhileItClaimsAnewTakesNothingFromItsSuccessor) {
-  for (const int claims : {1, 2, 3}) {
+  for (const int claims : {1, 2, 3, -1, -2, -3}) {
     for (int64_t call = 0;; ++call) {
+      const bool put_back = claims < 0;
       SCOPED_TRACE(absl::StrCat(claims, " claims before call ", call));
       storage_ = MakeMemoryStorage(directory_.path());
-      TakenOverStorage storage(*storage_, claims);
+      TakenOverStorage storage(*storage_, std::abs(claims));
       const auto fence = Fence::Claim(storage, "frozen");
       ASSERT_TRUE(fence.ok()) << fence.status();
+      const auto first = ReadObject(*storage_, "fence-0000000001.json", 1 << 20);
+      ASSERT_TRUE(first.ok()) << first.status();
       ASSERT_TRUE(storage_->Delete("fence-0000000001.json").ok());
+      if (put_back) {
+        ASSERT_TRUE((*fence)->Check().ok());
+        ASSERT_TRUE(storage_->Delete("fence-0000000002.json").ok());
+        ASSERT_TRUE(storage_->Create("fence-0000000001.json", *first).ok());
+      }
       storage.TakeOverBefore(call);
       const absl::Status checked = (*fence)->Check();
       if (storage.owner() == nullptr) {

@@ -40,7 +40,6 @@ void WorkerSession::On(const SessionMessage& event) {
 }
 
 // --- the coordinator
-// ---------------------------------------------------------------------------------------------------
 
 void WorkerSession::Handle(const WorldMessage& message) {
   if (message.world.generation <= generation_ || message.world.RankOf(member_.id) < 0) return;
@@ -119,7 +118,6 @@ void WorkerSession::Handle(const EndMessage& message) {
 }
 
 // --- the tasks
-// -----------------------------------------------------------------------------------------------------------
 
 bool WorkerSession::Answers(uint64_t generation) {
   if (!working_ || generation != generation_) return false;

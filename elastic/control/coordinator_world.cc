@@ -56,7 +56,7 @@ void Coordinator::Advance() {
   if (decision.verdict == WorldDecision::Verdict::kWait) {
     formation_.Wait();
     ReportTooFew(decision.detail);
-    if (is_new || std::exchange(leavers_are_news_, false)) SayGoodbye();
+    if (std::exchange(leavers_are_news_, false) || is_new) SayGoodbye();
   } else if (!MustWaitForOthers(decision.members.size())) {
     if (ChooseWhatIsAlike()) Decide();
     if (decided_->decision.verdict == WorldDecision::Verdict::kPublish) {

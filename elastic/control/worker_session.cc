@@ -25,7 +25,9 @@ void WorkerSession::On(const SessionConnected&) {
 
 void WorkerSession::On(const SessionStopAsked& asked) {
   stop_signal_ = asked.signal;
+  is_alone_ = asked.is_alone;
   PassOnStop();
+  EndIfAlone();
 }
 
 // Over every new connection: whoever is there now may not have heard of it.
@@ -33,7 +35,16 @@ void WorkerSession::PassOnStop() {
   if (connected_ && stop_signal_ != 0) actions_.emplace_back(SendToCoordinator{StopRequestMessage{stop_signal_}});
 }
 
-void WorkerSession::On(const SessionDisconnected&) { connected_ = in_world_ = false; }
+void WorkerSession::EndIfAlone() {
+  if (!is_alone_ || connected_ || run_ != 0) return;
+  Exit({.exit_code = 128 + stop_signal_,
+        .reason = absl::StrCat("stopped by signal ", stop_signal_, ": no coordinator has taken this worker in")});
+}
+
+void WorkerSession::On(const SessionDisconnected&) {
+  connected_ = in_world_ = false;
+  EndIfAlone();
+}
 
 void WorkerSession::On(const SessionMessage& event) {
   std::visit([this](const auto& message) { Handle(message); }, event.message);

@@ -21,9 +21,11 @@ namespace holdfast {
 // --- events ----------------------------------------------------------------------------------------------------------
 struct SessionConnected {};
 struct SessionDisconnected {};
-/// This process was asked to stop, which is meant for the whole run.
+/// This process was asked to stop, which is meant for the whole run. `is_alone`: nobody else ends it, so it ends itself
+/// while it is not connected and no coordinator has taken it in.
 struct SessionStopAsked {
   int signal = 0;
+  bool is_alone = false;
 };
 struct SessionMessage {
   CoordinatorMessage message;
@@ -133,6 +135,7 @@ class WorkerSession {
   void Forget();
   void Join();
   void PassOnStop();
+  void EndIfAlone();
   void Exit(ExitTask task);
   void Send(WorkerMessage message);
 
@@ -151,6 +154,7 @@ class WorkerSession {
   bool save_ = false;  // at the end
   std::vector<int64_t> microbatches_;
   int stop_signal_ = 0;
+  bool is_alone_ = false;  // as SessionStopAsked says
   bool connected_ = false;
   bool in_world_ = false;  // told so over the connection we have
   bool working_ = false;   // at a task that is to be answered

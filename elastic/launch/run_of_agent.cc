@@ -31,6 +31,8 @@ absl::StatusOr<std::string> ReadLine(int input) {
 
 }  // namespace
 
+bool HasAgent() { return std::getenv(kIncarnationVariable) != nullptr; }
+
 absl::StatusOr<uint64_t> RunOfAgent(int input) {
   const char* given = std::getenv(kRunVariable);
   if (given == nullptr) return 0;

@@ -144,7 +144,7 @@ Worker::Exit RunWorker(const Config& config, const RunDirectory& directory, cons
   };
   std::optional<std::stop_callback<std::function<void()>>> on_stop;
   if (stop_signal != nullptr) {
-    on_stop.emplace(stop_signal->token(), [&] { shell.AskForStop(stop_signal->received()); });
+    on_stop.emplace(stop_signal->token(), [&] { shell.AskForStop(stop_signal->received(), identity.is_alone); });
   }
   return Worker(dependencies).Run();
 }

@@ -62,7 +62,7 @@ class SessionShell final : public ControlLinkHandler, public Rendezvous {
   void Send(const WorkerMessage& message) { link_.Send(message); }
   /// From any thread.
   void MirrorsFilled(uint64_t generation) { Feed(holdfast::MirrorsFilled{generation}); }
-  void AskForStop(int signal) { Feed(SessionStopAsked{signal}); }
+  void AskForStop(int signal, bool is_alone = false) { Feed(SessionStopAsked{signal, is_alone}); }
   Member member() const;
 
   absl::StatusOr<std::vector<std::string>> Exchange(const std::string& mine, Deadline deadline) override;

@@ -417,6 +417,22 @@ TEST_F(TrainTest, ARunEndsEarlyAtTheSameStepInAnyWorld) {
   EXPECT_EQ(RunHoldfast({"compare", Path("a"), Path("c")}).exit_code, 0) << "the end in between left a trace";
 }
 
+// The signal comes from a process that is not its parent, as from another terminal. Port 1 refuses.
+TEST_F(TrainTest, AWorkerStartedByHandThatFindsNoCoordinatorEndsByASignal) {
+  const std::string worker = TestedBinary() + " worker " + Path("config.yaml") +
+                             " --name a/0 --node a --host 127.0.0.1 --coordinator 127.0.0.1:1 --token-file " +
+                             Path("token");
+  const CommandResult ended =
+      Command({"-c", "unset HOLDFAST_INCARNATION; (umask 077; echo secret > " + Path("token") + "); " + worker + " > " +
+                         Path("log") + " 2>&1 & until grep -q 'no connection yet' " + Path("log") +
+                         "; do sleep 0.1; done; sh -c \"kill -TERM $!; :\"; wait $!; status=$?; cat " + Path("log") +
+                         "; exit $status"},
+              "/bin/bash")
+          .Wait();
+  EXPECT_EQ(ended.exit_code, 128 + SIGTERM) << ended.output;
+  EXPECT_THAT(ended.output, HasSubstr("stopped by signal 15: no coordinator has taken this worker in"));
+}
+
 TEST_F(TrainTest, ASecondRunInTheSameDirectoryIsRefusedUnlessToldOtherwise) {
   ASSERT_EQ(Train("a").exit_code, 0);
   const std::string before = ReadAll(directory_ / "a/metrics.jsonl");

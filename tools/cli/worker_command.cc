@@ -4,6 +4,7 @@
 
 #include <csignal>
 #include <cstdio>
+#include <stop_token>
 
 #include "absl/strings/str_cat.h"
 #include "elastic/agent/agent.h"
@@ -11,15 +12,23 @@
 #include "elastic/worker/stop_signal.h"
 #include "framework/base/status.h"
 #include "tools/cli/connection_arguments.h"
+#include "tools/cli/stoppable.h"
 
 namespace holdfast {
 
 absl::StatusOr<int> WorkerCommand::Run() const {
   // Before any other thread. A scheduler that signals all processes means the coordinator and the agents; if this node
-  // alone is meant, the agent takes its workers out of the run.
-  StopSignal stop_signal(getppid());
+  // alone is meant, the agent takes its workers out of the run. Without an agent there is nobody else to say it.
+  StopSignal stop_signal(HasAgent() ? getppid() : 0);
+  StopOfStart start_stop(stop_signal);
   ASSIGN_OR_RETURN(const Config config, run.Load());
-  const auto runtime = OpenTraining(config, {.workers_here = workers_here, .local_index = local_index});
+  const auto runtime = OpenTraining(config, {.workers_here = workers_here, .local_index = local_index},
+                                    HasAgent() ? std::stop_token() : start_stop.token());
+  const absl::Status stopped = start_stop.End();
+  if (!HasAgent() && !stopped.ok()) {
+    const absl::Status& error = runtime.ok() ? stopped : runtime.status();
+    if (const auto end = EndOfStart(stop_signal, start_stop, error)) return *end;
+  }
   // A token beyond the vocabulary, a file that is not the one that was indexed, a table for another library: another
   // start would find it again.
   if (absl::IsOutOfRange(runtime.status()) || absl::IsFailedPrecondition(runtime.status()) ||
@@ -29,6 +38,7 @@ absl::StatusOr<int> WorkerCommand::Run() const {
   RETURN_IF_ERROR(runtime.status());
   const RunDirectory directory = run.Directory(config);
   WorkerIdentity member = identity;
+  member.is_alone = !HasAgent();
   ASSIGN_OR_RETURN(member.run, RunOfAgent(STDIN_FILENO));
   std::signal(kEndsBeforeJoining, SIG_IGN);
   ConnectionOptions coordinators = connection;

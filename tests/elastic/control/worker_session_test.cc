@@ -126,6 +126,26 @@ TEST_F(WorkerSessionTest, AStopIsAskedForAgainOverEveryNewConnection) {
   EXPECT_EQ(request.signal, 15);
 }
 
+TEST_F(WorkerSessionTest, OneThatIsAloneEndsByAStopUnlessACoordinatorHasTakenItIn) {
+  const WorkerSession begun = session_;
+  Do(SessionStopAsked{15, /*is_alone=*/true});
+  EXPECT_EQ(Actions(), "exit143 ");
+
+  session_ = begun;
+  Do(SessionConnected{});
+  Do(SessionStopAsked{15, /*is_alone=*/true});
+  EXPECT_EQ(actions_.size(), 1u) << "passed on: " << Actions();
+  Do(SessionDisconnected{});
+  EXPECT_EQ(Actions(), "exit143 ") << "nobody has said whether it came there";
+
+  session_ = begun;
+  Do(SessionConnected{});
+  Receive(WelcomeMessage{.run = 7});
+  Do(SessionDisconnected{});
+  Do(SessionStopAsked{15, /*is_alone=*/true});
+  EXPECT_EQ(Actions(), "") << "its coordinator may come back";
+}
+
 TEST_F(WorkerSessionTest, NothingIsDoneTwiceOrForAWorldGoneBy) {
   CommitOneStep();
   Receive(CommitMessage{1, 1, {1, 1}});

@@ -256,7 +256,7 @@ TEST_F(FineTuneTest, ATokenizerThatIsNotTheBasesGoesWithTheAdapters) {
 }
 
 // Neither the run's sequences nor the model's longest are as long as these rows.
-TEST_F(FineTuneTest, RowsOfConversationsAreEvaluatedAsTheyAre) {
+TEST_F(FineTuneTest, RowsOfConversationsAreReadAsTheyAre) {
   WriteAll(Path("base/model/chat_template.jinja"),
            "{% for m in messages %}{% generation %}{{ m.content }}|{% endgeneration %}{% endfor %}");
   WriteAll(Path("talks.jsonl"),
@@ -269,6 +269,10 @@ TEST_F(FineTuneTest, RowsOfConversationsAreEvaluatedAsTheyAre) {
     EXPECT_EQ(eval.exit_code, 0) << eval.output;
     EXPECT_THAT(eval.output, HasSubstr("sequences   of 16 tokens, the rows of the data\n"));
   }
+  const CommandResult trained =
+      Train("tuned", FromBase({"data.train=" + Path("talks.bin"), "batch.sequence_length=16", "train.steps=3"}));
+  EXPECT_EQ(trained.exit_code, 0) << trained.output;
+  EXPECT_THAT(trained.output, HasSubstr("training    3 steps of 64 tokens, 12 passes over the data\n"));
 }
 
 TEST_F(FineTuneTest, ATokenizerThatHasMovedWithTheBaseIsFound) {

@@ -46,8 +46,10 @@ void PrintHeader(const Config& config, const RunDirectory& directory, const Trai
       "data        %s tokens, %s samples of %d\n", FormatCount(static_cast<double>(outline.data.tokens)).c_str(),
       FormatCount(static_cast<double>(outline.data.samples)).c_str(), static_cast<int>(config.batch.sequence_length));
   const auto tokens = static_cast<double>(config.batch.step_tokens());
-  std::printf("training    %s of %s tokens\n", Counted(config.train.steps, "step").c_str(),
-              FormatCount(tokens).c_str());
+  const double passes = static_cast<double>(config.train.steps * config.batch.microbatches) *
+                        static_cast<double>(config.batch.microbatch_size) / static_cast<double>(outline.data.samples);
+  std::printf("training    %s of %s tokens, %.3g passes over the data\n", Counted(config.train.steps, "step").c_str(),
+              FormatCount(tokens).c_str(), passes);
   std::printf("optimizer   %s, learning rate %g, %s\n", Name(config.optimizer.name), config.optimizer.lr,
               Name(config.schedule.name));
   std::printf("workers     %d\n", static_cast<int>(config.elastic.workers));

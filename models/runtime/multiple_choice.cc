@@ -22,6 +22,10 @@ absl::Status Bad(const std::string& what) {
 absl::StatusOr<ChoiceQuestion> FromObject(const nlohmann::json& object) {
   if (!object.is_object()) return Bad("not a JSON object");
   const auto has = [&](const char* key) { return object.contains(key); };
+  if (!has("context") && (has("messages") || has("completion"))) {
+    return absl::InvalidArgumentError(
+        "a conversation, not a question; `holdfast data pack --chat` makes a token file of such lines");
+  }
   if (!has("context") || !object["context"].is_string()) return Bad("no text \"context\"");
   if (!has("choices") || !object["choices"].is_array()) return Bad("no list \"choices\"");
   if (!has("answer") || !object["answer"].is_number_integer()) return Bad("no whole number \"answer\"");

@@ -170,6 +170,7 @@ TEST_F(MultipleChoice, WhatIsNoQuestionIsRefused) {
           "malformed JSON: byte 53 is zero");
   refused(std::string(100, '['), "JSON nested deeper than 8");
   refused(R"({"choices": ["a", "b"], "answer": 0})", "no text \"context\"");
+  refused(R"({"messages": [{"role": "user", "content": "a"}]})", "a conversation, not a question; `holdfast data pack");
   refused(R"({"context": "a", "answer": 0})", "no list \"choices\"");
   refused(R"({"context": "a", "choices": ["a", "b"]})", "no whole number \"answer\"");
   refused(R"({"context": "a", "choices": ["a", ""], "answer": 0})", "a choice that is no text");

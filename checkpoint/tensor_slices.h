@@ -5,7 +5,6 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/types/span.h"
 #include "framework/nn/layout.h"
 #include "framework/nn/tensor_map.h"
 

@@ -1,5 +1,6 @@
 #include "checkpoint/sharded/hdf5_shard_file.h"
 
+#include <cstdint>
 #include <utility>
 
 #include "absl/strings/str_cat.h"

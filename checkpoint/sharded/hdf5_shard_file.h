@@ -9,7 +9,6 @@
 // Thread-safety: none. Takes Hdf5Lock itself.
 
 #include <cstddef>
-#include <cstdint>
 #include <map>
 #include <memory>
 #include <string>

@@ -4,7 +4,6 @@
 #include <string>
 
 #include "absl/status/status.h"
-#include "absl/strings/string_view.h"
 #include "checkpoint/sharded/manifest.h"
 
 namespace holdfast {

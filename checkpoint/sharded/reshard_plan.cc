@@ -1,6 +1,7 @@
 #include "checkpoint/sharded/reshard_plan.h"
 
 #include <algorithm>
+#include <string>
 #include <tuple>
 #include <utility>
 

@@ -7,7 +7,6 @@
 //   for (const ReadBatch& batch : PlanReads(manifest.tensors, chunks, rows, wanted)) ...   // one after the other
 
 #include <cstdint>
-#include <string>
 #include <vector>
 
 #include "absl/status/status.h"

@@ -5,6 +5,7 @@
 #include <exception>
 #include <utility>
 
+#include "absl/types/span.h"
 #include "checkpoint/sharded/digest.h"
 #include "framework/base/out_of_memory.h"
 #include "framework/base/seconds.h"

@@ -10,13 +10,11 @@
 #include <cstddef>
 #include <deque>
 #include <functional>
-#include <memory>
 #include <mutex>
 #include <thread>
 #include <vector>
 
 #include "absl/status/status.h"
-#include "absl/types/span.h"
 #include "checkpoint/sharded/codec.h"
 #include "checkpoint/sharded/hdf5_shard_file.h"
 #include "checkpoint/sharded/shard_writer.h"

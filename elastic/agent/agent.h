@@ -12,12 +12,10 @@
 #include <csignal>
 #include <cstdint>
 #include <functional>
-#include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
 #include <thread>
-#include <utility>
 #include <vector>
 
 #include "elastic/agent/child_process.h"

@@ -41,7 +41,6 @@
 #include <map>
 #include <set>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "elastic/alerts/alert.h"

@@ -1,6 +1,7 @@
 #include "elastic/control/coordinator.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 

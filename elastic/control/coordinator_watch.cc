@@ -1,7 +1,6 @@
 // What nobody reports: silence, standing still, and failures whose cause has to be guessed.
 
 #include <algorithm>
-#include <map>
 #include <set>
 #include <string>
 #include <tuple>

@@ -4,7 +4,6 @@
 // Thread-safety: none.
 
 #include <chrono>
-#include <string>
 #include <utility>
 #include <variant>
 

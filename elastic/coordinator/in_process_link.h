@@ -2,7 +2,6 @@
 // The line between a coordinator and the one worker that lives in the same process.
 
 #include <atomic>
-#include <string>
 
 #include "elastic/control/control_link.h"
 #include "elastic/coordinator/coordinator_shell.h"

@@ -2,7 +2,6 @@
 // What a run says on the console: one line per logged step, its events in words, a live progress bar on a terminal.
 
 #include <cstdint>
-#include <cstdio>
 #include <optional>
 #include <string>
 

@@ -1,6 +1,7 @@
 #include "framework/train/cpu_batch.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace holdfast {
 

@@ -2,7 +2,6 @@
 // One microbatch in CPU memory, as any data set gives it and any model takes it.
 
 #include <cstdint>
-#include <utility>
 #include <variant>
 #include <vector>
 

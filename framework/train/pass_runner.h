@@ -11,7 +11,6 @@
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
-#include "absl/types/span.h"
 #include "framework/nn/model.h"
 #include "framework/train/cpu_batch.h"
 

@@ -13,6 +13,7 @@
 #include "framework/base/files.h"
 #include "framework/base/out_of_memory.h"
 #include "framework/base/process_id.h"
+#include "framework/base/seconds.h"
 #include "framework/base/status.h"
 #include "framework/config/decides.h"
 #include "framework/config/enums.h"
@@ -99,7 +100,7 @@ Manifest CheckpointKeeper::Describe(const CommitCheckpointAction& commit) const 
   manifest.samples = commit.step * config_.batch.microbatches * config_.batch.microbatch_size;
   manifest.world_size = static_cast<int64_t>(commit.shards.size());
   manifest.sharding = ShardingText(config_.parallel);
-  manifest.time = std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+  manifest.time = SecondsSinceEpoch();
   manifest.validation_loss = commit.validation_loss;
   manifest.tensors = tensors_;
   for (const SavedMessage& shard : commit.shards) {

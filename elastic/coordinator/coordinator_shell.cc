@@ -11,6 +11,7 @@
 #include "elastic/coordinator/run_digests.h"
 #include "framework/base/files.h"
 #include "framework/base/out_of_memory.h"
+#include "framework/base/seconds.h"
 #include "framework/base/status.h"
 
 namespace holdfast {
@@ -19,9 +20,6 @@ namespace {
 constexpr std::chrono::seconds kStatusInterval{1};
 
 Instant Now() { return std::chrono::steady_clock::now().time_since_epoch(); }
-double SecondsSinceEpoch() {
-  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
-}
 
 CoordinatorOptions OptionsFor(const Config& config, const RunStart& start) {
   const CoordinatorHistory& history = start.history;

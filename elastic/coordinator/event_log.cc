@@ -1,11 +1,11 @@
 #include "elastic/coordinator/event_log.h"
 
-#include <chrono>
 #include <filesystem>
 #include <system_error>
 
 #include "absl/strings/str_cat.h"
 #include "elastic/coordinator/event_json.h"
+#include "framework/base/seconds.h"
 #include "framework/base/status.h"
 
 namespace holdfast {
@@ -17,7 +17,7 @@ absl::StatusOr<std::unique_ptr<EventLog>> EventLog::Open(const RunDirectory& dir
 }
 
 void EventLog::OnEvent(const RunEvent& event) {
-  const double now = std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+  const double now = SecondsSinceEpoch();
   absl::Status written = file_.Write(EventLine(now, event));  // a directory that was moved may come back
   std::error_code error;
   const bool is_kept = std::filesystem::exists(lock_, error);  // else the whole directory is being removed

@@ -6,15 +6,10 @@
 
 #include "elastic/control/ballot.h"
 #include "framework/base/files.h"
+#include "framework/base/seconds.h"
 #include "framework/base/status.h"
 
 namespace holdfast {
-namespace {
-
-double UnixTime() { return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count(); }
-
-}  // namespace
-
 absl::StatusOr<std::unique_ptr<RunRecorder>> RunRecorder::Open(const Config& config, const RunDirectory& directory,
                                                                FlopsPerToken flops_per_token, int64_t last_step) {
   ASSIGN_OR_RETURN(JsonLinesWriter metrics, JsonLinesWriter::Open(directory.metrics()));
@@ -52,7 +47,7 @@ absl::StatusOr<StepMetrics> RunRecorder::Record(const RecordAction& step) {
   if (flops_per_token_ != nullptr) {
     m.mfu = ModelFlopsUtilisation(flops_per_token_(step.figures), m.tokens_per_second, step.peak_flops);
   }
-  m.time = UnixTime();
+  m.time = SecondsSinceEpoch();
   if (!step.digests.empty()) m.state_digest = StateDigest(step.digests);
   RETURN_IF_ERROR(metrics_.WriteDurably(m.ToJson()));
   last_commit_ = now;

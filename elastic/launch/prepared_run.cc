@@ -21,6 +21,7 @@
 #include "elastic/lease/directory_lease.h"
 #include "framework/base/counted.h"
 #include "framework/base/log.h"
+#include "framework/base/seconds.h"
 #include "framework/base/status.h"
 #include "framework/config/load.h"
 #include "framework/metrics/run_lock.h"
@@ -204,7 +205,7 @@ absl::Status GoBack(const RunDirectory& directory, int64_t step, PreparedRun* ru
 
 /// For whoever reads the events. As any other, one that cannot be written is lost.
 void RecordRewind(const RunDirectory& directory, const event::Rewind& rewind) {
-  const double now = std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+  const double now = SecondsSinceEpoch();
   absl::StatusOr<JsonLinesWriter> events = JsonLinesWriter::Open(directory.events());
   const absl::Status written = events.ok() ? events->Write(EventLine(now, rewind)) : events.status();
   if (!written.ok()) LogWarning("cannot write events: ", written.message());

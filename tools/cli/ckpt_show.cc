@@ -1,12 +1,12 @@
 // holdfast ckpt list, show and digest: what there is, without changing anything.
 
-#include <chrono>
 #include <cstdio>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "checkpoint/admin/checkpoint_statistics.h"
 #include "checkpoint/admin/checkpoint_text.h"
+#include "framework/base/seconds.h"
 #include "framework/base/status.h"
 #include "framework/config/suggest.h"
 #include "tools/cli/ckpt_actions.h"
@@ -15,8 +15,6 @@
 
 namespace holdfast {
 namespace {
-
-double Now() { return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count(); }
 
 void Print(const std::string& text) { std::fwrite(text.data(), 1, text.size(), stdout); }
 
@@ -63,7 +61,7 @@ absl::StatusOr<int> CkptList(const CkptListOptions& options) {
     return absl::NotFoundError(absl::StrCat(options.target.where, ": no checkpoints here"));
   }
   std::printf("%s\n", place.storage->Describe().c_str());
-  Print(CatalogText(catalog, Now()));
+  Print(CatalogText(catalog, SecondsSinceEpoch()));
   return kExitDone;
 }
 
@@ -77,7 +75,7 @@ absl::StatusOr<int> CkptShow(const CkptShowOptions& options) {
   ASSIGN_OR_RETURN(const std::vector<int> tensors, ChooseTensors(manifest, options.tensor));
   if (options.tensor.empty()) {
     Print(SummaryText(*checkpoint->entry, *checkpoint->reader, Describe(manifest.name, *checkpoint->place.storage),
-                      Now()));
+                      SecondsSinceEpoch()));
   }
   if (!options.statistics) {
     Manifest shown = manifest;

@@ -33,6 +33,7 @@ constexpr double kLeastJitter = 0.7, kMaxJitter = 1.3;
 std::shared_ptr<grpc::Channel> MakeChannel(const ControlClientOptions& options, const std::string& address,
                                            const Credentials& credentials) {
   TakeGrpcLog();
+  KeepThreadsOfGrpc();
   grpc::ChannelArguments arguments;
   arguments.SetMaxReceiveMessageSize(static_cast<int>(kMaxOutgoingBytes));
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);  // no connection shared with other clients of the process

@@ -126,6 +126,7 @@ absl::Status ControlServer::Impl::Listen() {
   address.port = PortOf(listener.address);
   address_ = address.Text();
   reached_at_ = options_.advertise.empty() ? ReachableAddress(address) : HostAndPort(options_.advertise, address.port);
+  KeepThreadsOfGrpc();
   grpc::ServerBuilder builder;
   SetLimits(&builder);
   using Type = grpc::ServerBuilder::experimental_type::ExternalConnectionType;

@@ -13,6 +13,8 @@
 #include "absl/strings/str_cat.h"
 #include "framework/base/files.h"
 #include "framework/base/status.h"
+#include "grpcpp/channel.h"
+#include "grpcpp/create_channel.h"
 
 namespace holdfast {
 namespace {
@@ -74,7 +76,6 @@ absl::StatusOr<Pem> ReadAll(const TlsFiles& files) {
   return pem;
 }
 
-// As the last of its objects goes gRPC ends its threads, and waits for ever for one that could not be started.
 void KeepGrpc() {
   static const auto* const kept = new std::shared_ptr<grpc::ChannelCredentials>(grpc::InsecureChannelCredentials());
   static_cast<void>(kept);
@@ -92,6 +93,13 @@ int ThreadsOfGrpc(int64_t processors) {
 }
 
 int ThreadsOfGrpc() { return ThreadsOfGrpc(sysconf(_SC_NPROCESSORS_CONF)); }
+
+// The channel has a part in all that gRPC shares. It is not used, and so connects to nothing.
+void KeepThreadsOfGrpc() {
+  static const auto* const kept =
+      new std::shared_ptr<grpc::Channel>(grpc::CreateChannel("127.0.0.1:1", grpc::InsecureChannelCredentials()));
+  static_cast<void>(kept);
+}
 
 absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> ServerCredentialsFrom(const TlsFiles& files) {
   KeepGrpc();

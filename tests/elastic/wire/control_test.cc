@@ -19,6 +19,7 @@
 #include "elastic/wire/grpc_link.h"
 #include "framework/base/thread_limits.h"
 #include "gmock/gmock.h"
+#include "grpcpp/create_channel.h"
 #include "gtest/gtest.h"
 #include "tests/elastic/wire/control_parts.h"
 #include "tests/elastic/wire/random_messages.h"
@@ -135,6 +136,19 @@ TEST(ControlDeathTest, AClientWithoutThreadsForGrpcSaysSoAndEnds) {
   };
   EXPECT_EXIT(start(), ::testing::ExitedWithCode(0),
               "gRPC does not answer: a thread cannot be started: look at limits");
+}
+
+// As of a server for whose own threads there is no room any more.
+TEST(ControlDeathTest, GrpcWithoutThreadsIsNotWaitedForAsTheLastChannelGoes) {
+  if (const char* why = WhyNoUserWithFewThreads()) GTEST_SKIP() << why;
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  const auto start = [] {
+    BecomeAUserWhoMayHaveThreads(64'324, 2);
+    KeepThreadsOfGrpc();
+    grpc::CreateChannel("127.0.0.1:1", grpc::InsecureChannelCredentials());
+    _exit(0);
+  };
+  EXPECT_EXIT(start(), ::testing::ExitedWithCode(0), "");
 }
 
 TEST(ControlDeathTest, ALinkOrAServerWithoutThreadsForGrpcIsRefused) {

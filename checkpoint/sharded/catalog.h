@@ -40,9 +40,9 @@ struct KnownManifest {
 };
 using KnownManifests = std::map<CheckpointName, KnownManifest>;
 
-/// Reads every manifest, and sizes from one listing. `known`: but these; those that are read now
-/// join them, and those that are gone leave them; may be null. Errors are those of reaching the storage: a manifest
-/// that cannot be read now is no reason to go on from an older checkpoint.
+/// Takes sizes from one listing, and reads every manifest that is not in `known` (null: all), which afterwards has
+/// those that are there. Errors are those of reaching the storage: a manifest that cannot be read now is no reason to
+/// resume from an older checkpoint.
 absl::StatusOr<Catalog> ScanCheckpoints(Storage& storage, KnownManifests* known = nullptr);
 
 struct Retention {

@@ -284,8 +284,8 @@ void CheckpointKeeper::ApplyRetention(const CheckpointName& newest, CheckpointsT
   }
   const std::vector<CheckpointName> left = LeftBefore(newest, *catalog);
   doomed.insert(doomed.end(), left.begin(), left.end());
-  const std::string kept = Delete(doomed);
-  absl::StrAppend(&tidied->warning, tidied->warning.empty() || kept.empty() ? "" : "; ", kept);
+  const std::string not_deleted = Delete(doomed);
+  absl::StrAppend(&tidied->warning, tidied->warning.empty() || not_deleted.empty() ? "" : "; ", not_deleted);
 }
 
 }  // namespace holdfast

@@ -13,7 +13,7 @@ namespace holdfast {
 namespace {
 
 constexpr size_t kMaxAddressFileBytes = 1000;
-constexpr std::chrono::milliseconds kGoodbye{2000};  // for everybody to hear of the end
+constexpr std::chrono::milliseconds kGoodbye{2000};  // for everybody to be told of the end
 
 }  // namespace
 

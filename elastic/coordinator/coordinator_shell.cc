@@ -204,7 +204,7 @@ void CoordinatorShell::MakeWay(int signal) {
   });
 }
 
-// Whoever comes only now, an agent that was just starting say, has to hear it as well.
+// Who connects only now, such as an agent that was just starting, must be told the end, too.
 void CoordinatorShell::SayThatItIsOver(const CoordinatorEvent& event) {
   if (!std::holds_alternative<MessageEvent>(event) || outcome_->goes_on) return;
   for (const CoordinatorAction& action : coordinator_.OnEvent(Now(), event)) {

@@ -70,10 +70,10 @@ struct RunStart {
   std::string leader{};                  // as RunStatus has it
 };
 
-/// What cannot be written down does not happen. If it can be later (a full disk), the run is paused: the action is
-/// tried again and again, what workers say meanwhile waits, and a stop waits for lost_state_timeout_ms before it ends
-/// the run. Else the run fails, and everybody is told. If the run has been taken over
-/// (action_queue.h), this is the end, and nobody is told. Thread-safe.
+/// What cannot be written does not happen. If it may be possible later (a full disk), the run is paused: the action is
+/// tried again and again, messages of workers wait, and a stop waits for lost_state_timeout_ms before it ends the run.
+/// Else the run fails, and all workers are told. If another coordinator has taken the run over (action_queue.h), this
+/// one ends and tells nobody. Thread-safe.
 class CoordinatorShell {
  public:
   /// `config`, `directory`, `port`, the observers and what `start` points to must outlive the shell.
@@ -82,7 +82,7 @@ class CoordinatorShell {
                                                                   std::vector<RunObserver*> observers);
   ~CoordinatorShell();
 
-  // These return at once: what is said waits in a queue while something is written down, heartbeats in one place each.
+  // These return at once: while something is written events wait in a queue, and of each worker its last heartbeat.
   void OnMessage(Connection from, const WorkerMessage& message);
   void OnDisconnect(Connection connection, const std::string& cause) { Put(DisconnectEvent{connection, cause}); }
   void RequestStop(int signal) { Put(StopEvent{signal}); }
@@ -156,7 +156,7 @@ class CoordinatorShell {
   std::optional<std::pair<Instant, int>> stop_;  // the first that was asked for: when, signal
   std::optional<Outcome> outcome_;
 
-  static constexpr int kMaxEvents = 1 << 16;  // in the inbox, heartbeats and ticks aside: whoever says more waits
+  static constexpr int kMaxEvents = 1 << 16;  // in the inbox, heartbeats and ticks aside; then Put waits
   std::counting_semaphore<kMaxEvents> room_{kMaxEvents};
   std::mutex beats_mutex_;
   std::map<Connection, HeartbeatMessage> beats_;  // under beats_mutex_: the last of each, if it waits in the inbox

@@ -270,11 +270,12 @@ void Coordinator::RewindOrFail(const std::vector<Member>& holders) {
     return;
   }
   Report(event::StateLost{{committed_, names}});
-  Fail(absl::StrCat(
-      "the state of step ", committed_, " is lost: all holders of a part of it were lost (",
-      names.empty() ? "none reconnected" : names,
-      "), and there is no checkpoint. More parallel.mirrors, and mirrors on other nodes, survive more losses "
-      "at once; checkpoint.every_steps says how often to write one"));
+  const bool gone = options_.had_checkpoint || checkpoints_.has_saved();
+  Fail(absl::StrCat("the state of step ", committed_, " is lost: all holders of a part of it were lost (",
+                    names.empty() ? "none reconnected" : names, "), and there is no checkpoint",
+                    gone ? " any more: put one back, or begin anew with --overwrite" : "",
+                    ". More parallel.mirrors, and mirrors on other nodes, survive more losses at once; "
+                    "checkpoint.every_steps says how often to write one"));
 }
 
 std::vector<int64_t> Coordinator::FirstMicrobatches(const MemberList& members) const {

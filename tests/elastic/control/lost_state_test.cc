@@ -193,7 +193,9 @@ TEST_F(LostStateTest, WhoJoinsWithoutStateDoesNotProlongItAfterARestart) {
     alive.push_back(w);
     Pass(seconds(1), alive);
   }
-  EXPECT_TRUE(ended_.has_value());
+  ASSERT_TRUE(ended_.has_value());
+  EXPECT_THAT(ended_->reason,
+              testing::HasSubstr("no checkpoint any more: put one back, or begin anew with --overwrite"));
 }
 
 // A checkpoint of step 2 is being written when the run goes back to step 1.

@@ -76,6 +76,7 @@ absl::StatusOr<Pem> ReadAll(const TlsFiles& files) {
   return pem;
 }
 
+// As the last of its objects goes gRPC ends its own threads, and waits for ever for one that could not be started.
 void KeepGrpc() {
   static const auto* const kept = new std::shared_ptr<grpc::ChannelCredentials>(grpc::InsecureChannelCredentials());
   static_cast<void>(kept);

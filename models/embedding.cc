@@ -16,7 +16,7 @@ void Embedding::Forward(const Pass& pass, UnitTensors weights, const int32_t* to
   kernels::ConstMatrix positions;
   if (positions_ >= 0) positions = weights[positions_].matrix();
   pass.ops->EmbeddingForward(out, tokens, weights[tokens_].matrix(), positions, pass.positions(),
-                             pass.DropoutAt(0, RandomSite::kEmbedding));
+                             pass.DropoutAt(0, RandomSite::kEmbedding), 1);
 }
 
 void Embedding::Backward(const Pass& pass, UnitTensors gradients, const int32_t* tokens,
@@ -28,7 +28,7 @@ void Embedding::Backward(const Pass& pass, UnitTensors gradients, const int32_t*
     d_positions = Rows(gradients[positions_], 0, pass.sequence);
   }
   pass.ops->EmbeddingBackward(d_tokens, d_positions, tokens, d_out, pass.positions(),
-                              pass.DropoutAt(0, RandomSite::kEmbedding));
+                              pass.DropoutAt(0, RandomSite::kEmbedding), 1);
 }
 
 }  // namespace holdfast

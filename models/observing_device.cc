@@ -15,8 +15,8 @@ class ObservingOps final : public kernels::ForwardingOps {
 
   void EmbeddingForward(kernels::Matrix out, const int32_t* tokens, kernels::ConstMatrix token_table,
                         kernels::ConstMatrix position_table, const kernels::Positions& positions,
-                        const kernels::Dropout& dropout) override {
-    stream_.ops().EmbeddingForward(out, tokens, token_table, position_table, positions, dropout);
+                        const kernels::Dropout& dropout, float scale) override {
+    stream_.ops().EmbeddingForward(out, tokens, token_table, position_table, positions, dropout, scale);
     branches_ = 0;
     Show(Observed::kEmbedding, out);
   }

@@ -106,9 +106,9 @@ class Workload {
     const kernels::Dropout dropout = NewDropout();
     const Matrix out = New(dtype, kRows, kInner);
     ops_->EmbeddingForward(out, tokens.data(), New(dtype, kVocabulary, kInner), New(dtype, kSequence, kInner),
-                           kSequence, dropout);
+                           kSequence, dropout, 1);
     ops_->EmbeddingBackward(New(DType::kF32, kVocabulary, kInner), New(DType::kF32, kSequence, kInner), tokens.data(),
-                            out, kSequence, dropout);
+                            out, kSequence, dropout, 1);
     ops_->ApplyDropout(New(dtype, kRows, kInner), out, dropout);
   }
 

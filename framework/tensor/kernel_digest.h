@@ -10,9 +10,9 @@ namespace holdfast {
 
 /// Runs the operations that a dense model is trained with, on small keyed-random inputs, and hashes what they wrote; a
 /// few milliseconds. Those that came later (experts and their router, Muon's and Lion's, clipping, windows of
-/// attention, additions to the stream that no norm makes) are not in it, so that what checkpoints have stored stays
-/// true: of builds from equal sources, one whose compiler got only those differently is not found. `arithmetic` must be
-/// one that CpuHas.
+/// attention, additions to the stream that no norm makes, factors of embeddings) are not in it, so that what
+/// checkpoints have stored stays true: of builds from equal sources, one whose compiler got only those differently is
+/// not found. `arithmetic` must be one that CpuHas.
 uint64_t KernelDigest(kernels::Arithmetic arithmetic);
 
 }  // namespace holdfast

@@ -13,6 +13,7 @@ struct EmbeddingForwardCall {
   const int32_t* tokens;
   ConstMatrix token_table, position_table;
   Positions positions;
+  float scale;
 };
 
 struct EmbeddingBackwardCall {
@@ -20,6 +21,7 @@ struct EmbeddingBackwardCall {
   const int32_t* tokens;
   ConstMatrix d_out;
   Positions positions;
+  float scale;
 };
 
 struct NormForwardCall {

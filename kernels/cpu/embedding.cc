@@ -27,9 +27,10 @@ void ForwardRow(const EmbeddingForwardCall& call, const RowDropout& dropout, int
   const Table* position = has_position ? RowOf<Table>(call.position_table, call.positions.At(row)) : nullptr;
   T* out = RowOf<T>(call.out, row);
   const uint32_t* masks = dropout.Masks(row * cols);
+  const auto scale = hn::Set(d, call.scale);
   ForVectors(d, cols, [&](int64_t c, auto access) HWY_ATTR {
-    auto value = access.Load(d, token + c);
-    if (has_position) value = hn::Add(value, access.Load(d, position + c));
+    const auto entry = access.Load(d, token + c);
+    const auto value = has_position ? hn::MulAdd(entry, scale, access.Load(d, position + c)) : hn::Mul(entry, scale);
     access.Store(d, dropout.Apply(value, masks + c), out + c);
   });
 }
@@ -61,9 +62,10 @@ void BackwardRow(const EmbeddingBackwardCall& call, const RowDropout& dropout, i
   float* token = has_token ? RowOf<float>(call.d_token_table, call.tokens[row]) + c0 : nullptr;
   float* position = has_position ? RowOf<float>(call.d_position_table, call.positions.At(row)) + c0 : nullptr;
   const uint32_t* masks = dropout.Masks(row * call.d_out.cols + c0);
+  const auto scale = hn::Set(d, call.scale);
   ForVectors(d, columns.end - c0, [&](int64_t c, auto access) HWY_ATTR {
     const auto value = dropout.Apply(access.Load(d, d_out + c), masks + c);
-    if (has_token) access.Store(d, hn::Add(access.Load(d, token + c), value), token + c);
+    if (has_token) access.Store(d, hn::MulAdd(value, scale, access.Load(d, token + c)), token + c);
     if (has_position) access.Store(d, hn::Add(access.Load(d, position + c), value), position + c);
   });
 }
@@ -103,15 +105,15 @@ HWY_EXPORT(EmbeddingForward);
 HWY_EXPORT(EmbeddingBackward);
 
 void CpuOps::EmbeddingForward(Matrix out, const int32_t* tokens, ConstMatrix token_table, ConstMatrix position_table,
-                              const Positions& positions, const Dropout& dropout) {
+                              const Positions& positions, const Dropout& dropout, float scale) {
   HWY_DYNAMIC_DISPATCH(EmbeddingForward)
-  (executor_, {out, tokens, token_table, position_table, positions}, dropout);
+  (executor_, {out, tokens, token_table, position_table, positions, scale}, dropout);
 }
 
 void CpuOps::EmbeddingBackward(Matrix d_token_table, Matrix d_position_table, const int32_t* tokens, ConstMatrix d_out,
-                               const Positions& positions, const Dropout& dropout) {
+                               const Positions& positions, const Dropout& dropout, float scale) {
   HWY_DYNAMIC_DISPATCH(EmbeddingBackward)
-  (executor_, {d_token_table, d_position_table, tokens, d_out, positions}, dropout);
+  (executor_, {d_token_table, d_position_table, tokens, d_out, positions, scale}, dropout);
 }
 
 }  // namespace holdfast::kernels

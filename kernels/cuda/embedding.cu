@@ -14,6 +14,7 @@ struct ForwardArgs {
   const int32_t* tokens;
   Rows<const Table> token_table, position_table;
   Positions positions;
+  float scale;
 };
 
 // Packets of eight, whatever the types.
@@ -36,7 +37,7 @@ __global__ void EmbeddingForwardKernel(ForwardArgs<T, Table> a, Tile tile, Dropo
   at.ForStores([&](int k, int64_t row) {
     float x[n];
 #pragma unroll
-    for (int i = 0; i < n; ++i) x[i] = adds ? token[k][i] + position[k][i] : token[k][i];
+    for (int i = 0; i < n; ++i) x[i] = adds ? fmaf(token[k][i], a.scale, position[k][i]) : token[k][i] * a.scale;
     Drop<whole>(mask, row * tile.cols + at.col(), x);
     StorePacket<whole>(a.out[row] + at.col(), x, at.count());
   });
@@ -45,13 +46,13 @@ __global__ void EmbeddingForwardKernel(ForwardArgs<T, Table> a, Tile tile, Dropo
 }  // namespace
 
 void CudaOps::EmbeddingForward(Matrix out, const int32_t* tokens, ConstMatrix token_table, ConstMatrix position_table,
-                               const Positions& positions, const Dropout& dropout) {
+                               const Positions& positions, const Dropout& dropout, float scale) {
   WithElement(out.dtype, [&](auto out_element) {
     WithElement(token_table.dtype, [&](auto table_element) {
       using T = decltype(out_element);
       using Table = decltype(table_element);
-      const ForwardArgs<T, Table> args = {RowsOf<T>(out), tokens, RowsOf<Table>(token_table),
-                                          RowsOf<Table>(position_table), positions};
+      const ForwardArgs<T, Table> args = {
+          RowsOf<T>(out), tokens, RowsOf<Table>(token_table), RowsOf<Table>(position_table), positions, scale};
       constexpr int n = kPacket<Bf16>;
       const Tile tile = TileOf(out.rows, out.cols, n);
       WithFlag(AllWhole<n>(out.cols, args.out, args.token_table, args.position_table), [&](auto whole) {

@@ -87,6 +87,7 @@ struct SumArgs {
       partials;  // (R / kChunk + 1, C): of the chunk that starts in that part of `members` and is not its group's first
   int64_t rows, cols, sequence;
   DropoutMask mask;
+  float scale;
 };
 
 /// A warp's columns: 32 packets.
@@ -120,7 +121,7 @@ __device__ __forceinline__ void AddRowsAtOnce(float (&sum)[n], const SumArgs<T>&
     ToFloats(value, x[k]);
     Drop<whole>(a.mask, rows[k] * a.cols + at.col, value);
 #pragma unroll
-    for (int i = 0; i < n; ++i) sum[i] += value[i];
+    for (int i = 0; i < n; ++i) sum[i] = fmaf(value[i], a.scale, sum[i]);
   }
 }
 
@@ -209,7 +210,7 @@ __global__ void PositionsKernel(int32_t* out, int32_t rows, Positions positions)
 }  // namespace
 
 void CudaOps::EmbeddingBackward(Matrix d_token_table, Matrix d_position_table, const int32_t* tokens, ConstMatrix d_out,
-                                const Positions& positions, const Dropout& dropout) {
+                                const Positions& positions, const Dropout& dropout, float scale) {
   const bool has_positions = d_position_table.data != nullptr, has_documents = positions.begin != nullptr;
   const int64_t rows = d_out.rows, cols = d_out.cols;
   const int64_t entries = std::max(d_token_table.rows, has_documents ? d_position_table.rows : 0);
@@ -248,7 +249,8 @@ void CudaOps::EmbeddingBackward(Matrix d_token_table, Matrix d_position_table, c
                        .rows = rows,
                        .cols = cols,
                        .sequence = positions.sequence,
-                       .mask = MaskOf(dropout)};
+                       .mask = MaskOf(dropout),
+                       .scale = scale};
     const auto launch = [&](int64_t warps, auto kernel) {
       const dim3 blocks = {Blocks(warps, kWarps), Blocks(cols, n * kWarpSize)};
       Launch(queue_, "EmbeddingBackward", {.blocks = blocks, .threads = kThreads}, kernel, args);
@@ -265,6 +267,7 @@ void CudaOps::EmbeddingBackward(Matrix d_token_table, Matrix d_position_table, c
       }
       if (!has_positions) return;
       args.d_table = d_positions;
+      args.scale = 1;
       if (!has_documents) return launch(std::min(positions.sequence, rows), AddPositionsKernel<T, whole.value>);
       launch_rows(PositionsKernel, of_rows, static_cast<int32_t>(rows), positions);
       group(of_rows);

@@ -222,7 +222,7 @@ void EmbeddingForward(benchmark::State& state) {
   const Matrix out = ops.New(type, kRows, kCols);
   const auto tokens = Tokens();
   ops.Measure(state, 3 * MatrixBytes(type, kRows, kCols),
-              [&] { ops->EmbeddingForward(out, tokens.data(), table, position, 1024, {}); });
+              [&] { ops->EmbeddingForward(out, tokens.data(), table, position, 1024, {}, 1); });
 }
 
 void EmbeddingBackward(benchmark::State& state) {
@@ -231,7 +231,7 @@ void EmbeddingBackward(benchmark::State& state) {
   const Matrix d_out = ops.New(Type(state), kRows, kCols);
   const auto tokens = Tokens();
   const double bytes = MatrixBytes(d_out.dtype, kRows, kCols) + 4 * MatrixBytes(DType::kF32, kRows, kCols);
-  ops.Measure(state, bytes, [&] { ops->EmbeddingBackward(table, position, tokens.data(), d_out, 1024, {}); });
+  ops.Measure(state, bytes, [&] { ops->EmbeddingBackward(table, position, tokens.data(), d_out, 1024, {}, 1); });
 }
 
 /// In place, as the chunked head calls it: 256 rows of fp32 logits. Reads twice, writes once.

@@ -24,14 +24,15 @@ class ComparingOps final : public Ops {
     Compare("ColumnSum", {Of(out, in.cols)}, [&] { ops_->ColumnSum(out, in); });
   }
   void EmbeddingForward(Matrix out, const int32_t* tokens, ConstMatrix token_table, ConstMatrix position_table,
-                        const Positions& positions, const Dropout& dropout) override {
+                        const Positions& positions, const Dropout& dropout, float scale) override {
     Compare("EmbeddingForward", {Of(out)},
-            [&] { ops_->EmbeddingForward(out, tokens, token_table, position_table, positions, dropout); });
+            [&] { ops_->EmbeddingForward(out, tokens, token_table, position_table, positions, dropout, scale); });
   }
   void EmbeddingBackward(Matrix d_token_table, Matrix d_position_table, const int32_t* tokens, ConstMatrix d_out,
-                         const Positions& positions, const Dropout& dropout) override {
-    Compare("EmbeddingBackward", {Of(d_token_table), Of(d_position_table)},
-            [&] { ops_->EmbeddingBackward(d_token_table, d_position_table, tokens, d_out, positions, dropout); });
+                         const Positions& positions, const Dropout& dropout, float scale) override {
+    Compare("EmbeddingBackward", {Of(d_token_table), Of(d_position_table)}, [&] {
+      ops_->EmbeddingBackward(d_token_table, d_position_table, tokens, d_out, positions, dropout, scale);
+    });
   }
   void NormForward(Matrix out, Matrix residual_out, const NormStats& stats, ConstMatrix residual, ConstMatrix branch,
                    const NormParams& params, const Dropout& dropout) override {

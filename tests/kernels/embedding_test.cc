@@ -15,6 +15,7 @@ struct EmbeddingCase {
   bool position;
   float rate;
   bool documents = false;
+  float scale = 1;
 };
 
 const TestDocuments& Packed() {
@@ -35,6 +36,8 @@ std::vector<EmbeddingCase> Cases() {
       cases.push_back({dtype, cols, true, 0.25f});
       cases.push_back({dtype, cols, true, 0.0f, true});
       cases.push_back({dtype, cols, false, 0.25f, true});
+      cases.push_back({dtype, cols, true, 0.25f, false, 2.75f});
+      cases.push_back({dtype, cols, false, 0.0f, false, 5.25f});
     }
   }
   return cases;
@@ -58,11 +61,11 @@ TEST(Embedding, ForwardMatchesReference) {
     const auto tokens = RandomTokens(rng, kRows);
     const Dropout dropout = {test.rate, RandomTestKey(rng)};
     ops->EmbeddingForward(out.view(), tokens.data(), table.view(), test.position ? position.view() : Matrix{},
-                          PositionsOf(test), dropout);
+                          PositionsOf(test), dropout, test.scale);
     std::vector<double> expected;
     for (int64_t r = 0; r < kRows; ++r) {
       for (int64_t c = 0; c < test.cols; ++c) {
-        double value = table.Get(tokens[r], c);
+        double value = test.scale * table.Get(tokens[r], c);
         if (test.position) value += position.Get(PositionsOf(test).At(r), c);
         expected.push_back(value * DropoutFactor(dropout, r * test.cols + c));
       }
@@ -78,7 +81,7 @@ TEST(Embedding, ForwardOfBf16TableIntoFp32IsExact) {
   TestMatrix table(DType::kBF16, kVocabulary, 33), out(DType::kF32, kRows, 33);
   table.Fill(rng);
   const auto tokens = RandomTokens(rng, kRows);
-  ops->EmbeddingForward(out.view(), tokens.data(), table.view(), {}, kSequence, {});
+  ops->EmbeddingForward(out.view(), tokens.data(), table.view(), {}, kSequence, {}, 1);
   for (int64_t r = 0; r < kRows; ++r) {
     for (int64_t c = 0; c < 33; ++c) ASSERT_EQ(out.Get(r, c), table.Get(tokens[r], c));
   }
@@ -101,19 +104,19 @@ TEST(Embedding, BackwardAddsToBothTables) {
     for (int64_t r = 0; r < kRows; ++r) {
       for (int64_t c = 0; c < test.cols; ++c) {
         const double value = d_out.Get(r, c) * DropoutFactor(dropout, r * test.cols + c);
-        expected_table[tokens[r] * test.cols + c] += value;
+        expected_table[tokens[r] * test.cols + c] += test.scale * value;
         if (test.position) expected_position[PositionsOf(test).At(r) * test.cols + c] += value;
       }
     }
     ops->EmbeddingBackward(d_table.view(), test.position ? d_position.view() : Matrix{}, tokens.data(), d_out.view(),
-                           PositionsOf(test), dropout);
+                           PositionsOf(test), dropout, test.scale);
     EXPECT_LE(MaxError(d_table.Values(), expected_table), 5e-6);
     EXPECT_LE(MaxError(d_position.Values(), expected_position), 5e-6);
     EXPECT_TRUE(d_table.PaddingIntact() && d_position.PaddingIntact());
     if (!test.position) continue;
     const std::vector<float> with_both = d_position.Values();  // the token table's is optional, too
     d_position.Set(position_before);
-    ops->EmbeddingBackward({}, d_position.view(), tokens.data(), d_out.view(), PositionsOf(test), dropout);
+    ops->EmbeddingBackward({}, d_position.view(), tokens.data(), d_out.view(), PositionsOf(test), dropout, test.scale);
     EXPECT_EQ(d_position.Values(), with_both);
   }
 }
@@ -129,7 +132,7 @@ TEST(Embedding, BackwardHasTheSameBitsForAnyThreadCount) {
     d_out.Fill(rng);
     const auto tokens = RandomTokens(rng, 200 * kSequence);
     const Dropout dropout = {0.1f, RandomTestKey(rng)};
-    ops->EmbeddingBackward(d_table.view(), d_position.view(), tokens.data(), d_out.view(), kSequence, dropout);
+    ops->EmbeddingBackward(d_table.view(), d_position.view(), tokens.data(), d_out.view(), kSequence, dropout, 1);
     auto values = d_table.Values();
     const auto position = d_position.Values();
     values.insert(values.end(), position.begin(), position.end());

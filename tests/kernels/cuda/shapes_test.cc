@@ -150,8 +150,8 @@ TEST_P(Shapes, Embedding) {
             TestMatrix& d_positions = arena.Random(rng, DType::kF32, 25, cols);
             const auto tokens = SkewedTokens(rng, rows);
             const Dropout dropout = {0.1f, {.seed = 2}};
-            ops->EmbeddingForward(out.view(), tokens.data(), table.view(), positions.view(), 25, dropout);
-            ops->EmbeddingBackward(d_table.view(), d_positions.view(), tokens.data(), out.view(), 25, dropout);
+            ops->EmbeddingForward(out.view(), tokens.data(), table.view(), positions.view(), 25, dropout, 1.5f);
+            ops->EmbeddingBackward(d_table.view(), d_positions.view(), tokens.data(), out.view(), 25, dropout, 1.5f);
           },
           Tolerance(dtype));
     }
@@ -172,8 +172,8 @@ TEST_P(Shapes, EmbeddingOfAWholeVocabulary) {
           while (tokens.size() < kRows) {
             tokens.push_back(static_cast<int32_t>(rng() % static_cast<uint64_t>(vocabulary)));
           }
-          ops->EmbeddingForward(out.view(), tokens.data(), table.view(), {}, 1, {});
-          ops->EmbeddingBackward(d_table.view(), {}, tokens.data(), out.view(), 1, {});
+          ops->EmbeddingForward(out.view(), tokens.data(), table.view(), {}, 1, {}, 1.5f);
+          ops->EmbeddingBackward(d_table.view(), {}, tokens.data(), out.view(), 1, {}, 1.5f);
         },
         Tolerance(dtype));
   }
@@ -202,7 +202,7 @@ TEST(EmbeddingBackwardOrder, IsThatOfTheRowsInChunksOf32) {
   for (size_t t = 0; t < kVocabulary; ++t) {
     if (count[t] > 32) expected[t] += chunk[t];
   }
-  TestOps(1)->EmbeddingBackward(table.view(), {}, tokens.data(), d_out.view(), 1, {});
+  TestOps(1)->EmbeddingBackward(table.view(), {}, tokens.data(), d_out.view(), 1, {}, 1);
   ExpectSameBits(table.Values(), expected);
 }
 

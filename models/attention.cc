@@ -145,7 +145,7 @@ void Attention::Backward(const Pass& pass, UnitTensors weights, UnitTensors grad
 }
 
 float ResidualInitStd(const ModelConfig& config) {
-  if (config.norm_position == NormPosition::kAfter) return static_cast<float>(config.init_std);
+  if (config.norm_position != NormPosition::kBefore) return static_cast<float>(config.init_std);
   return static_cast<float>(config.init_std / std::sqrt(2.0 * static_cast<double>(config.num_layers)));
 }
 

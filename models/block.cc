@@ -15,13 +15,55 @@ void AddUp(const Pass& pass, const ResidualStream& in, const Tensor& sum) {
 
 }  // namespace
 
+BranchNorms::BranchNorms(ParameterBuilder& builder, const std::string& name, const ModelConfig& config) {
+  const bool both = config.norm_position == NormPosition::kBoth;
+  if (config.norm_position != NormPosition::kAfter) before_.emplace(builder, name, config);
+  if (config.norm_position != NormPosition::kBefore) after_.emplace(builder, both ? name + "_after" : name, config);
+}
+
+void BranchNorms::AllocateBefore(const Pass& pass, int64_t hidden_size, BranchActivations* activations) const {
+  if (!before_.has_value()) return;
+  activations->before = before_->Allocate(pass, pass.rows());
+  activations->x = pass.Activation(hidden_size);
+}
+
+void BranchNorms::AllocateAfter(const Pass& pass, int64_t hidden_size, BranchActivations* activations) const {
+  if (!after_.has_value()) return;
+  activations->after = after_->Allocate(pass, pass.rows());
+  activations->y = pass.Activation(hidden_size);
+}
+
+void BranchNorms::Begin(const Pass& pass, UnitTensors weights, const ResidualStream& in, const BranchActivations& a,
+                        const Tensor& sum) const {
+  if (!before_.has_value()) return AddUp(pass, in, sum);
+  before_->Forward(pass, weights, in, a.before, sum.matrix(), a.x.matrix());
+}
+
+void BranchNorms::End(const Pass& pass, UnitTensors weights, const BranchActivations& a, const Tensor& branch) const {
+  if (after_.has_value()) after_->Forward(pass, weights, a.y.matrix(), a.after, branch.matrix());
+}
+
+kernels::ConstMatrix BranchNorms::BackwardEnd(const Pass& pass, UnitTensors weights, UnitTensors gradients,
+                                              const BranchActivations& a, kernels::ConstMatrix d_branch) const {
+  if (!after_.has_value()) return d_branch;
+  const kernels::Matrix d_y = pass.Activation(d_branch.cols).matrix();
+  after_->Backward(pass, weights, gradients, a.y.matrix(), a.after, d_branch, {}, d_y);
+  return d_y;
+}
+
+void BranchNorms::BackwardBegin(const Pass& pass, UnitTensors weights, UnitTensors gradients,
+                                const BranchActivations& a, const Tensor& stream, kernels::ConstMatrix d_x,
+                                kernels::Matrix d_stream) const {
+  if (!before_.has_value()) return pass.ops->AddDropout(d_stream, d_x, {});
+  before_->Backward(pass, weights, gradients, stream.matrix(), a.before, d_x, d_stream, d_stream);
+}
+
 Block::Block(ParameterBuilder& builder, const std::string& name, const ModelConfig& config, int64_t layer,
              const float* rope)
     : layer_(layer),
-      norms_after_(config.norm_position == NormPosition::kAfter),
-      norm1_(builder, name + ".norm1", config),
+      norms1_(builder, name + ".norm1", config),
       attention_(builder, name + ".attention", config, layer, rope),
-      norm2_(builder, name + ".norm2", config) {
+      norms2_(builder, name + ".norm2", config) {
   if (config.HasExperts(layer)) {
     experts_.emplace(builder, name + ".experts", config, layer);
   } else {
@@ -31,19 +73,15 @@ Block::Block(ParameterBuilder& builder, const std::string& name, const ModelConf
 
 void Block::AllocateKept(const Pass& pass, BlockActivations* activations) const {
   if (experts_.has_value()) activations->experts.routing = experts_->AllocateRouting(pass);
-  if (norms_after_) AllocateNorm2(pass, activations);
-}
-
-void Block::AllocateNorm2(const Pass& pass, BlockActivations* activations) const {
-  activations->norm2 = norm2_.Allocate(pass, pass.rows());
-  activations->inner2 = pass.Activation(activations->input.shape.cols());
+  norms2_.AllocateAfter(pass, activations->input.shape.cols(), &activations->second);
 }
 
 void Block::AllocateInner(const Pass& pass, BlockActivations* activations) const {
-  activations->norm1 = norm1_.Allocate(pass, pass.rows());
-  activations->inner1 = pass.Activation(activations->input.shape.cols());
+  const int64_t hidden_size = activations->input.shape.cols();
+  norms1_.AllocateBefore(pass, hidden_size, &activations->first);
+  norms1_.AllocateAfter(pass, hidden_size, &activations->first);
   activations->attention = attention_.Allocate(pass);
-  if (!norms_after_) AllocateNorm2(pass, activations);
+  norms2_.AllocateBefore(pass, hidden_size, &activations->second);
   if (experts_.has_value()) {
     experts_->Allocate(pass, &activations->experts);
   } else {
@@ -53,23 +91,15 @@ void Block::AllocateInner(const Pass& pass, BlockActivations* activations) const
 
 void Block::ForwardInner(const Pass& pass, const BlockTensors& weights, const ResidualStream& in,
                          const BlockActivations& a, const Tensor& branch, bool route) const {
-  if (norms_after_) {
-    AddUp(pass, in, a.input);
-    attention_.Forward(pass, weights.own, a.input.matrix(), a.attention, a.inner1.matrix());
-    norm1_.Forward(pass, weights.own, a.inner1.matrix(), a.norm1, branch.matrix());
-  } else {
-    norm1_.Forward(pass, weights.own, in, a.norm1, a.input.matrix(), a.inner1.matrix());
-    attention_.Forward(pass, weights.own, a.inner1.matrix(), a.attention, branch.matrix());
-  }
+  norms1_.Begin(pass, weights.own, in, a.first, a.input);
+  attention_.Forward(pass, weights.own, norms1_.Input(a.first, a.input).matrix(), a.attention,
+                     norms1_.Output(a.first, branch).matrix());
+  norms1_.End(pass, weights.own, a.first, branch);
   const ResidualStream middle{.residual = a.input.matrix(),
                               .has_branch = true,
                               .branch = branch.matrix(),
                               .dropout = pass.DropoutAt(layer_, RandomSite::kAttentionBranch)};
-  if (norms_after_) {
-    AddUp(pass, middle, a.middle);
-  } else {
-    norm2_.Forward(pass, weights.own, middle, a.norm2, a.middle.matrix(), a.inner2.matrix());
-  }
+  norms2_.Begin(pass, weights.own, middle, a.second, a.middle);
   const kernels::ConstMatrix x = MlpInput(a).matrix();
   if (!experts_.has_value()) return mlp_->ForwardUp(pass, weights.own, x, a.mlp);
   if (route) experts_->Route(pass, weights, x, a.experts);
@@ -80,13 +110,13 @@ void Block::ForwardInner(const Pass& pass, const BlockTensors& weights, const Re
 absl::StatusOr<ResidualStream> Block::Forward(const Pass& pass, const BlockTensors& weights, const ResidualStream& in,
                                               const BlockActivations& activations, const Tensor& branch) const {
   ForwardInner(pass, weights, in, activations, branch, /*route=*/true);
-  const kernels::Matrix y = norms_after_ ? activations.inner2.matrix() : branch.matrix();
+  const kernels::Matrix y = norms2_.Output(activations.second, branch).matrix();
   if (experts_.has_value()) {
     RETURN_IF_ERROR(experts_->ForwardDown(pass, weights, MlpInput(activations).matrix(), activations.experts, y));
   } else {
     mlp_->ForwardDown(pass, weights.own, activations.mlp, y);
   }
-  if (norms_after_) norm2_.Forward(pass, weights.own, y, activations.norm2, branch.matrix());
+  norms2_.End(pass, weights.own, activations.second, branch);
   return ResidualStream{.residual = activations.middle.matrix(),
                         .has_branch = true,
                         .branch = branch.matrix(),
@@ -104,32 +134,22 @@ absl::Status Block::BackwardHalf(
     const Tensor& gradient, absl::FunctionRef<absl::Status(kernels::Matrix x, kernels::ConstMatrix d_y)> module) const {
   const ArenaScope scope(*pass.arena);
   const kernels::Matrix d_stream = gradient.matrix();
-  const int64_t hidden_size = gradient.shape.cols();
-  kernels::ConstMatrix d_y = d_stream;
+  kernels::ConstMatrix d_branch = d_stream;
   if (half.dropout.rate > 0) {
-    const kernels::Matrix dropped = pass.Activation(hidden_size).matrix();
+    const kernels::Matrix dropped = pass.Activation(gradient.shape.cols()).matrix();
     pass.ops->ApplyDropout(dropped, d_stream, half.dropout);
-    d_y = dropped;
+    d_branch = dropped;
   }
-  if (norms_after_) {
-    const kernels::Matrix d_inner = pass.Activation(hidden_size).matrix();
-    half.norm.Backward(pass, weights.own, gradients.own, half.inner.matrix(), half.activations, d_y, {}, d_inner);
-    d_y = d_inner;
-  }
-  const kernels::Matrix x = norms_after_ ? half.stream.matrix() : half.inner.matrix(), d_x = x;
+  const kernels::ConstMatrix d_y = half.norms.BackwardEnd(pass, weights.own, gradients.own, half.activations, d_branch);
+  const kernels::Matrix x = half.norms.Input(half.activations, half.stream).matrix(), d_x = x;
   RETURN_IF_ERROR(module(x, d_y));
-  if (norms_after_) {
-    pass.ops->AddDropout(d_stream, d_x, {});
-  } else {
-    half.norm.Backward(pass, weights.own, gradients.own, half.stream.matrix(), half.activations, d_x, d_stream,
-                       d_stream);
-  }
+  half.norms.BackwardBegin(pass, weights.own, gradients.own, half.activations, half.stream, d_x, d_stream);
   return absl::OkStatus();
 }
 
 absl::Status Block::Backward(const Pass& pass, const BlockTensors& weights, const BlockTensors& gradients,
                              const BlockActivations& a, const Tensor& gradient) const {
-  const Half second{norm2_, a.norm2, a.middle, a.inner2, pass.DropoutAt(layer_, RandomSite::kMlpBranch)};
+  const Half second{norms2_, a.second, a.middle, pass.DropoutAt(layer_, RandomSite::kMlpBranch)};
   RETURN_IF_ERROR(BackwardHalf(pass, weights, gradients, second, gradient,
                                [&](kernels::Matrix x, kernels::ConstMatrix d_y) -> absl::Status {
                                  if (experts_.has_value())
@@ -137,7 +157,7 @@ absl::Status Block::Backward(const Pass& pass, const BlockTensors& weights, cons
                                  mlp_->Backward(pass, weights.own, gradients.own, x, a.mlp, d_y, x);
                                  return absl::OkStatus();
                                }));
-  const Half first{norm1_, a.norm1, a.input, a.inner1, pass.DropoutAt(layer_, RandomSite::kAttentionBranch)};
+  const Half first{norms1_, a.first, a.input, pass.DropoutAt(layer_, RandomSite::kAttentionBranch)};
   return BackwardHalf(pass, weights, gradients, first, gradient, [&](kernels::Matrix x, kernels::ConstMatrix d_y) {
     attention_.Backward(pass, weights.own, gradients.own, x, a.attention, d_y, x);
     return absl::OkStatus();

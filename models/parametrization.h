@@ -25,8 +25,8 @@
 // - A base model is a standard one: what ends a branch begins with init_std / sqrt(2 base_num_layers), then times 1 /
 // l.
 //   With muP, which says nothing of depth, it is init_std / sqrt(2 num_layers).
-// - With norms at the end of branches (norm_position after) a norm sets how large a branch is. So what ends a branch
-//   begins with init_std, and CompleteP is refused, as the norm would undo its 1 / l.
+// - With norms at the end of branches (norm_position after, both) a norm sets how large a branch is. So what ends a
+//   branch begins with init_std, and CompleteP is refused, as the norm would undo its 1 / l.
 // - All widths of a block (heads, MLPs, each expert) are taken to grow with hidden_size. The number of experts, and of
 //   those that a token goes to, is not: routers go from a width to a number, as the head does.
 // - Attention is to be divided by head_dim / sqrt(base_head_dim); the kernels divide by sqrt(head_dim). What is left,

@@ -36,7 +36,7 @@ struct ModelConfig {
   PositionKind position = PositionKind::kLearned;
   NormType norm = NormType::kLayerNorm;
   /// Of the norms in blocks. kBefore: x + branch(norm(x)). kAfter: x + norm(branch(x)), as OLMo 2 has it (arXiv
-  /// 2501.00656, section 2.1.2).
+  /// 2501.00656, section 2.1.2). kBoth: x + norm(branch(norm(x))), as Gemma 2 and 3 have it (arXiv 2408.00118).
   NormPosition norm_position = NormPosition::kBefore;
   ActivationKind activation = ActivationKind::kGelu;
   bool bias = true;             // on linear layers (norm biases follow `norm`)

@@ -18,9 +18,9 @@ enum class NormType { kLayerNorm, kRmsNorm };
 template <>
 inline constexpr std::array kWordsOf<NormType> = {"layernorm", "rmsnorm"};
 
-enum class NormPosition { kBefore, kAfter };
+enum class NormPosition { kBefore, kAfter, kBoth };
 template <>
-inline constexpr std::array kWordsOf<NormPosition> = {"before", "after"};
+inline constexpr std::array kWordsOf<NormPosition> = {"before", "after", "both"};
 
 enum class ActivationKind { kGelu, kSwiglu, kGeglu };
 template <>

@@ -220,7 +220,7 @@ void CheckParametrization(const ModelConfig& model, Violations* violations) {
   check("base_num_layers", model.base_num_layers, depth, depth);
   check("base_head_dim", model.base_head_dim, false, width);
   if (width) CheckBaseHeads(model, violations);
-  if (depth && model.norm_position == NormPosition::kAfter) {
+  if (depth && model.norm_position != NormPosition::kBefore) {
     violations->push_back({{"model.norm_position", "model.parametrization"},
                            "a norm at the end of a branch undoes what parametrization completep multiplies the branch "
                            "by; set model.norm_position to before or model.parametrization to mup"});

@@ -283,7 +283,7 @@ void GoldenTest::ExpectLossAndGradients(DType dtype) {
     EXPECT_LE(Distance(of(gradients), of(expected)), (exact ? 1e-5 : 0.08) * p_norm + rounding) << p.name;
   }
   // A group of experts on the edge takes all of its own with it. Norms at the end of branches round once more each way.
-  const double dense = config_.norm_position == NormPosition::kAfter ? 0.045 : 0.03;
+  const double dense = config_.norm_position != NormPosition::kBefore ? 0.045 : 0.03;
   const double in_bf16 = config_.router_groups > 1 ? 0.12 : mixture() ? 0.06 : dense;
   EXPECT_LT(Distance(gradients, expected), norm * (exact ? 3e-6 : in_bf16));
 }

@@ -252,15 +252,16 @@ TEST_P(MixtureWithAdapters, NeitherFrozenWeightsNorRecomputationChangeABit) {
 }
 
 std::vector<NamedConfig> Mixtures() {
-  ModelConfig jitter = TinyQwen2Moe(), capacity = TinyQwen2Moe(), after = TinyQwen2Moe();
+  ModelConfig jitter = TinyQwen2Moe(), capacity = TinyQwen2Moe(), after = TinyQwen2Moe(), both = TinyQwen2Moe();
   jitter.router_jitter = 0.4;
   jitter.router_balance_loss = 0.3;
   jitter.router_z_loss = 0.1;
   capacity.expert_capacity = 0.75;
   after.norm_position = NormPosition::kAfter;
+  both.norm_position = NormPosition::kBoth;
   return {{"Mixtral", TinyMixtral()},     {"Qwen2Moe", TinyQwen2Moe()}, {"Qwen2MoeJitter", jitter},
           {"Qwen2MoeCapacity", capacity}, {"Qwen3Moe", TinyQwen3Moe()}, {"Olmoe", TinyOlmoe()},
-          {"Qwen2MoeNormsAfter", after}};
+          {"Qwen2MoeNormsAfter", after},  {"Qwen2MoeNormsBoth", both}};
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, MixtureWithAdapters, ::testing::ValuesIn(Mixtures()),

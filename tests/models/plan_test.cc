@@ -40,7 +40,7 @@ TEST(PlanTest, RecomputationCostsAForwardWithoutTheDownProjection) {
   const auto device = MakeCpuDevice(1);
   const double rows = 4 * 1024, width = 768;
   const double again = 2 * rows * width * width * (3 + 1 + 4) + 2 * (2.0 * 4 * 12 * 64 * (1024.0 * 1024 / 2));
-  for (const NormPosition position : {NormPosition::kBefore, NormPosition::kAfter}) {
+  for (const NormPosition position : {NormPosition::kBefore, NormPosition::kAfter, NormPosition::kBoth}) {
     ModelConfig config = Gpt2Small();
     config.norm_position = position;
     const PassPlan kept = PlanTraining(*Make(config, false, *device), 4, 1024);

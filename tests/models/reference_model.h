@@ -55,9 +55,11 @@ class ReferenceModel {
     Drop(&x, 0);
     for (int64_t l = 0; l < c_.num_layers; ++l) {
       const std::string block = absl::StrCat("blocks.", l, ".");
-      const bool after = c_.norm_position == NormPosition::kAfter;
+      const bool both = c_.norm_position == NormPosition::kBoth, after = c_.norm_position == NormPosition::kAfter;
       const auto before = [&](const char* norm) { return after ? x : Norm(block + norm, x); };
-      const auto behind = [&](const char* norm, Rows y) { return after ? Norm(block + norm, std::move(y)) : y; };
+      const auto behind = [&](const char* norm, Rows y) {
+        return after || both ? Norm(block + norm + (both ? "_after" : ""), std::move(y)) : y;
+      };
       AddDropped(&x, behind("norm1", Attention(block, l, before("norm1"))), (l + 1) * 8 + 2);
       const Rows in = before("norm2");
       const bool dense = Find(block + "experts.router.weight") == nullptr;

@@ -267,11 +267,14 @@ inline std::vector<NamedConfig> TinyModels() {
   gpt2_window.dropout = 0.2;
   qwen_window.sliding_window = 5;
   ModelConfig llama_after = TinyLlama(), gpt2_after = TinyGpt2(), mixture_after = TinyMixture();
+  ModelConfig gpt2_both = TinyGpt2();
   mixture_after.shared_expert_intermediate_size = 20;
   mixture_after.experts_per_token =
       mixture_after.num_experts;  // or all tokens, much alike in the stream, leave one out
   for (ModelConfig* after : {&llama_after, &gpt2_after, &mixture_after}) after->norm_position = NormPosition::kAfter;
-  llama_after.dropout = 0.2;
+  llama_after.dropout = gpt2_both.dropout = 0.2;
+  ModelConfig mixture_both = mixture_after;
+  for (ModelConfig* both : {&gpt2_both, &mixture_both}) both->norm_position = NormPosition::kBoth;
   ModelConfig mixture_dropout = TinyMixture(), sigmoid = TinyMixture();
   mixture_dropout.dropout = 0.2;
   mixture_dropout.router_normalize = false;
@@ -323,6 +326,8 @@ inline std::vector<NamedConfig> TinyModels() {
           {"LlamaNormsAfter", llama_after},
           {"Gpt2NormsAfter", gpt2_after},
           {"MixtureNormsAfter", mixture_after},
+          {"Gpt2NormsBoth", gpt2_both},
+          {"MixtureNormsBoth", mixture_both},
           {"Mixture", TinyMixture()},
           {"MixtureDropout", mixture_dropout},
           {"MixtureSigmoid", sigmoid},

@@ -215,7 +215,7 @@ TEST_P(TransformerTest, Bf16IsNearReference) {
     norm += std::pow(exact.gradients[i], 2);
   }
   // 2^-9 a rounding, through two layers of large weights; norms at the end of branches round once more.
-  EXPECT_LT(std::sqrt(difference / norm), config().norm_position == NormPosition::kAfter ? 0.1 : 0.08);
+  EXPECT_LT(std::sqrt(difference / norm), config().norm_position != NormPosition::kBefore ? 0.1 : 0.08);
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, TransformerTest, ::testing::ValuesIn(TinyModels()),
@@ -433,6 +433,18 @@ TEST(TransformerLayoutTest, NamesUnitsDecayAndInitialisation) {
       EXPECT_FLOAT_EQ(same.parameters()[i].init_std, 0.02f) << names[i];
     }
   }
+  ModelConfig both = TinyGpt2();
+  both.norm_position = NormPosition::kBoth;
+  const ParameterLayout more = TransformerLayout(both);
+  EXPECT_EQ(more.parameters().size(), names.size() + 2 * 4);
+  for (const std::string& name : names) EXPECT_GE(more.Find(name), 0) << name;
+  for (const char* name : {"blocks.0.norm1_after.weight", "blocks.0.norm1_after.bias", "blocks.1.norm2_after.weight"}) {
+    const int p = more.Find(name);
+    ASSERT_GE(p, 0) << name;
+    EXPECT_EQ(more.parameters()[p].shape, Shape{24}) << name;
+    EXPECT_FALSE(more.parameters()[p].decay) << name;
+  }
+  EXPECT_FLOAT_EQ(more.parameters()[more.Find("blocks.0.mlp.down.weight")].init_std, 0.02f);
   EXPECT_GE(TransformerLayout(TinyLlama()).Find("blocks.0.mlp.gate_up.weight"), 0);
   EXPECT_GE(TransformerLayout(TinyLlama()).Find("head.weight"), 0);
 }

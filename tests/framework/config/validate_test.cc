@@ -68,12 +68,13 @@ TEST(ValidateTest, Parametrization) {
   EXPECT_EQ(ErrorsOf(kGood, {mup, width}), "");
   EXPECT_EQ(ErrorsOf(kGood, {completep, width, depth}), "");
   EXPECT_THAT(ErrorsOf(kGood, {"model.parametrization=mupp"}), testing::HasSubstr("did you mean 'mup'?"));
-  const std::string after = "model.norm_position=after";
-  EXPECT_EQ(ErrorsOf(kGood, {mup, width, after}), "");
-  EXPECT_EQ(ErrorsOf(kGood, {completep, width, depth, after}),
-            "--set " + after +
-                ": a norm at the end of a branch undoes what parametrization completep multiplies the branch by; set "
-                "model.norm_position to before or model.parametrization to mup");
+  for (const std::string after : {"model.norm_position=after", "model.norm_position=both"}) {
+    EXPECT_EQ(ErrorsOf(kGood, {mup, width, after}), "");
+    EXPECT_EQ(ErrorsOf(kGood, {completep, width, depth, after}),
+              "--set " + after +
+                  ": a norm at the end of a branch undoes what parametrization completep multiplies the branch by; set "
+                  "model.norm_position to before or model.parametrization to mup");
+  }
   const std::string needs = " of the model that learning rate and init_std are for";
   EXPECT_EQ(ErrorsOf(kGood, {mup}), "--set " + mup + ": parametrization mup needs the base_hidden_size" + needs);
   EXPECT_EQ(ErrorsOf(kGood, {completep, width}),

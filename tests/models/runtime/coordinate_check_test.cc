@@ -83,6 +83,7 @@ TEST_F(CoordinateCheckTest, WhatIsSeenIsWhatIsComputed) {
   for (const std::vector<std::string>& more :
        {std::vector<std::string>{"model.qk_norm=true"},
         {"model.norm_position=after"},
+        {"model.norm_position=both"},
         {"model.num_experts=3", "model.experts_per_token=2", "model.expert_intermediate_size=16"}}) {
     Config config = ConfigOf(more);
     config.model.num_layers = 3;

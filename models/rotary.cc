@@ -104,9 +104,10 @@ std::vector<float> RopeTable(const ModelConfig& config) {
   std::vector<float> table = OneTable(config);
   for (int64_t layer = 1; layer <= config.num_layers; ++layer) {
     if (RopeTableOffset(config, layer) == 0) continue;
-    ModelConfig unscaled = config;
-    unscaled.rope_scaling = RopeScaling::kNone;
-    const std::vector<float> second = OneTable(unscaled);
+    ModelConfig other = config;
+    other.rope_theta = config.RopeThetaOf(layer);
+    if (!config.ScalesRope(layer)) other.rope_scaling = RopeScaling::kNone;
+    const std::vector<float> second = OneTable(other);
     table.insert(table.end(), second.begin(), second.end());
     break;
   }
@@ -114,7 +115,8 @@ std::vector<float> RopeTable(const ModelConfig& config) {
 }
 
 int64_t RopeTableOffset(const ModelConfig& config, int64_t layer) {
-  const bool first = config.rope_scaling == RopeScaling::kNone || config.ScalesRope(layer);
+  const bool is_scaled_alike = config.rope_scaling == RopeScaling::kNone || config.ScalesRope(layer);
+  const bool first = is_scaled_alike && config.RopeThetaOf(layer) == config.rope_theta;
   return first ? 0 : config.max_sequence_length * config.TurnedDim();
 }
 

@@ -31,7 +31,8 @@ double YarnAttentionFactor(double rope_factor, double m = 1);
 double LongRopeAttentionFactor(double rope_factor, int64_t rope_original_length);
 
 /// (max_sequence_length, D): D/2 cosines then D/2 sines of position * frequency; with `yarn` and `longrope` times the
-/// factor for attention. Where some layers' angles are not scaled, a second such table follows, which is theirs.
+/// factor for attention. Where layers with a window have another base, or angles that are not scaled, a second such
+/// table follows, which is theirs.
 std::vector<float> RopeTable(const ModelConfig& config);
 
 /// Where in RopeTable that of a layer, counted from 1, begins.

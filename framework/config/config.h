@@ -54,6 +54,7 @@ struct ModelConfig {
   double norm_eps = 1e-5;
   int64_t rope_dim = 0;  // values of each head of query and key that are turned by rotary angles, its first; 0 = all
   double rope_theta = 10000.0;
+  double window_rope_theta = 0.0;  // the same in layers with a window; 0 = rope_theta
   /// Which frequencies of the rotary angles are divided by rope_factor (models/rotary.h). linear: all. llama3: those
   /// whose wavelength is longer than rope_original_length / rope_low_freq_factor; those shorter than
   /// rope_original_length / rope_high_freq_factor stay, between them both are mixed. yarn: those that turn less often
@@ -131,6 +132,10 @@ struct ModelConfig {
   /// Whether what rope_scaling says is of a layer, counted from 1.
   bool ScalesRope(int64_t layer) const {
     return rope_scaling_layers == RopeScalingLayers::kAll || WindowOf(layer) == 0;
+  }
+  /// The base of the rotary angles of a layer, counted from 1.
+  double RopeThetaOf(int64_t layer) const {
+    return window_rope_theta > 0 && WindowOf(layer) > 0 ? window_rope_theta : rope_theta;
   }
   bool HasQkvBias() const { return bias || attention_bias || qkv_bias; }
   bool HasAttentionOutBias() const { return bias || attention_bias; }

@@ -65,6 +65,7 @@ Section ModelTable(ModelConfig* model, std::vector<std::string> families) {
                Double("norm_eps", &model->norm_eps, 1e-20, 1.0),
                Int("rope_dim", &model->rope_dim, 0, 256),
                Double("rope_theta", &model->rope_theta, 1.0, 1e12),
+               Double("window_rope_theta", &model->window_rope_theta, 0.0, 1e12),
                Enum("rope_scaling", &model->rope_scaling),
                Enum("rope_scaling_layers", &model->rope_scaling_layers),
                Double("rope_factor", &model->rope_factor, 1.0, 1e6),

@@ -144,6 +144,10 @@ void CheckLongRope(const ModelConfig& model, Violations* violations) {
 
 void CheckRope(const ModelConfig& model, Violations* violations) {
   CheckTurned(model, violations);
+  if (model.window_rope_theta > 0 && model.window_rope_theta < 1) {
+    violations->push_back(
+        {{"model.window_rope_theta"}, absl::StrCat("must be 0 or at least 1, got ", model.window_rope_theta)});
+  }
   if (model.rope_scaling == RopeScaling::kNone) return;
   if (model.position != PositionKind::kRope) {
     violations->push_back({{"model.rope_scaling", "model.position"},
@@ -161,9 +165,10 @@ void CheckRope(const ModelConfig& model, Violations* violations) {
                            absl::StrCat("rope_beta_slow ", model.rope_beta_slow,
                                         " must not be more than rope_beta_fast ", model.rope_beta_fast)});
   }
-  if (model.rope_theta == 1) {
+  const bool window_is_scaled = model.rope_scaling_layers == RopeScalingLayers::kAll;
+  if (model.rope_theta == 1 || (window_is_scaled && model.window_rope_theta == 1)) {
     violations->push_back(
-        {{"model.rope_theta", "model.rope_scaling"},
+        {{model.rope_theta == 1 ? "model.rope_theta" : "model.window_rope_theta", "model.rope_scaling"},
          "with base 1 all frequencies are one, of which yarn cannot scale some; make it more than 1"});
   }
 }
@@ -248,12 +253,13 @@ void SimplifyBiases(ModelConfig* model) {
   model->mlp_bias = mlp && !out;
 }
 
-/// The same layers with a window, and those with scaled angles, said in one way.
+/// The same layers with a window, those with scaled angles and the angles' bases, said in one way.
 void SimplifyWindows(ModelConfig* model) {
   if (model->sliding_window == 0) {
     model->first_window_layer = 1;
     model->rope_scaling_layers = RopeScalingLayers::kAll;
   }
+  if (model->sliding_window == 0 || model->window_rope_theta == model->rope_theta) model->window_rope_theta = 0;
   const int64_t first_full = model->first_window_layer - 1 + model->full_attention_step;
   if (model->sliding_window == 0 || first_full > model->num_layers) model->full_attention_step = 0;
 }
@@ -312,7 +318,7 @@ std::vector<ModelDifference> ArithmeticDifferences(const ModelConfig& ours, cons
   const auto decides = [rope, scaled, dense_layers](const std::string& key) {
     if (key == "max_sequence_length") return !rope;
     if (key == "intermediate_size") return dense_layers;
-    if (key == "rope_dim" || key == "rope_theta" || key == "rope_scaling") return rope;
+    if (key == "rope_dim" || key == "rope_theta" || key == "window_rope_theta" || key == "rope_scaling") return rope;
     if (key.starts_with("rope_")) return scaled;
     return key != "family" && key != "dropout" && key != "init_std" && key != "zero_init_head" &&
            key != "router_balance_loss" && key != "router_z_loss" && key != "router_bias_rate" &&

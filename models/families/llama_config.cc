@@ -227,6 +227,7 @@ std::string LlamaLike::NoLlama(const ModelConfig& c) const {
   return FirstKey({{"position", c.position != PositionKind::kRope},
                    {"norm", c.norm != NormType::kRmsNorm},
                    {"norm_position", c.norm_position != preset().norm_position},
+                   {"window_rope_theta", c.window_rope_theta > 0 && c.window_rope_theta != c.rope_theta},
                    {"rope_scaling_layers",
                     c.rope_scaling != RopeScaling::kNone && c.rope_scaling_layers != preset().rope_scaling_layers},
                    {"activation", c.activation != ActivationKind::kSwiglu}});

@@ -90,6 +90,7 @@ ModelConfig ReadOwnConfig(ConfigFields& in) {
   c.norm_eps = in.Positive("norm_eps", c.norm_eps);
   c.rope_dim = in.Whole("rope_dim", 0);
   c.rope_theta = in.Positive("rope_theta", c.rope_theta);
+  c.window_rope_theta = in.NotNegative("window_rope_theta", 0.0);
   c.rope_scaling = ReadEnum(in, "rope_scaling", RopeScaling::kNone);
   c.rope_scaling_layers = ReadEnum(in, "rope_scaling_layers", RopeScalingLayers::kAll);
   c.rope_factor = in.Positive("rope_factor", c.rope_factor);
@@ -136,6 +137,7 @@ nlohmann::ordered_json WriteOwnConfig(const ModelConfig& c) {
                                    {"norm_eps", c.norm_eps},
                                    {"rope_dim", c.rope_dim},
                                    {"rope_theta", c.rope_theta},
+                                   {"window_rope_theta", c.window_rope_theta},
                                    {"rope_scaling", Name(c.rope_scaling)},
                                    {"rope_scaling_layers", Name(c.rope_scaling_layers)},
                                    {"rope_factor", c.rope_factor},

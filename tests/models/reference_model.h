@@ -135,9 +135,8 @@ class ReferenceModel {
   }
 
   /// The logarithm of how often a frequency turns in the original length falls linearly with i.
-  double YarnFrequency(int64_t i, double frequency) const {
-    const double of_first = std::log(c_.rope_original_length / (2 * M_PI)),
-                 fall = 2 * std::log(c_.rope_theta) / c_.TurnedDim();
+  double YarnFrequency(int64_t i, double frequency, double theta) const {
+    const double of_first = std::log(c_.rope_original_length / (2 * M_PI)), fall = 2 * std::log(theta) / c_.TurnedDim();
     double low = (of_first - std::log(c_.rope_beta_fast)) / fall,
            high = (of_first - std::log(c_.rope_beta_slow)) / fall;
     if (c_.rope_truncate) low = std::floor(low), high = std::ceil(high);
@@ -146,11 +145,11 @@ class ReferenceModel {
   }
 
   /// theta^(-2i/D), and what Llama 3.1 makes of it, in terms of wavelengths.
-  double Frequency(int64_t i, bool scaled) const {
-    const double frequency = std::pow(c_.rope_theta, -2.0 * i / c_.TurnedDim()), wavelength = 2 * M_PI / frequency;
+  double Frequency(int64_t i, double theta, bool scaled) const {
+    const double frequency = std::pow(theta, -2.0 * i / c_.TurnedDim()), wavelength = 2 * M_PI / frequency;
     if (c_.rope_scaling == RopeScaling::kNone || !scaled) return frequency;
     if (c_.rope_scaling == RopeScaling::kLinear) return frequency / c_.rope_factor;
-    if (c_.rope_scaling == RopeScaling::kYarn) return YarnFrequency(i, frequency);
+    if (c_.rope_scaling == RopeScaling::kYarn) return YarnFrequency(i, frequency, theta);
     if (c_.rope_scaling == RopeScaling::kLongRope) {
       const bool longer = c_.rope_original_length < c_.max_sequence_length;
       return frequency / (longer ? c_.rope_long_factors[i] : c_.rope_short_factors[i]);
@@ -186,8 +185,10 @@ class ReferenceModel {
     return heads;
   }
 
-  /// One of them, a query or a key rotated to its position, by angles that are scaled or not.
-  Row HeadOf(const Row& heads, int64_t head, int64_t position, bool scaled) const {
+  /// One of them, a query or a key rotated to its position by the angles of the layer, which counts from 0.
+  Row HeadOf(const Row& heads, int64_t head, int64_t position, int64_t layer) const {
+    const bool scaled = c_.rope_scaling_layers == RopeScalingLayers::kAll || !HasWindow(layer);
+    const double theta = HasWindow(layer) && c_.window_rope_theta > 0 ? c_.window_rope_theta : c_.rope_theta;
     const int64_t d = c_.head_dim;
     const Row v(heads.begin() + head * d, heads.begin() + (head + 1) * d);
     if (c_.position != PositionKind::kRope || head >= c_.num_heads + c_.num_kv_heads) return v;
@@ -200,7 +201,7 @@ class ReferenceModel {
     }
     if (scaled && c_.rope_attention_factor > 0) factor = c_.rope_attention_factor;
     for (int64_t i = 0; i < half; ++i) {
-      const double angle = position * Frequency(i, scaled);
+      const double angle = position * Frequency(i, theta, scaled);
       rotated[i] = factor * (v[i] * std::cos(angle) - v[i + half] * std::sin(angle));
       rotated[i + half] = factor * (v[i + half] * std::cos(angle) + v[i] * std::sin(angle));
     }
@@ -222,25 +223,24 @@ class ReferenceModel {
     Rows qkv = Linear(block + "attention.qkv", x, (heads + 2 * kv) * d);
     for (size_t r = 0; r < x.size(); ++r) qkv[r] = Heads(block, r, qkv[r]);
     Rows out(x.size(), Row(heads * d));
-    const bool scaled = c_.rope_scaling_layers == RopeScalingLayers::kAll || !HasWindow(layer);
     for (size_t r = 0; r < x.size(); ++r) {
       const int64_t b = r / t, i = r % t;
       for (int64_t h = 0; h < heads; ++h) {
         const int64_t group = h / (heads / kv);
         const int64_t begin = begins_[r];
-        const Row q = HeadOf(qkv[r], h, i - begin, scaled);
+        const Row q = HeadOf(qkv[r], h, i - begin, layer);
         const int64_t first = !HasWindow(layer) ? begin : std::max(begin, i - c_.sliding_window + 1);
         Row p(i + 1);
         double sum = 0;
         for (int64_t j = first; j <= i; ++j) {
-          const Row k = HeadOf(qkv[b * t + j], heads + group, j - begin, scaled);
+          const Row k = HeadOf(qkv[b * t + j], heads + group, j - begin, layer);
           double score = 0;
           for (int64_t e = 0; e < d; ++e) score += q[e] * k[e];
           sum += p[j] = std::exp(score / std::sqrt(static_cast<double>(d)));
         }
         for (int64_t j = first; j <= i; ++j) {
           const double factor = p[j] / sum * DropFactor((layer + 1) * 8 + 1, ((b * heads + h) * t + i) * t + j);
-          const Row v = HeadOf(qkv[b * t + j], heads + kv + group, j - begin, scaled);
+          const Row v = HeadOf(qkv[b * t + j], heads + kv + group, j - begin, layer);
           for (int64_t e = 0; e < d; ++e) out[r][h * d + e] += factor * v[e];
         }
       }

@@ -117,6 +117,43 @@ TEST(RotaryTest, LayersWithAWindowMayHaveATableOfTheirOwn) {
   EXPECT_EQ(RopeTable(config), scaled) << "no layer has a window";
 }
 
+TEST(RotaryTest, LayersWithAWindowMayHaveABaseOfTheirOwn) {
+  ModelConfig config = RopeOf(8, 1e6, RopeScaling::kLinear, 4);
+  config.max_sequence_length = 16;
+  config.num_layers = 4;
+  config.sliding_window = 5;
+  config.full_attention_step = 2;
+  config.window_rope_theta = 100;
+  const auto of = [&](double theta, RopeScaling scaling) {
+    ModelConfig one = config;
+    one.sliding_window = 0;
+    one.rope_theta = theta;
+    one.rope_scaling = scaling;
+    return RopeTable(one);
+  };
+  const auto tables = [&](RopeScaling first, RopeScaling second) {
+    std::vector<float> table = of(1e6, first);
+    const std::vector<float> windows = of(100, second);
+    table.insert(table.end(), windows.begin(), windows.end());
+    return table;
+  };
+  ASSERT_NE(of(1e6, RopeScaling::kNone), of(100, RopeScaling::kNone));
+  EXPECT_EQ(RopeTable(config), tables(RopeScaling::kLinear, RopeScaling::kLinear));
+  config.rope_scaling_layers = RopeScalingLayers::kFullAttention;
+  EXPECT_EQ(RopeTable(config), tables(RopeScaling::kLinear, RopeScaling::kNone));
+  const auto second = static_cast<int64_t>(of(100, RopeScaling::kNone).size());
+  for (const int64_t layer : {1, 3}) EXPECT_EQ(RopeTableOffset(config, layer), second);
+  for (const int64_t layer : {2, 4}) EXPECT_EQ(RopeTableOffset(config, layer), 0);
+  config.rope_scaling = RopeScaling::kNone;
+  EXPECT_EQ(RopeTable(config), tables(RopeScaling::kNone, RopeScaling::kNone));
+  EXPECT_EQ(RopeTableOffset(config, 1), second);
+  config.window_rope_theta = 1e6;
+  EXPECT_EQ(RopeTable(config), of(1e6, RopeScaling::kNone)) << "the same base";
+  config.window_rope_theta = 0;
+  EXPECT_EQ(RopeTable(config), of(1e6, RopeScaling::kNone));
+  EXPECT_EQ(RopeTableOffset(config, 1), 0);
+}
+
 TEST(RotaryTest, LongRopeDividesByTheListOfItsLength) {
   const std::vector<std::pair<size_t, double>> of_short = {{0, 1}, {1, 0.09090909362}, {2, 0.008}, {3, 0.0005}},
                                                of_long = {{0, 1}, {1, 0.04}, {2, 0.00125}, {3, 3.278688382e-05}};

@@ -98,6 +98,16 @@ inline ModelConfig TinyQwen3SomeWindows() {
   return c;
 }
 
+/// The first and the last of three layers have a window and angles of another base; all are scaled.
+inline ModelConfig TinyLlamaWindowTheta() {
+  ModelConfig c = TinyLlamaYarn();
+  c.num_layers = 3;
+  c.sliding_window = 4;
+  c.full_attention_step = 2;
+  c.window_rope_theta = 12.5;
+  return c;
+}
+
 inline ModelConfig TinyPhi3() {
   ModelConfig c = TinyMistral();
   c.family = "phi3";
@@ -313,6 +323,7 @@ inline std::vector<NamedConfig> TinyModels() {
           {"LlamaLinear", TinyLlamaLinear()},
           {"LlamaYarn", TinyLlamaYarn()},
           {"LlamaGeglu", TinyLlamaGeglu()},
+          {"LlamaWindowTheta", TinyLlamaWindowTheta()},
           {"Mistral", TinyMistral()},
           {"Phi3", TinyPhi3()},
           {"Phi3Short", TinyPhi3Short()},

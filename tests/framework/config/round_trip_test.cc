@@ -109,6 +109,8 @@ TEST(RoundTripTest, RandomConfigsComeBackExactly) {
     if (config.model.sliding_window == 0 || config.model.full_attention_step == 1) config.model.full_attention_step = 0;
     const bool rope = config.model.position == PositionKind::kRope;
     if (!rope) config.model.rope_scaling = RopeScaling::kNone;
+    const bool window_theta = rope && config.model.sliding_window > 0 && random() % 2 == 0;
+    config.model.window_rope_theta = window_theta ? 2 + config.model.window_rope_theta / 2 : 0;
     config.model.rope_dim = rope ? 2 * (config.model.rope_dim % (config.model.head_dim / 2)) : 0;
     config.model.rope_high_freq_factor = 1 + config.model.rope_low_freq_factor / 2;
     config.model.rope_low_freq_factor = 1e-3;

@@ -156,6 +156,26 @@ TEST(ValidateTest, TheSameWindowsInOtherKeysAreNoDifference) {
   EXPECT_EQ(ArithmeticDifferences(ours, theirs)[0].key, "full_attention_step");
 }
 
+TEST(ValidateTest, TheBaseOfLayersWithAWindow) {
+  const std::string rope = "model.position=rope", window = "model.sliding_window=16";
+  EXPECT_EQ(ErrorsOf(kGood, {rope, window, "model.window_rope_theta=1e4"}), "");
+  EXPECT_EQ(ErrorsOf(kGood, {rope, window, "model.window_rope_theta=0.5"}),
+            "--set model.window_rope_theta=0.5: must be 0 or at least 1, got 0.5");
+  EXPECT_THAT(ErrorsOf(kGood, {rope, window, "model.rope_scaling=yarn", "model.window_rope_theta=1"}),
+              testing::HasSubstr("--set model.window_rope_theta=1: with base 1 all frequencies are one"));
+  EXPECT_EQ(ErrorsOf(kGood, {rope, window, "model.full_attention_step=2", "model.rope_scaling=yarn",
+                             "model.rope_scaling_layers=full_attention", "model.window_rope_theta=1"}),
+            "");
+  ModelConfig ours = {.num_layers = 6, .position = PositionKind::kRope}, theirs = ours;
+  theirs.window_rope_theta = 100;
+  EXPECT_TRUE(ArithmeticDifferences(ours, theirs).empty()) << "without a window";
+  ours.sliding_window = theirs.sliding_window = 5;
+  ASSERT_EQ(ArithmeticDifferences(ours, theirs).size(), 1u);
+  EXPECT_EQ(ArithmeticDifferences(ours, theirs)[0].key, "window_rope_theta");
+  theirs.window_rope_theta = ours.rope_theta;
+  EXPECT_TRUE(ArithmeticDifferences(ours, theirs).empty()) << "the same base";
+}
+
 TEST(ValidateTest, LongRope) {
   const std::string rope = "model.position=rope", longrope = "model.rope_scaling=longrope";
   const std::string numbers = "=[1, 1, 1, 1.5, 2, 2.5, 3, 4.25]";  // of heads of 16
@@ -395,9 +415,11 @@ TEST(ValidateTest, KeysThatNothingReads) {
        {{"model.attention_bias=true", "false"}, {"model.mlp_bias=true", "false"}}},
       {"no layer has a window",
        "model.sliding_window",
-       {},
+       {"model.position=rope"},
        "model.sliding_window=16",
-       {{"model.first_window_layer=2", "1"}, {"model.full_attention_step=4", "0"}}},
+       {{"model.first_window_layer=2", "1"},
+        {"model.full_attention_step=4", "0"},
+        {"model.window_rope_theta=100", "0"}}},
       {"positions are not rotary",
        "model.position",
        {},

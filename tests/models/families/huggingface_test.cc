@@ -970,6 +970,10 @@ TEST(FamiliesTest, WhatAFamilyCannotSayIsNamed) {
     geglu.activation = ActivationKind::kGeglu;
     EXPECT_EQ(inexpressible(geglu, family), "activation");
   }
+  for (ModelConfig based : {TinyMistral(), TinyOlmo3(), TinyQwen3SomeWindows()}) {
+    based.window_rope_theta = 50;
+    EXPECT_EQ(inexpressible(based, based.family), "window_rope_theta");
+  }
   EXPECT_EQ(inexpressible(TinyQwen2(), "llama"), "qkv_bias");
   EXPECT_EQ(inexpressible(TinyQwen3(), "llama"), "qk_norm");
   EXPECT_EQ(inexpressible(TinyLlamaLinear(), "llama"), "");
@@ -1032,7 +1036,8 @@ TEST(FamiliesTest, WhatAFamilyCannotSayIsNamed) {
   EXPECT_EQ(written["model_type"], "holdfast");
   EXPECT_EQ(written["family"], "gpt2");
   EXPECT_EQ(ParseHuggingFaceConfig(written.dump(), "x")->model, wide);
-  for (ModelConfig own : {TinyQwen3Yarn(), TinyLlamaYarn(), TinyQwen3SomeWindows(), TinyPhi4Mini(), TinyLlamaGeglu()}) {
+  for (ModelConfig own : {TinyQwen3Yarn(), TinyLlamaYarn(), TinyQwen3SomeWindows(), TinyPhi4Mini(), TinyLlamaGeglu(),
+                          TinyLlamaWindowTheta()}) {
     own.family = "mistral";
     EXPECT_EQ(ParseHuggingFaceConfig(HuggingFaceConfigJson(own, {}), "x")->model, own);
   }

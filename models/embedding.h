@@ -11,7 +11,7 @@ class Embedding {
  public:
   Embedding(ParameterBuilder& builder, const ModelConfig& config);
 
-  /// out (R, C) = dropout(token_table[tokens[r]] + position_table[r mod T]).
+  /// out (R, C) = dropout(scale * token_table[tokens[r]] + position_table[r mod T]).
   void Forward(const Pass& pass, UnitTensors weights, const int32_t* tokens, kernels::Matrix out) const;
 
   /// Adds to the token table's gradient, overwrites the position table's.
@@ -21,6 +21,10 @@ class Embedding {
   const Tensor& TokenTable(UnitTensors tensors) const { return tensors[tokens_]; }
 
  private:
+  /// By which embeddings of tokens are multiplied, in the precision of the pass.
+  float Scale(DType dtype) const;
+
+  double scale_;
   int tokens_, positions_ = -1;
 };
 

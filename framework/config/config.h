@@ -21,8 +21,8 @@ struct RunConfig {
 };
 
 /// The shape of a decoder-only transformer. `family` presets position, norm, activation, biases, norms of query and
-/// key, tie_embeddings, and for a family with experts num_experts, experts_per_token, router_score, router_normalize,
-/// router_bias and shared_expert_gate (FamilyPreset in load.h); each may still be set by itself.
+/// key, tie_embeddings, scale_embeddings, and for a family with experts num_experts, experts_per_token, router_score,
+/// router_normalize, router_bias and shared_expert_gate (FamilyPreset in load.h); each may still be set by itself.
 struct ModelConfig {
   std::string family = "gpt2";
   int64_t vocab_size = 0;  // required
@@ -51,6 +51,7 @@ struct ModelConfig {
   int64_t first_window_layer = 1;   // counted from 1
   int64_t full_attention_step = 0;  // 0 = none of these is left out
   bool tie_embeddings = true;
+  bool scale_embeddings = false;  // what is looked up for tokens is multiplied by sqrt(hidden_size)
   double norm_eps = 1e-5;
   int64_t rope_dim = 0;  // values of each head of query and key that are turned by rotary angles, its first; 0 = all
   double rope_theta = 10000.0;

@@ -69,6 +69,7 @@ void ConfigReader::ApplyFamilyPreset(ModelConfig* model) const {
     model->qk_norm_joint = family.model.qk_norm_joint;
     model->rope_scaling_layers = family.model.rope_scaling_layers;
     model->tie_embeddings = family.model.tie_embeddings;
+    model->scale_embeddings = family.model.scale_embeddings;
     model->num_experts = family.model.num_experts;
     model->experts_per_token = family.model.experts_per_token;
     model->router_score = family.model.router_score;

@@ -62,6 +62,7 @@ Section ModelTable(ModelConfig* model, std::vector<std::string> families) {
                Int("first_window_layer", &model->first_window_layer, 1, 4096),
                Int("full_attention_step", &model->full_attention_step, 0, 4096),
                Bool("tie_embeddings", &model->tie_embeddings),
+               Bool("scale_embeddings", &model->scale_embeddings),
                Double("norm_eps", &model->norm_eps, 1e-20, 1.0),
                Int("rope_dim", &model->rope_dim, 0, 256),
                Double("rope_theta", &model->rope_theta, 1.0, 1e12),

@@ -230,6 +230,15 @@ void CheckParametrization(const ModelConfig& model, Violations* violations) {
                            "a norm at the end of a branch undoes what parametrization completep multiplies the branch "
                            "by; set model.norm_position to before or model.parametrization to mup"});
   }
+  if (width && model.scale_embeddings) {
+    violations->push_back(
+        {{"model.scale_embeddings", "model.parametrization"},
+         absl::StrCat("embeddings that are multiplied by sqrt(hidden_size) grow with the width, which "
+                      "parametrization ",
+                      Name(model.parametrization),
+                      " does not make up for; set model.scale_embeddings to false or "
+                      "model.parametrization to standard")});
+  }
   if (model.zero_init_head && model.tie_embeddings) {
     violations->push_back(
         {{"model.zero_init_head", "model.tie_embeddings"},

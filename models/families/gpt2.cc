@@ -38,6 +38,7 @@ class Gpt2 final : public Family {
     return FirstKey({{"position", c.position != PositionKind::kLearned},
                      {"norm", c.norm != NormType::kLayerNorm},
                      {"norm_position", c.norm_position != NormPosition::kBefore},
+                     {"scale_embeddings", c.scale_embeddings},
                      {"activation", c.activation != ActivationKind::kGelu},
                      {"bias", !c.bias},
                      {"qk_norm", c.qk_norm},

@@ -230,7 +230,8 @@ std::string LlamaLike::NoLlama(const ModelConfig& c) const {
                    {"window_rope_theta", c.window_rope_theta > 0 && c.window_rope_theta != c.rope_theta},
                    {"rope_scaling_layers",
                     c.rope_scaling != RopeScaling::kNone && c.rope_scaling_layers != preset().rope_scaling_layers},
-                   {"activation", c.activation != ActivationKind::kSwiglu}});
+                   {"activation", c.activation != ActivationKind::kSwiglu},
+                   {"scale_embeddings", c.scale_embeddings != preset().scale_embeddings}});
 }
 
 std::string LlamaLike::Inexpressible(const ModelConfig& c) const {

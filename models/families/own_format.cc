@@ -87,6 +87,7 @@ ModelConfig ReadOwnConfig(ConfigFields& in) {
   c.first_window_layer = in.Size("first_window_layer", 1);
   c.full_attention_step = in.Whole("full_attention_step", 0);
   c.tie_embeddings = in.Bool("tie_embeddings", false);
+  c.scale_embeddings = in.Bool("scale_embeddings", false);
   c.norm_eps = in.Positive("norm_eps", c.norm_eps);
   c.rope_dim = in.Whole("rope_dim", 0);
   c.rope_theta = in.Positive("rope_theta", c.rope_theta);
@@ -134,6 +135,7 @@ nlohmann::ordered_json WriteOwnConfig(const ModelConfig& c) {
                                    {"first_window_layer", c.first_window_layer},
                                    {"full_attention_step", c.full_attention_step},
                                    {"tie_embeddings", c.tie_embeddings},
+                                   {"scale_embeddings", c.scale_embeddings},
                                    {"norm_eps", c.norm_eps},
                                    {"rope_dim", c.rope_dim},
                                    {"rope_theta", c.rope_theta},

@@ -47,6 +47,7 @@ class ReferenceModel {
     for (size_t r = 0; r < x.size(); ++r) {
       for (int64_t j = 0; j < c_.hidden_size; ++j) {
         x[r][j] = At("embedding.tokens.weight", tokens.inputs[r] * c_.hidden_size + j);
+        if (c_.scale_embeddings) x[r][j] *= std::sqrt(c_.hidden_size);
         if (c_.position == PositionKind::kLearned) {
           x[r][j] += At("embedding.positions.weight", (r % sequence_ - begins_[r]) * c_.hidden_size + j);
         }

@@ -277,7 +277,9 @@ inline std::vector<NamedConfig> TinyModels() {
   gpt2_window.dropout = 0.2;
   qwen_window.sliding_window = 5;
   ModelConfig llama_after = TinyLlama(), gpt2_after = TinyGpt2(), mixture_after = TinyMixture();
-  ModelConfig gpt2_both = TinyGpt2();
+  ModelConfig gpt2_both = TinyGpt2(), gpt2_scaled = TinyGpt2(), llama_scaled = TinyLlama();
+  gpt2_scaled.dropout = 0.2;
+  gpt2_scaled.scale_embeddings = llama_scaled.scale_embeddings = true;
   mixture_after.shared_expert_intermediate_size = 20;
   mixture_after.experts_per_token =
       mixture_after.num_experts;  // or all tokens, much alike in the stream, leave one out
@@ -339,6 +341,8 @@ inline std::vector<NamedConfig> TinyModels() {
           {"MixtureNormsAfter", mixture_after},
           {"Gpt2NormsBoth", gpt2_both},
           {"MixtureNormsBoth", mixture_both},
+          {"Gpt2ScaledEmbeddings", gpt2_scaled},
+          {"LlamaScaledEmbeddings", llama_scaled},
           {"Mixture", TinyMixture()},
           {"MixtureDropout", mixture_dropout},
           {"MixtureSigmoid", sigmoid},

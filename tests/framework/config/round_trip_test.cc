@@ -93,6 +93,7 @@ TEST(RoundTripTest, RandomConfigsComeBackExactly) {
     config.model.zero_init_head = config.model.zero_init_head && !config.model.tie_embeddings;
     config.model.base_num_layers = completep ? 1 + config.model.base_num_layers / 2 : 0;
     if (completep) config.model.norm_position = NormPosition::kBefore;
+    config.model.scale_embeddings = config.model.scale_embeddings && standard;
     config.model.base_head_dim = standard || random() % 2 == 0 ? 0 : config.model.head_dim;
     config.model.qk_norm = config.model.qk_norm || config.model.qk_norm_joint;
     config.model.activation = ActivationKind::kSwiglu;  // of experts

@@ -75,6 +75,12 @@ TEST(ValidateTest, Parametrization) {
                   ": a norm at the end of a branch undoes what parametrization completep multiplies the branch by; set "
                   "model.norm_position to before or model.parametrization to mup");
   }
+  const std::string scaled = "model.scale_embeddings=true";
+  EXPECT_EQ(ErrorsOf(kGood, {scaled}), "");
+  EXPECT_EQ(ErrorsOf(kGood, {mup, width, scaled}),
+            "--set " + scaled +
+                ": embeddings that are multiplied by sqrt(hidden_size) grow with the width, which parametrization mup "
+                "does not make up for; set model.scale_embeddings to false or model.parametrization to standard");
   const std::string needs = " of the model that learning rate and init_std are for";
   EXPECT_EQ(ErrorsOf(kGood, {mup}), "--set " + mup + ": parametrization mup needs the base_hidden_size" + needs);
   EXPECT_EQ(ErrorsOf(kGood, {completep, width}),

@@ -970,6 +970,10 @@ TEST(FamiliesTest, WhatAFamilyCannotSayIsNamed) {
     geglu.activation = ActivationKind::kGeglu;
     EXPECT_EQ(inexpressible(geglu, family), "activation");
   }
+  for (ModelConfig scaled : {TinyGpt2(), TinyLlama(), TinyGlm4Moe(), TinyPhi3()}) {
+    scaled.scale_embeddings = true;
+    EXPECT_EQ(inexpressible(scaled, scaled.family), "scale_embeddings");
+  }
   for (ModelConfig based : {TinyMistral(), TinyOlmo3(), TinyQwen3SomeWindows()}) {
     based.window_rope_theta = 50;
     EXPECT_EQ(inexpressible(based, based.family), "window_rope_theta");

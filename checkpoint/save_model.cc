@@ -70,18 +70,25 @@ absl::StatusOr<std::vector<std::unique_ptr<AtomicFile>>> StageAll(const fs::path
   return staged;
 }
 
-absl::Status AppendRows(const TensorSlice& slice, ValueReader values, std::vector<float>& block,
+/// As the file holds them.
+void Subtract(float subtracted, std::vector<float>& values) {
+  if (subtracted == 0) return;
+  for (float& value : values) value -= subtracted;
+}
+
+absl::Status AppendRows(const TensorSlice& slice, float subtracted, ValueReader values, std::vector<float>& block,
                         SafetensorsWriter& writer) {
   for (int64_t first = 0; first < slice.elements(); first += kBlockElements) {
     block.resize(static_cast<size_t>(std::min(kBlockElements, slice.elements() - first)));
     RETURN_IF_ERROR(values(slice.offset + first, absl::MakeSpan(block)));
+    Subtract(subtracted, block);
     RETURN_IF_ERROR(writer.Append(block));
   }
   return absl::OkStatus();
 }
 
 // Writes (cols, rows) of what is (rows, cols) here.
-absl::Status AppendTransposed(const TensorSlice& slice, ValueReader values, std::vector<float>& block,
+absl::Status AppendTransposed(const TensorSlice& slice, float subtracted, ValueReader values, std::vector<float>& block,
                               SafetensorsWriter& writer) {
   std::vector<float> tensor(static_cast<size_t>(slice.elements()));
   RETURN_IF_ERROR(values(slice.offset, absl::MakeSpan(tensor)));
@@ -90,6 +97,7 @@ absl::Status AppendTransposed(const TensorSlice& slice, ValueReader values, std:
     const int64_t count = std::min(rows_per_block, slice.cols - first);
     block.resize(static_cast<size_t>(count * slice.rows));
     Transpose(tensor.data() + first, slice.cols, slice.rows, count, block.data(), slice.rows);
+    Subtract(subtracted, block);
     RETURN_IF_ERROR(writer.Append(block));
   }
   return absl::OkStatus();
@@ -160,8 +168,8 @@ absl::StatusOr<std::unique_ptr<SafetensorsWriter>> StageWeights(const fs::path& 
   std::vector<float> block;
   for (const ExternalTensor* tensor : file.tensors) {
     ASSIGN_OR_RETURN(const TensorSlice slice, SliceOf(layout, *tensor));
-    RETURN_IF_ERROR(tensor->transposed ? AppendTransposed(slice, values, block, *writer)
-                                       : AppendRows(slice, values, block, *writer));
+    RETURN_IF_ERROR(tensor->transposed ? AppendTransposed(slice, tensor->subtracted, values, block, *writer)
+                                       : AppendRows(slice, tensor->subtracted, values, block, *writer));
   }
   RETURN_IF_ERROR(writer->Sync());
   return writer;

@@ -96,7 +96,8 @@ absl::StatusOr<SavedModelReader> SavedModelReader::Open(const std::string& direc
     if (slice.elements() == 0) continue;
     const ExternalTensor& tensor = tensors[i];
     const SafetensorsReader* file = reader.model_.tensors().at(tensor.name);
-    reader.pieces_.push_back({tensor.name, file, slice, tensor.file_row * slice.cols, tensor.transposed});
+    reader.pieces_.push_back(
+        {tensor.name, file, slice, tensor.file_row * slice.cols, tensor.transposed, tensor.subtracted});
   }
   std::sort(reader.pieces_.begin(), reader.pieces_.end(),
             [](const Piece& a, const Piece& b) { return a.slice.offset < b.slice.offset; });
@@ -114,6 +115,9 @@ absl::Status SavedModelReader::Read(int64_t first, absl::Span<float> out) const 
     const int64_t count = std::min(static_cast<int64_t>(out.size()), piece.slice.elements() - inside);
     const auto part = out.first(static_cast<size_t>(count));
     RETURN_IF_ERROR(piece.transposed ? ReadTransposed(piece, inside, part) : ReadRows(piece, inside, part));
+    if (piece.subtracted != 0) {
+      for (float& value : part) value += piece.subtracted;
+    }
     first += count;
     out.remove_prefix(static_cast<size_t>(count));
     ++next;

@@ -39,6 +39,7 @@ class SavedModelReader {
     TensorSlice slice;
     int64_t file_offset = 0;  // of its first element in the file's tensor
     bool transposed = false;
+    float subtracted = 0;  // ExternalTensor::subtracted
   };
 
   explicit SavedModelReader(ModelDirectory model) : model_(std::move(model)) {}

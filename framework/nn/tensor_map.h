@@ -29,6 +29,7 @@ struct ExternalTensor {
   std::vector<ExternalRows> others = {};  // where a reader looks if there is none of that name, in this order
   std::string duplicate = {};             // a tensor that files may have besides, of the same values; empty = none
   bool fp32 = false;                      // written in fp32, whatever the others are: what decides by small differences
+  float subtracted = 0;  // files hold values less this, which is taken off in fp32 before they are rounded
 };
 
 using TensorMap = std::vector<ExternalTensor>;

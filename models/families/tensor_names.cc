@@ -81,6 +81,7 @@ void AppendPieces(const TensorNames& names, const TensorRule& rule, const Number
   for (const TensorRule::Part& part : rule.theirs) {
     ExternalTensor tensor{.name = {}, .parameter = parameter, .first_row = first_row, .shape = {}};
     tensor.num_rows = part.rows == 0 ? all_rows : part.rows;
+    tensor.subtracted = rule.subtracted;
     tensor.transposed = rule.transposed && spec.is_matrix();
     tensor.fp32 = spec.balance.has_value();
     tensor.name = NamesOf(names, rule, Fill(part.name, numbers) + kind).front();

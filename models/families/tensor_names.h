@@ -32,6 +32,7 @@ struct TensorRule {
   int64_t stack = 0;
   /// What theirs have in place of ".weight" or the like. Empty = the same as ours.
   std::string kind = {};
+  float subtracted = 0;  // ExternalTensor::subtracted
 };
 
 struct TensorNames {

@@ -150,6 +150,30 @@ TEST_F(SavedModelTest, WhatIsMarkedStaysInFp32) {
   }
 }
 
+// As Gemma's files have the factors of norms. What is rounded to bf16 is what the file holds.
+TEST_F(SavedModelTest, FilesMayHoldValuesLessOne) {
+  map_[3].subtracted = 1;  // v.transposed
+  map_[5].subtracted = 1;  // bias.kv
+  const int64_t v = layout_.parameters()[1].offset + 4 * 4, kv = layout_.parameters()[2].offset + 2;
+  values_[static_cast<size_t>(kv)] = 1 + 0x1p-12F;
+  values_[static_cast<size_t>(kv) + 3] = 0;
+  for (const FileDType dtype : {FileDType::kF32, FileDType::kBF16}) {
+    dtype_ = dtype;
+    ASSERT_TRUE(Save().ok());
+    const auto reader = *SafetensorsReader::Open(dir_ / "model/model.safetensors");
+    std::vector<float> biases(4), others(2), rows(8), loaded;
+    ASSERT_TRUE(reader->Read("bias.kv", 0, absl::MakeSpan(biases)).ok());
+    EXPECT_EQ(biases[0], 0x1p-12F);
+    EXPECT_EQ(biases[3], -1);
+    ASSERT_TRUE(reader->Read("bias.q", 0, absl::MakeSpan(others)).ok());
+    EXPECT_EQ(others[0], values_[static_cast<size_t>(kv) - 2]);
+    ASSERT_TRUE(reader->Read("v.transposed", 0, absl::MakeSpan(rows)).ok());
+    EXPECT_EQ(rows[1], values_[static_cast<size_t>(v) + 4] - 1);
+    ASSERT_TRUE(Load(&loaded).ok());
+    EXPECT_EQ(loaded, values_);
+  }
+}
+
 TEST_F(SavedModelTest, TransposedTensorsAreTransposedInTheFile) {
   ASSERT_TRUE(Save().ok());
   const auto reader = *SafetensorsReader::Open(dir_ / "model/model.safetensors");

@@ -28,16 +28,23 @@ double Family::FlopsPerToken(const ModelConfig& config, int64_t sequence) const 
 }
 
 absl::Span<const Family* const> Families() {
-  static const std::array<const Family*, 13> families = {
+  static const std::array<const Family*, 14> families = {
       &Gpt2Family(),    &LlamaFamily(),   &MistralFamily(),  &Phi3Family(),     &Qwen2Family(),
       &Qwen3Family(),   &MixtralFamily(), &Qwen2MoeFamily(), &Qwen3MoeFamily(), &OlmoeFamily(),
-      &Glm4MoeFamily(), &Olmo2Family(),   &Olmo3Family()};
+      &Glm4MoeFamily(), &Olmo2Family(),   &Olmo3Family(),    &Gemma3Family()};
   return families;
 }
 
 const Family* FindFamily(std::string_view name) {
   for (const Family* family : Families()) {
     if (name == family->name()) return family;
+  }
+  return nullptr;
+}
+
+const Family* FindFamilyOfType(std::string_view model_type) {
+  for (const Family* family : Families()) {
+    if (model_type == family->model_type()) return family;
   }
   return nullptr;
 }

@@ -24,11 +24,14 @@ const Family& OlmoeFamily();
 const Family& Olmo2Family();
 const Family& Olmo3Family();
 const Family& Glm4MoeFamily();
+const Family& Gemma3Family();
 
 absl::Span<const Family* const> Families();
 
 /// Null if there is none of that name.
 const Family* FindFamily(std::string_view name);
+/// The same of a model_type.
+const Family* FindFamilyOfType(std::string_view model_type);
 
 /// The family whose files say all of `config`: its own, or null where that cannot.
 const Family* ExactFamily(const ModelConfig& config);

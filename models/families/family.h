@@ -18,8 +18,10 @@ class Family {
  public:
   virtual ~Family() = default;
 
-  /// The value of model.family, and of model_type in a config.json.
+  /// The value of model.family.
   virtual const char* name() const = 0;
+  /// Of a config.json.
+  virtual const char* model_type() const { return name(); }
   /// Of whose keys those count that FamilyPreset names.
   virtual ModelConfig preset() const = 0;
   /// The family that is this one with experts, or null.

@@ -75,13 +75,14 @@ absl::StatusOr<HuggingFaceConfig> ParseHuggingFaceConfig(const std::string& text
   ConfigFields in(object, path);
   HuggingFaceConfig result;
   const std::string type = in.String("model_type", "");
-  if (const Family* family = FindFamily(type); family != nullptr) {
+  if (const Family* family = FindFamilyOfType(type); family != nullptr) {
     result.model = family->ReadConfig(in);
   } else if (type == kOwnFormat) {
     result.model = ReadOwnConfig(in);
   } else {
-    const auto name = [](std::string* out, const Family* known) { absl::StrAppend(out, known->name()); };
-    in.Unsupported("model_type", absl::StrCat("; there are ", absl::StrJoin(Families(), ", ", name)));
+    const auto name = [](std::string* out, const Family* known) { absl::StrAppend(out, known->model_type()); };
+    const std::string there_are = absl::StrCat("; there are ", absl::StrJoin(Families(), ", ", name));
+    in.Unsupported("model_type", in.Has("vision_config") ? ", as it has a vision_config" + there_are : there_are);
     return in.status();
   }
   in.CheckGeneric();

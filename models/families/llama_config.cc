@@ -20,12 +20,15 @@ constexpr char kDynamicRope[] =
     ": angles change with the length of the whole sequence; up to max_position_embeddings tokens they are not scaled, "
     "so for those the model is the same without this object";
 constexpr char kFull[] = "full_attention", kSliding[] = "sliding_attention";
+constexpr char kGeluKey[] = "hidden_activation", kTanhGelu[] = "gelu_pytorch_tanh";
+constexpr char kWindowTheta[] = "rope_local_base_freq";
 constexpr char kOriginalLength[] = "original_max_position_embeddings";
 
 /// Rotary angles, as one of the places says them.
 struct Rope {
   double theta = 10000.0;
-  double part = 1;  // of a head that is turned
+  double window_theta = 0;  // in layers with a window, of a family in which it may be another
+  double part = 1;          // of a head that is turned
   RopeScaling scaling = RopeScaling::kNone;
   double factor = 8, low_freq_factor = 1, high_freq_factor = 4;
   int64_t original_length = 8192;
@@ -103,7 +106,9 @@ void ReadLongRope(ConfigFields& fields, int64_t original_length, int64_t max_pos
 Rope ReadRopeObject(ConfigFields& in, const std::string& key, const Rope& otherwise, const LlamaDefaults& defaults,
                     int64_t original_length, int64_t max_position_embeddings) {
   ConfigFields fields(in[key], in.Path(key));
-  Rope rope{.theta = fields.Positive("rope_theta", otherwise.theta), .part = ReadPart(fields, otherwise.part)};
+  Rope rope{.theta = fields.Positive("rope_theta", otherwise.theta),
+            .window_theta = otherwise.window_theta,
+            .part = ReadPart(fields, otherwise.part)};
   if (in.Has("rope_theta") && rope.theta != otherwise.theta) {
     in.Invalid(key, absl::StrCat("has rope_theta ", rope.theta, ", but rope_theta beside it is ", otherwise.theta));
   }
@@ -126,8 +131,8 @@ Rope ReadRopeObject(ConfigFields& in, const std::string& key, const Rope& otherw
   return rope;
 }
 
-/// rope_parameters with an object for each kind of layer: what it says of layers without a window. Those with one must
-/// have the same base, unscaled.
+/// rope_parameters with an object for each kind of layer: what it says of layers without a window, and the base of
+/// those with one, whose angles must not be scaled. Of a family without window_rope_theta it must be the same.
 Rope ReadRopeOfLayerTypes(ConfigFields& in, const Rope& outside, const LlamaDefaults& defaults,
                           int64_t max_position_embeddings) {
   const char* const key = "rope_parameters";
@@ -137,11 +142,19 @@ Rope ReadRopeOfLayerTypes(ConfigFields& in, const Rope& outside, const LlamaDefa
     if (!kinds.Has(kind) || !kinds[kind].is_object()) return kinds.Invalid(kind, "is not an object"), otherwise;
     return ReadRopeObject(kinds, kind, otherwise, defaults, max_position_embeddings, max_position_embeddings);
   };
+  const bool may_differ = defaults.window_rope_theta > 0;
   Rope full = read(kFull, outside);
-  const Rope sliding = read(kSliding, {.theta = defaults.rope_theta, .part = outside.part});
+  const Rope sliding =
+      read(kSliding, {.theta = may_differ ? outside.window_theta : defaults.rope_theta, .part = outside.part});
+  if (may_differ) full.window_theta = sliding.theta;
   kinds.RefuseUnknown();
-  if (kinds.status().ok() && sliding != Rope{.theta = full.theta, .part = full.part}) {
-    in.Unsupported(key, "; layers with a window must have the base of those without, unscaled");
+  if (kinds.status().ok() && sliding != Rope{.theta = may_differ ? sliding.theta : full.theta, .part = full.part}) {
+    in.Unsupported(key, may_differ ? "; angles of layers with a window must not be scaled"
+                                   : "; layers with a window must have the base of those without, unscaled");
+  }
+  if (in.Has(kWindowTheta) && full.window_theta != outside.window_theta) {
+    in.Invalid(key, absl::StrCat("has rope_theta ", full.window_theta, " of sliding_attention, but ", kWindowTheta,
+                                 " beside it is ", outside.window_theta));
   }
   if (in.Has("rope_theta") && full.theta != outside.theta) {
     in.Invalid(key, absl::StrCat("has rope_theta ", full.theta, ", but rope_theta beside it is ", outside.theta));
@@ -152,7 +165,9 @@ Rope ReadRopeOfLayerTypes(ConfigFields& in, const Rope& outside, const LlamaDefa
 
 /// transformers 5 keeps both base and scaling in "rope_parameters", earlier ones in "rope_theta" and "rope_scaling".
 Rope ReadRope(ConfigFields& in, const LlamaDefaults& defaults, int64_t max_position_embeddings) {
+  const double window_theta = defaults.window_rope_theta;
   const Rope outside{.theta = in.Positive("rope_theta", defaults.rope_theta),
+                     .window_theta = window_theta > 0 ? in.Positive(kWindowTheta, window_theta) : 0,
                      .part = ReadPart(in, defaults.partial_rotary_factor)};
   // Version 5 takes this one for the length inside, whatever that is. Angles without it have none.
   in.Ignore({kOriginalLength});
@@ -230,7 +245,7 @@ std::string LlamaLike::NoLlama(const ModelConfig& c) const {
                    {"window_rope_theta", c.window_rope_theta > 0 && c.window_rope_theta != c.rope_theta},
                    {"rope_scaling_layers",
                     c.rope_scaling != RopeScaling::kNone && c.rope_scaling_layers != preset().rope_scaling_layers},
-                   {"activation", c.activation != ActivationKind::kSwiglu},
+                   {"activation", c.activation != preset().activation},
                    {"scale_embeddings", c.scale_embeddings != preset().scale_embeddings}});
 }
 
@@ -284,8 +299,12 @@ ModelConfig LlamaLike::ReadShared(ConfigFields& in, const char* causal_model, co
   c.intermediate_size = in.Size("intermediate_size");
   c.norm_eps = in.Positive("rms_norm_eps", defaults.rms_norm_eps);
   c.init_std = in.NotNegative("initializer_range", 0.02);
-  c.tie_embeddings = in.Bool("tie_word_embeddings", false);
-  in.Only("hidden_act", {"silu", "swish"});
+  c.tie_embeddings = in.Bool("tie_word_embeddings", defaults.tie_word_embeddings);
+  if (c.activation == ActivationKind::kGeglu) {
+    in.Only(kGeluKey, {kTanhGelu});
+  } else {
+    in.Only("hidden_act", {"silu", "swish"});
+  }
   const Rope rope = ReadRope(in, defaults, c.max_sequence_length);
   if (defaults.partial_rotary_factor > 0) {
     c.rope_dim = static_cast<int64_t>(static_cast<double>(c.head_dim) * std::min(rope.part, 2.0));
@@ -293,6 +312,7 @@ ModelConfig LlamaLike::ReadShared(ConfigFields& in, const char* causal_model, co
     if (c.rope_dim == c.head_dim) c.rope_dim = 0;
   }
   c.rope_theta = rope.theta;
+  c.window_rope_theta = rope.window_theta;
   c.rope_scaling = rope.scaling;
   c.rope_factor = rope.factor;
   c.rope_low_freq_factor = rope.low_freq_factor;
@@ -308,10 +328,11 @@ ModelConfig LlamaLike::ReadShared(ConfigFields& in, const char* causal_model, co
 }
 
 ordered_json LlamaLike::WriteShared(const ModelConfig& c, const char* causal_model) const {
+  const bool gelu = c.activation == ActivationKind::kGeglu;
   ordered_json parameters = {{"rope_theta", c.rope_theta}};
   parameters.update(RopeJson(c));
   ordered_json object = {{"architectures", {causal_model}},
-                         {"model_type", name()},
+                         {"model_type", model_type()},
                          {"vocab_size", c.vocab_size},
                          {"max_position_embeddings", c.max_sequence_length},
                          {"hidden_size", c.hidden_size},
@@ -320,7 +341,7 @@ ordered_json LlamaLike::WriteShared(const ModelConfig& c, const char* causal_mod
                          {"num_attention_heads", c.num_heads},
                          {"num_key_value_heads", c.num_kv_heads},
                          {"head_dim", c.head_dim},
-                         {"hidden_act", "silu"},
+                         {gelu ? kGeluKey : "hidden_act", gelu ? kTanhGelu : "silu"},
                          {"rms_norm_eps", c.norm_eps},
                          {"rope_theta", c.rope_theta},  // where transformers before 5 look
                          {"rope_parameters", parameters}};
@@ -376,6 +397,18 @@ std::vector<std::string> LayerTypes(const ModelConfig& c) {
   std::vector<std::string> types;
   for (int64_t layer = 1; layer <= c.num_layers; ++layer) types.emplace_back(c.WindowOf(layer) > 0 ? kSliding : kFull);
   return types;
+}
+
+void ReadStepWindow(ConfigFields& in, int64_t otherwise, int64_t step, ModelConfig* c) {
+  const int64_t window = in.Size("sliding_window", otherwise);
+  if (in.IsNull("sliding_window")) in.Invalid("sliding_window", "is null");
+  const auto types = ReadLayerTypes(in, c->num_layers, {kFull, kSliding});
+  if (types.has_value()) return SetWindows(in, *types, window, c);
+  if (in.Has("layer_types")) return;
+  ModelConfig usual = *c;
+  usual.sliding_window = window;
+  usual.full_attention_step = step;
+  SetWindows(in, LayerTypes(usual), window, c);
 }
 
 void ReadQwenWindow(ConfigFields& in, ModelConfig* c) {

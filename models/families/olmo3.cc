@@ -41,7 +41,7 @@ class Olmo3 final : public LlamaLike {
     ModelConfig c = ReadShared(in, "Olmo3ForCausalLM", "Olmo3Model",
                                {.rms_norm_eps = 1e-5, .rope_theta = kOlmo3Theta, .rope_of_layer_types = true});
     c.attention_bias = in.Bool("attention_bias", false);
-    ReadWindows(in, &c);
+    ReadStepWindow(in, kOlmo3Window, 4, &c);
     // transformers 5 then has its own base in layers with a window, transformers 4 this one.
     if (c.sliding_window > 0 && c.rope_theta != kOlmo3Theta && !in.Has("rope_parameters")) {
       in.Unsupported("rope_theta", " without rope_parameters, which say the base of every kind of layer");
@@ -57,19 +57,6 @@ class Olmo3 final : public LlamaLike {
     object["sliding_window"] = c.sliding_window > 0 ? c.sliding_window : kOlmo3Window;  // it has to have one
     object["layer_types"] = LayerTypes(c);
     return object;
-  }
-
- private:
-  static void ReadWindows(ConfigFields& in, ModelConfig* c) {
-    const int64_t window = in.Size("sliding_window", kOlmo3Window);
-    if (in.IsNull("sliding_window")) in.Invalid("sliding_window", "is null");
-    const auto types = ReadLayerTypes(in, c->num_layers, {"full_attention", "sliding_attention"});
-    if (types.has_value()) return SetWindows(in, *types, window, c);
-    if (in.Has("layer_types")) return;
-    ModelConfig usual = *c;
-    usual.sliding_window = window;
-    usual.full_attention_step = 4;
-    SetWindows(in, LayerTypes(usual), window, c);
   }
 };
 

@@ -95,14 +95,17 @@ class GoldenTest : public ::testing::TestWithParam<std::string> {
     return named;
   }
 
-  /// "<prefix><external name>" of every parameter as one flat vector in canonical order.
+  /// "<prefix><external name>" of every parameter, or of its gradient, as one flat vector in canonical order.
   std::vector<float> GoldenParameters(const ParameterLayout& layout, const std::string& prefix) const {
     std::vector<float> flat(layout.elements());
     for (const ExternalTensor& t : HuggingFaceTensorMap(config_, layout)) {
       const ParameterSpec& p = layout.parameters()[t.parameter];
       const int64_t cols = p.is_matrix() ? p.shape.cols() : 1;
       const ExternalRows from = InGolden(prefix, t);
-      const std::vector<float> values = Golden(from.name, from.first_row * cols, t.num_rows * cols);
+      std::vector<float> values = Golden(from.name, from.first_row * cols, t.num_rows * cols);
+      if (!prefix.ends_with("grad.")) {
+        for (float& value : values) value += t.subtracted;
+      }
       for (int64_t r = 0; r < t.num_rows; ++r) {
         for (int64_t c = 0; c < cols; ++c) {
           flat[p.offset + (t.first_row + r) * cols + c] = values[t.transposed ? c * t.num_rows + r : r * cols + c];
@@ -505,8 +508,8 @@ INSTANTIATE_TEST_SUITE_P(Models, GoldenTest,
                                            "tiny_llama_yarn", "tiny_qwen3_yarn", "tiny_mistral", "tiny_phi3",
                                            "tiny_phi4_mini", "tiny_qwen2", "tiny_qwen2_window", "tiny_qwen3",
                                            "tiny_qwen3_window", "tiny_mixtral", "tiny_qwen2_moe", "tiny_qwen3_moe",
-                                           "tiny_olmoe", "tiny_olmoe_clip", "tiny_glm4_moe", "tiny_olmo2",
-                                           "tiny_olmo3"),
+                                           "tiny_olmoe", "tiny_olmoe_clip", "tiny_glm4_moe", "tiny_olmo2", "tiny_olmo3",
+                                           "tiny_gemma3"),
                          [](const auto& tested) { return tested.param; });
 
 INSTANTIATE_TEST_SUITE_P(Models, TrainingGoldenTest, ::testing::Values("tiny_gpt2", "tiny_llama"),

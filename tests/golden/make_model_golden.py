@@ -28,7 +28,7 @@ import sys
 import torch
 import transformers
 from safetensors.torch import load_file, save_file
-from transformers import (AutoConfig, AutoModelForCausalLM, Glm4MoeConfig, Glm4MoeForCausalLM, GPT2Config, GPT2LMHeadModel,
+from transformers import (AutoConfig, AutoModelForCausalLM, Gemma3ForCausalLM, Gemma3TextConfig, Glm4MoeConfig, Glm4MoeForCausalLM, GPT2Config, GPT2LMHeadModel,
                           LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM, MixtralConfig, MixtralForCausalLM, Olmo2Config, Olmo2ForCausalLM, Olmo3Config, Olmo3ForCausalLM, OlmoeConfig, OlmoeForCausalLM, Phi3Config, Phi3ForCausalLM, Qwen2Config,
                           Qwen2ForCausalLM, Qwen2MoeConfig, Qwen2MoeForCausalLM, Qwen3Config, Qwen3ForCausalLM,
                           Qwen3MoeConfig, Qwen3MoeForCausalLM)
@@ -170,6 +170,17 @@ def olmo3():
         layer_types=["sliding_attention", "full_attention", "sliding_attention"], pad_token_id=None, eos_token_id=None))
 
 
+def gemma3():
+    """The first and the last of three layers have a window and a base of their own, the second one's angles are scaled."""
+    return Gemma3ForCausalLM(Gemma3TextConfig(
+        **{**SIZES, "num_hidden_layers": 3}, head_dim=16, query_pre_attn_scalar=16, max_position_embeddings=48,
+        sliding_window=7, rope_parameters={
+            "full_attention": {"rope_type": "linear", "factor": 4.0, "rope_theta": 1000.0},
+            "sliding_attention": {"rope_type": "default", "rope_theta": 50.0}},
+        layer_types=["sliding_attention", "full_attention", "sliding_attention"],
+        bos_token_id=None, pad_token_id=None, eos_token_id=None))
+
+
 def glm4_moe():
     """Half of each head is turned, the first of three layers is dense; a token's experts come from two of three groups."""
     model = Glm4MoeForCausalLM(Glm4MoeConfig(
@@ -192,7 +203,8 @@ MODELS = (("tiny_gpt2", gpt2, 13), ("tiny_llama", llama, 13), ("tiny_llama31", l
           ("tiny_qwen3_yarn", qwen3_yarn, 64),
           ("tiny_mixtral", mixtral, 48), ("tiny_qwen2_moe", qwen2_moe, 48), ("tiny_qwen3_moe", qwen3_moe, 48),
           ("tiny_olmoe", olmoe, 48), ("tiny_olmoe_clip", olmoe_clip, 48),
-          ("tiny_glm4_moe", glm4_moe, 48), ("tiny_olmo2", olmo2, 48), ("tiny_olmo3", olmo3, 64))
+          ("tiny_glm4_moe", glm4_moe, 48), ("tiny_olmo2", olmo2, 48), ("tiny_olmo3", olmo3, 64),
+          ("tiny_gemma3", gemma3, 48))
 
 
 def randomise(model, generator):
@@ -215,7 +227,7 @@ def zero_grad(model):
 # With 1e-8 for eps AdamW makes full steps of what is nothing but rounding: PyTorch's own weights after ten steps in fp32
 # then differ by 1e-5 to 8e-5 from those in fp64, with this by 3e-7 to 2e-6.
 LARGER_EPS = (1e-2, 1e-4)
-WITH_LARGER_EPS = ("tiny_qwen2_window", "tiny_olmo2", "tiny_olmo3")
+WITH_LARGER_EPS = ("tiny_qwen2_window", "tiny_olmo2", "tiny_olmo3", "tiny_gemma3")
 
 
 def loss_of(model, inputs, targets):
@@ -283,6 +295,8 @@ def check(name):
     if int(transformers.__version__.split(".")[0]) < 5 and hasattr(config, "rope_parameters"):  # of files that 5 has saved
         rope = dict(config.rope_parameters.get("full_attention", config.rope_parameters))
         config.rope_theta = rope.pop("rope_theta")
+        if config.model_type == "gemma3_text":
+            config.rope_local_base_freq = config.rope_parameters["sliding_attention"]["rope_theta"]
         config.rope_scaling = rope if rope["rope_type"] != "default" else None
         if config.model_type == "qwen3_moe":
             config.num_experts = config.num_local_experts

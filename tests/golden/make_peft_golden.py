@@ -44,6 +44,7 @@ MODELS = {
     "tiny_olmoe": {"r": 2, "lora_alpha": 4, "target_modules": ["v_proj"], "target_parameters": ROUTER, "use_rslora": True},
     "tiny_glm4_moe": {"r": 3, "lora_alpha": 5, "target_modules": ATTENTION,
                       "target_parameters": EXPERTS + ROUTER + SHARED_EXPERTS + DENSE},
+    "tiny_gemma3": {"r": 2, "lora_alpha": 5, "target_modules": ATTENTION + MLP},
     "tiny_olmo2": {"r": 2, "lora_alpha": 6, "target_modules": ATTENTION + MLP},
 }
 

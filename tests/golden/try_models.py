@@ -130,6 +130,19 @@ PUBLISHED = {
                           rope_scaling={"attention_factor": 1.2079441541679836, "beta_fast": 32.0, "beta_slow": 1.0,
                                         "factor": 8.0, "original_max_position_embeddings": 16, "rope_type": "yarn"},
                           attention_bias=False, tie_word_embeddings=False),
+    "gemma3_270m": dict(model_type="gemma3_text", hidden_size=20, num_attention_heads=4, num_key_value_heads=1,
+                        head_dim=8, query_pre_attn_scalar=8, intermediate_size=64, rms_norm_eps=1e-6, rope_theta=1e6,
+                        rope_local_base_freq=1e4, rope_scaling=None, num_hidden_layers=6, sliding_window=7,
+                        layer_types=["sliding_attention"] * 5 + ["full_attention"], attention_bias=False,
+                        attn_logit_softcapping=None, final_logit_softcapping=None, use_bidirectional_attention=False),
+    "gemma3_1b": dict(model_type="gemma3_text", hidden_size=36, num_attention_heads=4, num_key_value_heads=1, head_dim=8,
+                      query_pre_attn_scalar=8, intermediate_size=216, rms_norm_eps=1e-6, rope_theta=1e6,
+                      rope_local_base_freq=1e4, rope_scaling=None, num_hidden_layers=6, sliding_window=7,
+                      sliding_window_pattern=6, cache_implementation="hybrid"),
+    "gemma3_4b_text": dict(model_type="gemma3_text", hidden_size=80, num_attention_heads=8, num_key_value_heads=4,
+                           head_dim=8, query_pre_attn_scalar=8, intermediate_size=320, rms_norm_eps=1e-6, rope_theta=1e6,
+                           rope_local_base_freq=1e4, rope_scaling={"rope_type": "linear", "factor": 8.0},
+                           num_hidden_layers=6, sliding_window=7, sliding_window_pattern=6),
     "olmo2_0325_32b": dict(model_type="olmo2", hidden_size=320, num_attention_heads=40, num_key_value_heads=8,
                            intermediate_size=1728, rms_norm_eps=1e-6, rope_theta=5e5, rope_scaling=None,
                            attention_bias=False, tie_word_embeddings=False),
@@ -158,6 +171,12 @@ REFUSED = {
                    "mlp_only_layers = [1,2] is not supported"),
     "window_of_experts": (dict(SMALL, model_type="qwen2_moe", use_sliding_window=True, sliding_window=8),
                           "use_sliding_window = true is not supported"),
+    "gemma3_images": (dict(model_type="gemma3", text_config=dict(SMALL, model_type="gemma3_text"),
+                           vision_config={"model_type": "siglip_vision_model"}), 'model_type = "gemma3" is not supported'),
+    "softcapping": (dict(SMALL, model_type="gemma3_text", head_dim=8, query_pre_attn_scalar=8, final_logit_softcapping=30.0),
+                    "final_logit_softcapping = 30.0 is not supported"),
+    "query_scalar": (dict(SMALL, model_type="gemma3_text", head_dim=8, query_pre_attn_scalar=10),
+                     "query_pre_attn_scalar = 10 is not supported"),
     "unknown_key": (dict(SMALL, model_type="mixtral", logit_softcap=30.0), '"logit_softcap" = 30.0 is not known'),
     "more_choices_than_experts": (dict(SMALL, model_type="mixtral", num_local_experts=3, num_experts_per_tok=4),
                                   "experts_per_token"),
@@ -167,7 +186,7 @@ REFUSED = {
 def drawn(seed):
     """A config by seed: of any family, with experts twice as often as without."""
     rng = random.Random(seed)
-    family = rng.choice(MIXTURES * 2 + ("gpt2", "llama", "mistral", "phi3", "qwen2", "qwen3", "olmo2", "olmo3"))
+    family = rng.choice(MIXTURES * 2 + ("gpt2", "llama", "mistral", "phi3", "qwen2", "qwen3", "olmo2", "olmo3", "gemma3_text"))
     if family == "gpt2":
         heads = rng.choice((1, 3, 5))
         return dict(model_type=family, n_embd=8 * heads * rng.choice((1, 2)), n_head=heads, n_layer=rng.choice((1, 2)),
@@ -202,6 +221,11 @@ def drawn(seed):
             factors = lambda: [round(rng.uniform(1, 8), 3) for _ in range(int(config["hidden_size"] // heads * part) // 2)]
             config.update(original_max_position_embeddings=rng.choice((6, LENGTH, 64)),
                           rope_scaling={"type": "longrope", "short_factor": factors(), "long_factor": factors()})
+    if family == "gemma3_text":
+        width = rng.choice((8, 16, 24))
+        config.update(head_dim=width, query_pre_attn_scalar=width, sliding_window=rng.choice((3, 8)),
+                      sliding_window_pattern=rng.choice((1, 2, 3, 6)), rope_local_base_freq=rng.choice((50.0, 1e4)),
+                      attention_bias=rng.random() < 0.3)
     if family == "llama":
         config.update(attention_bias=rng.random() < 0.3, mlp_bias=rng.random() < 0.3)
     if family in ("qwen3", "qwen3_moe", "olmoe", "olmo2", "olmo3"):

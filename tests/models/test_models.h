@@ -238,6 +238,24 @@ inline ModelConfig TinyOlmo3() {
   return c;
 }
 
+/// The first and the last of three layers have a window and a base of their own; angles are scaled in the second.
+inline ModelConfig TinyGemma3() {
+  ModelConfig c = TinyLlama();
+  c.family = "gemma3";
+  c.norm_position = NormPosition::kBoth;
+  c.activation = ActivationKind::kGeglu;
+  c.qk_norm = true;
+  c.tie_embeddings = c.scale_embeddings = true;
+  c.num_layers = 3;
+  c.sliding_window = 3;
+  c.full_attention_step = 2;
+  c.window_rope_theta = 12.5;
+  c.rope_scaling = RopeScaling::kLinear;
+  c.rope_scaling_layers = RopeScalingLayers::kFullAttention;
+  c.rope_factor = 2.5;
+  return c;
+}
+
 /// Half of each head is turned, the first of three layers is dense, experts are chosen from two of three groups.
 inline ModelConfig TinyGlm4Moe() {
   ModelConfig c = TinyQwen3Moe();
@@ -361,6 +379,7 @@ inline std::vector<NamedConfig> TinyModels() {
           {"Glm4Moe", TinyGlm4Moe()},
           {"Olmo2", TinyOlmo2()},
           {"Olmo3", TinyOlmo3()},
+          {"Gemma3", TinyGemma3()},
           {"Gpt2Clip", gpt2_clip}};
 }
 

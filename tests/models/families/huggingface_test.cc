@@ -659,6 +659,39 @@ TEST(HuggingFaceTest, EveryFamilyRefusesWhatItDoesNotKnow) {
             absl::StatusCode::kUnimplemented);
 }
 
+TEST(HuggingFaceTest, PublishedFilesOfGemma3AreRead) {
+  constexpr char kCommon[] = R"("architectures": ["Gemma3ForCausalLM"], "attention_bias": false,
+      "attention_dropout": 0.0, "attn_logit_softcapping": null, "bos_token_id": 2, "eos_token_id": [1, 106],
+      "final_logit_softcapping": null, "head_dim": 256, "hidden_activation": "gelu_pytorch_tanh",
+      "initializer_range": 0.02, "max_position_embeddings": 32768, "model_type": "gemma3_text",
+      "num_attention_heads": 4, "num_key_value_heads": 1, "pad_token_id": 0, "query_pre_attn_scalar": 256,
+      "rms_norm_eps": 1e-06, "rope_local_base_freq": 10000, "rope_scaling": null, "rope_theta": 1000000,
+      "sliding_window": 512, "use_cache": true, "vocab_size": 262144)";
+  const auto read = [&](const std::string& keys) {
+    const auto parsed = ParseHuggingFaceConfig(absl::StrCat("{", kCommon, ", ", keys, "}"), "config.json");
+    EXPECT_TRUE(parsed.ok()) << parsed.status();
+    return parsed->model;
+  };
+  std::vector<std::string> types;
+  for (int layer = 1; layer <= 18; ++layer) {
+    types.emplace_back(layer % 6 == 0 ? "\"full_attention\"" : "\"sliding_attention\"");
+  }
+  const ModelConfig of_270m =
+      read(absl::StrCat(R"("_sliding_window_pattern": 6, "dtype": "bfloat16", "hidden_size": 640,
+      "intermediate_size": 2048, "num_hidden_layers": 18, "use_bidirectional_attention": false, "layer_types": [)",
+                        absl::StrJoin(types, ", "), "]"));
+  const ModelConfig of_1b = read(R"("cache_implementation": "hybrid", "hidden_size": 1152, "intermediate_size": 6912,
+      "num_hidden_layers": 26, "sliding_window_pattern": 6, "torch_dtype": "bfloat16",
+      "transformers_version": "4.50.0.dev0")");
+  for (const ModelConfig& model : {of_270m, of_1b}) {
+    EXPECT_EQ(model.full_attention_step, 6);
+    EXPECT_EQ(model.window_rope_theta, 10000);
+    EXPECT_TRUE(model.tie_embeddings);
+  }
+  EXPECT_EQ(TransformerLayout(of_270m).elements(), 268'098'176);
+  EXPECT_EQ(TransformerLayout(of_1b).elements(), 999'885'952);
+}
+
 // With the keys of files as their makers published them.
 TEST(HuggingFaceTest, PublishedFilesAreRead) {
   constexpr char kCommon[] =
@@ -860,6 +893,123 @@ TEST(HuggingFaceTest, AnglesOfAnOlmo3AreScaledInLayersWithoutAWindow) {
   EXPECT_EQ(ParseHuggingFaceConfig(written.dump(), "x")->model, full);
 }
 
+TEST(HuggingFaceTest, NormsOfAGemma3StandBeforeAndAfterAndAreSavedLessOne) {
+  const ParameterLayout layout = TransformerLayout(TinyGemma3());
+  const TensorMap map = HuggingFaceTensorMap(TinyGemma3(), layout);
+  const auto ours = [&](const char* theirs) {
+    return layout.parameters()[static_cast<size_t>(Named(map, theirs).parameter)].name;
+  };
+  EXPECT_EQ(ours("model.layers.1.input_layernorm.weight"), "blocks.1.norm1.weight");
+  EXPECT_EQ(ours("model.layers.1.post_attention_layernorm.weight"), "blocks.1.norm1_after.weight");
+  EXPECT_EQ(ours("model.layers.1.pre_feedforward_layernorm.weight"), "blocks.1.norm2.weight");
+  EXPECT_EQ(ours("model.layers.1.post_feedforward_layernorm.weight"), "blocks.1.norm2_after.weight");
+  EXPECT_EQ(ours("model.layers.2.self_attn.k_norm.weight"), "blocks.2.attention.k_norm.weight");
+  EXPECT_EQ(ours("model.layers.0.mlp.up_proj.weight"), "blocks.0.mlp.gate_up.weight");
+  EXPECT_EQ(Named(map, "model.embed_tokens.weight").duplicate, "lm_head.weight");
+  for (const ExternalTensor& tensor : map) {
+    EXPECT_EQ(tensor.subtracted, tensor.shape.rank() == 1 ? 1 : 0) << tensor.name;
+  }
+  ModelConfig own = TinyGemma3();
+  own.clip_qkv = 1;
+  for (const ExternalTensor& tensor : HuggingFaceTensorMap(own, layout)) EXPECT_EQ(tensor.subtracted, 0);
+}
+
+TEST(HuggingFaceTest, BasesAndWindowsOfAGemma3AreFoundWhereverTheyAre) {
+  const auto read = [](const std::string& more) {
+    return OfType("gemma3_text", absl::StrCat(R"("num_hidden_layers": 7)", more.empty() ? "" : ", ", more));
+  };
+  const auto error = [&](const std::string& more) { return std::string(read(more).status().message()); };
+  const auto of_kinds = [](const std::string& full, const std::string& sliding) {
+    return absl::StrCat(R"("rope_parameters": {"full_attention": {)", full, R"(}, "sliding_attention": {)", sliding,
+                        "}}");
+  };
+  const ModelConfig usual = read("")->model;
+  EXPECT_EQ(usual.family, "gemma3");
+  EXPECT_THAT(LayersWithWindow(usual), ::testing::ElementsAre(1, 2, 3, 4, 5, 7));
+  EXPECT_EQ(usual.sliding_window, 4096);
+  EXPECT_EQ(usual.rope_theta, 1e6);
+  EXPECT_EQ(usual.window_rope_theta, 1e4);
+  EXPECT_EQ(usual.head_dim, 256);
+  EXPECT_EQ(usual.num_kv_heads, 4);
+  EXPECT_TRUE(usual.tie_embeddings && usual.scale_embeddings && usual.qk_norm);
+  const std::string linear = R"("rope_type": "linear", "factor": 8.0)", plain = R"("rope_type": "default")";
+  for (const std::string& more :
+       {absl::StrCat(R"("rope_theta": 2e5, "rope_local_base_freq": 3e3, "rope_scaling": {)", linear, "}"),
+        of_kinds(linear + R"(, "rope_theta": 2e5)", plain + R"(, "rope_theta": 3e3)"),
+        absl::StrCat(R"("rope_theta": 2e5, "rope_local_base_freq": 3e3, )", of_kinds(linear, plain))}) {
+    const auto scaled = read(more);
+    ASSERT_TRUE(scaled.ok()) << scaled.status();
+    EXPECT_EQ(scaled->model.rope_scaling, RopeScaling::kLinear);
+    EXPECT_EQ(scaled->model.rope_factor, 8);
+    EXPECT_EQ(scaled->model.rope_theta, 2e5);
+    EXPECT_EQ(scaled->model.window_rope_theta, 3e3);
+    for (int64_t layer = 1; layer <= 7; ++layer) EXPECT_EQ(scaled->model.ScalesRope(layer), layer == 6) << layer;
+    const Json written = Json::parse(HuggingFaceConfigJson(scaled->model, {}));
+    EXPECT_EQ(written["model_type"], "gemma3_text");
+    EXPECT_EQ(written["hidden_activation"], "gelu_pytorch_tanh");
+    EXPECT_FALSE(written.contains("hidden_act"));
+    EXPECT_EQ(written["query_pre_attn_scalar"], 256);
+    EXPECT_EQ(written["rope_parameters"]["full_attention"],
+              Json({{"rope_type", "linear"}, {"factor", 8.0}, {"rope_theta", 2e5}}));
+    EXPECT_EQ(written["rope_parameters"]["sliding_attention"], Json({{"rope_type", "default"}, {"rope_theta", 3e3}}));
+    // Where transformers 4 looks.
+    EXPECT_EQ(written["rope_theta"], 2e5);
+    EXPECT_EQ(written["rope_local_base_freq"], 3e3);
+    EXPECT_EQ(written["rope_scaling"]["rope_type"], "linear");
+    EXPECT_EQ(written["sliding_window_pattern"], 6);
+  }
+  EXPECT_EQ(read(of_kinds(plain, plain))->model, usual);
+  EXPECT_THAT(error(of_kinds(linear, linear)),
+              ::testing::HasSubstr("angles of layers with a window must not be scaled"));
+  EXPECT_THAT(
+      error(R"("rope_local_base_freq": 100, )" + of_kinds(plain, plain + R"(, "rope_theta": 3e3)")),
+      ::testing::HasSubstr("has rope_theta 3000 of sliding_attention, but rope_local_base_freq beside it is 100"));
+  EXPECT_THAT(error(R"("rope_theta": 100, )" + of_kinds(plain + R"(, "rope_theta": 3e3)", plain)),
+              ::testing::HasSubstr("has rope_theta 3000, but rope_theta beside it is 100"));
+  EXPECT_THAT(LayersWithWindow(read(R"("sliding_window_pattern": 3)")->model), ::testing::ElementsAre(1, 2, 4, 5, 7));
+  for (const char* full : {R"("sliding_window_pattern": 1)",
+                           R"("layer_types": ["full_attention", "full_attention", "full_attention", "full_attention",
+                              "full_attention", "full_attention", "full_attention"])"}) {
+    const ModelConfig model = read(full)->model;
+    EXPECT_THAT(LayersWithWindow(model), ::testing::ElementsAre());
+    EXPECT_EQ(model.window_rope_theta, 0);
+    const std::string written = HuggingFaceConfigJson(model, {});
+    EXPECT_EQ(Json::parse(written)["sliding_window_pattern"], 1);
+    EXPECT_EQ(ParseHuggingFaceConfig(written, "x")->model, model);
+  }
+  ModelConfig one_base = usual;
+  one_base.window_rope_theta = 0;
+  one_base.full_attention_step = 0;
+  const std::string written = HuggingFaceConfigJson(one_base, {});
+  EXPECT_EQ(Json::parse(written)["rope_local_base_freq"], 1e6);
+  EXPECT_EQ(Json::parse(written)["sliding_window_pattern"], 8);
+  EXPECT_EQ(ParseHuggingFaceConfig(written, "x")->model, one_base);
+}
+
+TEST(HuggingFaceTest, WhatOnlyOtherGemmasHaveIsRefused) {
+  const auto error = [](const std::string& more) {
+    return std::string(OfType("gemma3_text", more).status().message());
+  };
+  EXPECT_EQ(error(R"("attn_logit_softcapping": null, "final_logit_softcapping": null, "cache_implementation": "hybrid",
+                     "use_bidirectional_attention": false, "_sliding_window_pattern": 6)"),
+            "");
+  for (const char* more :
+       {R"("attn_logit_softcapping": 50.0)", R"("final_logit_softcapping": 30.0)",
+        R"("use_bidirectional_attention": true)", R"("hidden_activation": "gelu")", R"("hidden_act": "silu")",
+        R"("query_pre_attn_scalar": 168)", R"("architectures": ["Gemma3ForConditionalGeneration"])"}) {
+    const std::string key = std::string(more).substr(1, std::string(more).find('"', 1) - 1);
+    EXPECT_EQ(OfType("gemma3_text", more).status().code(), absl::StatusCode::kUnimplemented) << more;
+    EXPECT_THAT(error(more), ::testing::HasSubstr(key)) << more;
+  }
+  EXPECT_THAT(error(R"("query_pre_attn_scalar": 168)"),
+              ::testing::HasSubstr("= 168 is not supported: attention divides by sqrt(head_dim), and head_dim is 256"));
+  EXPECT_THAT(error(R"("head_dim": 128)"), ::testing::HasSubstr("query_pre_attn_scalar = missing is not supported"));
+  EXPECT_EQ(error(R"("head_dim": 128, "query_pre_attn_scalar": 128)"), "");
+  EXPECT_THAT(error(R"("sliding_window": null)"), ::testing::HasSubstr("sliding_window is null"));
+  EXPECT_THAT(std::string(OfType("gemma3", R"("vision_config": {}, "text_config": {})").status().message()),
+              ::testing::HasSubstr("model_type = \"gemma3\" is not supported, as it has a vision_config"));
+}
+
 TEST(HuggingFaceTest, GlmNamesAndLayersBehindTheLast) {
   const ModelConfig config = TinyGlm4Moe();
   const TensorMap map = HuggingFaceTensorMap(config, TransformerLayout(config));
@@ -1012,6 +1162,20 @@ TEST(FamiliesTest, WhatAFamilyCannotSayIsNamed) {
   all_scaled.rope_scaling_layers = RopeScalingLayers::kAll;
   EXPECT_EQ(inexpressible(all_scaled, "olmo3"), "rope_scaling_layers");
   EXPECT_EQ(inexpressible(all_scaled, "olmo2"), "sliding_window");
+  EXPECT_EQ(inexpressible(TinyGemma3(), "gemma3"), "");
+  EXPECT_EQ(inexpressible(TinyGemma3(), "olmo3"), "norm_position");
+  for (const auto& [key, change] : std::vector<std::pair<const char*, void (*)(ModelConfig*)>>{
+           {"norm_position", [](ModelConfig* c) { c->norm_position = NormPosition::kAfter; }},
+           {"activation", [](ModelConfig* c) { c->activation = ActivationKind::kSwiglu; }},
+           {"scale_embeddings", [](ModelConfig* c) { c->scale_embeddings = false; }},
+           {"rope_scaling_layers", [](ModelConfig* c) { c->rope_scaling_layers = RopeScalingLayers::kAll; }},
+           {"qk_norm", [](ModelConfig* c) { c->qk_norm = false; }},
+           {"mlp_bias", [](ModelConfig* c) { c->mlp_bias = true; }}}) {
+    ModelConfig changed = TinyGemma3();
+    change(&changed);
+    EXPECT_EQ(inexpressible(changed, "gemma3"), key);
+    EXPECT_EQ(ParseHuggingFaceConfig(HuggingFaceConfigJson(changed, {}), "x")->model, changed);
+  }
   ModelConfig of_heads = TinyOlmo2();
   of_heads.qk_norm_joint = false;
   EXPECT_EQ(inexpressible(of_heads, "olmo2"), "qk_norm_joint");

@@ -221,7 +221,7 @@ TEST_P(AdapterTest, WhatIsWrittenIsWhatPeftWrote) {
 INSTANTIATE_TEST_SUITE_P(Families, AdapterTest,
                          ::testing::Values("tiny_llama", "tiny_gpt2", "tiny_phi3", "tiny_qwen2", "tiny_qwen3",
                                            "tiny_mixtral", "tiny_qwen2_moe", "tiny_qwen3_moe", "tiny_olmoe",
-                                           "tiny_glm4_moe", "tiny_olmo2"),
+                                           "tiny_glm4_moe", "tiny_olmo2", "tiny_gemma3"),
                          [](const auto& model) { return model.param; });
 
 class BadAdapterTest : public AdapterTest {

@@ -13,7 +13,8 @@ namespace holdfast {
 std::string TorchName(FileDType dtype);
 
 /// `tokenizer` as in DataConfig. Settings beside its tokenizer.json (tokenizer_config.json, generation_config.json,
-/// special_tokens_map.json, added_tokens.json, chat_template.jinja, additional_chat_templates) are taken over. `dtype`: of the weights.
+/// special_tokens_map.json, added_tokens.json, chat_template.jinja, additional_chat_templates) are taken over. `dtype`:
+/// of the weights.
 absl::StatusOr<SavedModelFiles> MakeSavedModelFiles(const ModelConfig& model, const std::string& tokenizer,
                                                     FileDType dtype);
 

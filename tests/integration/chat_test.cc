@@ -81,6 +81,18 @@ TEST_F(ChatTest, WhatIsLearnedCanBeLookedAt) {
   EXPECT_THAT(text.output, HasSubstr("\n<s>[INST] q[/INST]⟦ a</s>⟧\n<s>[INST] q[/INST] a</s>\n"));
 }
 
+// Of documents all is, but the first token of each, which nothing before it predicts.
+TEST_F(ChatTest, TheFirstTokenOfADocumentIsNotShownAsLearned) {
+  const std::string documents = directory_ / "documents.bin";
+  WriteAll(directory_ / "a.txt", "abc");
+  WriteAll(directory_ / "b.txt", "de");
+  const CommandResult packed = RunHoldfast({"data", "pack", directory_ / "a.txt", directory_ / "b.txt", "--documents",
+                                            "--tokenizer", "bytes", "--out", documents});
+  ASSERT_EQ(packed.exit_code, 0) << packed.output;
+  EXPECT_THAT(RunHoldfast({"data", "show", documents}).output, HasSubstr("\n97 ⟦98 99⟧\n100 ⟦101⟧\n"));
+  EXPECT_THAT(RunHoldfast({"data", "show", documents, "--tokenizer", "bytes"}).output, HasSubstr("\na⟦bc⟧\nd⟦e⟧\n"));
+}
+
 // What was there stays as it was.
 TEST_F(ChatTest, AFailureKeepsTheFileOfBefore) {
   ASSERT_EQ(Pack(kGood).exit_code, 0);

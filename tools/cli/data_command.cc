@@ -165,14 +165,15 @@ std::string TextOf(absl::Span<const uint32_t> tokens, const Tokenizer* tokenizer
 
 /// Of a file with marks: each document from a new line on, and what of it is learned in brackets.
 void PrintMarked(absl::Span<const uint32_t> marked, const Tokenizer* tokenizer) {
+  // The first token of a document is nobody's target.
+  const auto is_learned = [&](size_t i) { return (marked[i] & (kNotLearned | kDocumentStart)) == 0; };
   std::vector<uint32_t> part;
   for (size_t i = 0; i < marked.size(); ++i) {
     part.push_back(marked[i] & kTokenBits);
-    const uint32_t not_learned = marked[i] & kNotLearned;
     const bool ends_document = i + 1 == marked.size() || (marked[i + 1] & kDocumentStart) != 0;
-    if (!ends_document && (marked[i + 1] & kNotLearned) == not_learned) continue;
+    if (!ends_document && is_learned(i + 1) == is_learned(i)) continue;
     const char* const end = ends_document ? "\n" : tokenizer == nullptr ? " " : "";
-    std::printf(not_learned != 0 ? "%s%s" : "⟦%s⟧%s", TextOf(part, tokenizer).c_str(), end);
+    std::printf(is_learned(i) ? "⟦%s⟧%s" : "%s%s", TextOf(part, tokenizer).c_str(), end);
     part.clear();
   }
 }

@@ -66,7 +66,7 @@ void ExpertSwigluForward(Executor& executor, const Matrix& out, const ConstMatri
   });
 }
 
-/// d_value = d_out * weight, d_weight = <d_out, silu(gate) up>; the rest as SwigluBackward. Eight lanes for the sum.
+/// d_value = d_out * weight, d_weight = <d_out, silu(gate) up>; the rest as GatedBackward. Eight lanes for the sum.
 void ExpertSwigluBackward(Executor& executor, const Matrix& d_gate_up, float* d_weights, const ConstMatrix& d_out,
                           const ConstMatrix& gate_up, const float* weights, const ExpertRows& rows) {
   const int64_t kept = KeptSlots(rows);

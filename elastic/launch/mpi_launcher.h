@@ -26,7 +26,7 @@ class MpiLauncher final : public Launcher {
   MpiJob& job_;
 };
 
-/// On every other rank: a worker, to the end of the run. `start`, which comes of `stop`, ends what goes before it.
+/// On every other rank: a worker, to the end of the run. `start` is made of `stop`, and is told when the run begins.
 absl::StatusOr<Worker::Exit> FollowMpiJob(const Config& config, const RunDirectory& directory, MpiJob& job,
                                           const StopSignal& stop, StopOfStart& start);
 

@@ -39,8 +39,9 @@ class StopSignal {
   std::thread thread_;
 };
 
-/// A stop of what goes before a run. What is opened then for the whole of it reads and saves also after a stop of the
-/// run, which this one is not. Thread-safety: none.
+/// Passes a signal on to what is done before a run begins, such as waiting for a server. Files and storages that are
+/// opened then keep this token for the whole run. They are read and written also after a stop of the run, so signals
+/// that come once it has begun must not reach them. Thread-safety: none.
 class StopOfStart {
  public:
   /// `signal` must outlive it.
@@ -49,7 +50,7 @@ class StopOfStart {
 
   std::stop_token token() const { return source_.get_token(); }
   bool requested() const { return source_.stop_requested(); }
-  /// The run begins: the token is requested no more. Cancelled if it has been.
+  /// The run begins: later signals do not reach the token. Cancelled if one has.
   absl::Status End();
 
  private:

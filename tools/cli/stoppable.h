@@ -17,7 +17,7 @@ namespace holdfast {
 absl::StatusOr<int> RunStoppable(const std::string& nothing_written,
                                  const std::function<absl::StatusOr<int>(const std::stop_token&)>& work);
 
-/// 128 + signal, which is printed with `error`, if that comes of a stop of what goes before a run.
+/// 128 + signal if `error` is that of a start which a signal has ended (StopOfStart); signal and error are printed.
 std::optional<int> EndOfStart(const StopSignal& signal, const StopOfStart& stop, const absl::Status& error);
 
 }  // namespace holdfast

@@ -1,19 +1,16 @@
 #include "elastic/coordinator/coordinator_server.h"
 
-#include <unistd.h>
-
 #include <chrono>
+#include <condition_variable>
 
-#include "framework/base/files.h"
 #include "framework/base/open_files.h"
 #include "framework/base/status.h"
-#include "framework/storage/atomic_file.h"
 
 namespace holdfast {
 namespace {
 
-constexpr size_t kMaxAddressFileBytes = 1000;
 constexpr std::chrono::milliseconds kGoodbye{2000};  // for everybody to be told of the end
+constexpr std::chrono::seconds kLook{1};             // between two looks at the noted address
 
 }  // namespace
 
@@ -22,16 +19,16 @@ absl::StatusOr<std::unique_ptr<CoordinatorServer>> CoordinatorServer::Start(cons
                                                                             const RunStart& start,
                                                                             const ControlServerOptions& options) {
   RaiseOpenFileLimit();  // every connection is a file, also those of strangers that are about to be refused
-  std::unique_ptr<CoordinatorServer> server(new CoordinatorServer(directory));
+  std::unique_ptr<CoordinatorServer> server(new CoordinatorServer);
   ASSIGN_OR_RETURN(server->runtime_, CoordinatorRuntime::Create(config, directory, start, *server));
   {
     const std::lock_guard lock(server->starting_);
     ASSIGN_OR_RETURN(server->server_, ControlServer::Start(options, server.get()));
   }
-  server->noted_address_ = server->server_->reached_at() + "\n";
-  // Else it is there that of one that has taken the run over.
-  if (const absl::Status ours = start.is_ours(); !ours.ok()) return absl::AbortedError(ours.message());
-  RETURN_IF_ERROR(WriteFileAtomically(directory.coordinator_address(), server->noted_address_));
+  ASSIGN_OR_RETURN(server->noted_address_,
+                   NotedAddress::Write(directory.coordinator_address(), server->reached_at(), start.is_ours));
+  server->address_keeper_ =
+      std::jthread([&server = *server](const std::stop_token& stop) { server.KeepAddress(stop); });
   return server;
 }
 
@@ -39,9 +36,13 @@ CoordinatorServer::~CoordinatorServer() {
   if (server_ != nullptr) server_->Shutdown(std::chrono::milliseconds(0));  // nobody calls the shell any more,
   runtime_.reset();                                                         // which may answer the last that did
   server_.reset();
-  // Another coordinator may have taken the run over, and have written its own there.
-  const absl::StatusOr<std::string> there = ReadFile(directory_.coordinator_address(), kMaxAddressFileBytes);
-  if (there.ok() && *there == noted_address_) unlink(directory_.coordinator_address().c_str());
+}
+
+void CoordinatorServer::KeepAddress(const std::stop_token& stop) {
+  std::mutex mutex;
+  std::condition_variable_any woken;
+  std::unique_lock lock(mutex);
+  while (!woken.wait_for(lock, stop, kLook, [&] { return stop.stop_requested(); })) noted_address_->KeepInPlace();
 }
 
 CoordinatorShell::Outcome CoordinatorServer::Wait() {

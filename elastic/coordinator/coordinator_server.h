@@ -3,19 +3,22 @@
 
 #include <memory>
 #include <mutex>
+#include <stop_token>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "elastic/coordinator/coordinator_runtime.h"
+#include "elastic/coordinator/noted_address.h"
 #include "elastic/wire/control_server.h"
 
 namespace holdfast {
 
 class CoordinatorServer final : public ControlHandler, public CoordinatorPort {
  public:
-  /// Listens, and notes the address in the run directory. `config`, `directory` and the keeper of `start` must outlive
-  /// the server.
+  /// Listens, and notes the address in the run directory, anew each time it is removed. `config`, `directory` and the
+  /// keeper of `start` must outlive the server.
   static absl::StatusOr<std::unique_ptr<CoordinatorServer>> Start(const Config& config, const RunDirectory& directory,
                                                                   const RunStart& start,
                                                                   const ControlServerOptions& options);
@@ -37,13 +40,14 @@ class CoordinatorServer final : public ControlHandler, public CoordinatorPort {
   void Close(Connection connection) override;
 
  private:
-  explicit CoordinatorServer(const RunDirectory& directory) : directory_(directory) {}
+  CoordinatorServer() = default;
+  void KeepAddress(const std::stop_token& stop);
 
-  const RunDirectory& directory_;
-  std::string noted_address_;  // in the run directory
+  std::unique_ptr<NotedAddress> noted_address_;
   std::unique_ptr<CoordinatorRuntime> runtime_;
   std::mutex starting_;                    // held until server_ is set: messages may come before
   std::unique_ptr<ControlServer> server_;  // calls the runtime's shell
+  std::jthread address_keeper_;            // looks after noted_address_
 };
 
 }  // namespace holdfast

@@ -16,7 +16,7 @@
 
 namespace holdfast {
 
-/// Calls may take as long as a request to the store; Check never does. Check and Say may be called by two threads.
+/// Calls may take as long as a request to the store; Check never does. Check and Say may be called by several threads.
 class Lease {
  public:
   virtual ~Lease() = default;

@@ -261,6 +261,21 @@ TEST_F(LauncherTest, AServerSaysWhereItListensAndAStopEndsIt) {
   EXPECT_FALSE(fs::exists(directory.coordinator_address())) << "nobody listens there any more";
 }
 
+TEST_F(LauncherTest, AnAddressThatSomebodyRemovesIsNotedAnew) {
+  const Config config = ConfigOf();
+  const RunDirectory directory(root_ / "run");
+  const auto on_listening = [&](const std::string&) {
+    EXPECT_TRUE(fs::remove(directory.coordinator_address()));
+    EXPECT_TRUE(WaitFor([&] { return fs::exists(directory.coordinator_address()); }));
+    kill(getpid(), SIGTERM);
+  };
+  const auto launcher =
+      ServerLauncher::Open(config, directory, {.listen = "127.0.0.1:0", .on_listening = on_listening});
+  ASSERT_TRUE(launcher.ok()) << launcher.status();
+  ASSERT_TRUE(RunWith(**launcher, config, directory, stop_).ok());
+  EXPECT_FALSE(fs::exists(directory.coordinator_address())) << "nobody listens there any more";
+}
+
 // It was frozen before it listened. Agents would look for the run at its address, and then find none.
 TEST_F(LauncherTest, WhoHasLostTheRunNotesNoAddress) {
   const Config config = ConfigOf();

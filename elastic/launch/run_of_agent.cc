@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <string>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "elastic/agent/agent.h"
@@ -42,7 +43,7 @@ absl::StatusOr<uint64_t> RunOfAgent(int input) {
   }
   uint64_t run = 0;
   if (!absl::SimpleAtoi(text, &run) || run == 0) {
-    return absl::InvalidArgumentError(absl::StrCat("\"", text, "\" is not the number of a run"));
+    return absl::InvalidArgumentError(absl::StrCat("\"", absl::CHexEscape(text), "\" is not the number of a run"));
   }
   return run;
 }

@@ -47,6 +47,8 @@ TEST_F(RunOfAgentTest, ComesOnInput) {
   EXPECT_EQ(run.get().value(), 17u);
   Write("no number\n");
   EXPECT_TRUE(absl::IsInvalidArgument(Run().status()));
+  Write("\x1b[2J\xff\n");
+  EXPECT_EQ(Run().status().message(), R"("\x1b[2J\xff" is not the number of a run)") << "no bytes for a terminal";
   Write(std::string(100, '1'));
   EXPECT_TRUE(absl::IsInvalidArgument(Run().status())) << "a line without end";
 }

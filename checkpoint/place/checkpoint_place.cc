@@ -34,8 +34,7 @@ std::optional<CheckpointName> TakeCheckpointName(std::string& where) {
 }
 
 absl::StatusOr<std::unique_ptr<Storage>> OpenRemote(const CheckpointConfig& config,
-                                                    const std::string& staging_directory,
-                                                    const std::stop_token& stop = {}) {
+                                                    const std::string& staging_directory, const std::stop_token& stop) {
   return OpenRemoteStorage(config.directory, {.s3 = config.s3, .staging_directory = staging_directory, .stop = stop});
 }
 
@@ -59,7 +58,7 @@ absl::StatusOr<CheckpointPlace> OpenRun(const std::string& directory, const Plac
   if (!options.s3_region.empty()) config.s3.region = options.s3_region;
   const std::string local = config.directory.empty() ? RunDirectory(directory).checkpoints() : config.directory;
   if (IsRemotePlace(local)) {
-    ASSIGN_OR_RETURN(place.storage, OpenCheckpointStorage(config, directory));
+    ASSIGN_OR_RETURN(place.storage, OpenCheckpointStorage(config, directory, options.stop));
     return place;
   }
   std::error_code error;
@@ -79,7 +78,7 @@ absl::StatusOr<CheckpointPlace> OpenBucket(std::string where, const PlaceOptions
   config.s3.endpoint = options.s3_endpoint;
   if (!options.s3_region.empty()) config.s3.region = options.s3_region;
   ASSIGN_OR_RETURN(const std::string staging, TemporaryDirectory());
-  ASSIGN_OR_RETURN(place.storage, OpenRemote(config, staging));
+  ASSIGN_OR_RETURN(place.storage, OpenRemote(config, staging, options.stop));
   return place;
 }
 

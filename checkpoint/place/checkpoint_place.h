@@ -37,6 +37,7 @@ struct PlaceOptions {
   std::string s3_endpoint{},
       s3_region{};  // empty = as the config of the run says, else the environment, AWS, us-east-1
   PlaceAccess access = PlaceAccess::kRead;
+  std::stop_token stop{};  // as of OpenCheckpointStorage
 };
 
 struct CheckpointPlace {

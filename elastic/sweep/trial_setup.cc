@@ -60,7 +60,7 @@ std::vector<std::string> MetricsOf(const Config& config) {
   return names;
 }
 
-absl::Status CheckMetric(const std::string& metric, const Config& config) {
+absl::Status CheckMetric(const std::string& metric, const Config& config, const std::stop_token& stop) {
   if (metric == kValidationLoss && config.data.validation.empty()) {
     return absl::InvalidArgumentError(absl::StrCat("sweep.metric is ", kValidationLoss,
                                                    ", and data.validation is empty; name token files there, or take ",
@@ -68,7 +68,7 @@ absl::Status CheckMetric(const std::string& metric, const Config& config) {
   }
   std::vector<std::string> metrics = MetricsOf(config);
   if (std::ranges::find(metrics, metric) != metrics.end()) return absl::OkStatus();
-  const bool learns_every_token = LearnsEveryToken(config);  // by the headers of token files
+  const bool learns_every_token = LearnsEveryToken(config, stop);  // by the headers of token files
   if (metric == kLearnedTokens && !learns_every_token) return absl::OkStatus();
   if (metric == kLearnedTokens) {
     return absl::InvalidArgumentError(
@@ -83,13 +83,13 @@ absl::Status CheckMetric(const std::string& metric, const Config& config) {
 }
 
 /// What a sweep asks of a trial's config, beyond what training does.
-absl::Status CheckForSweep(const SweepConfig& sweep, const Config& config) {
+absl::Status CheckForSweep(const SweepConfig& sweep, const Config& config, const std::stop_token& stop) {
   if (config.train.early_stop_patience > 0) {
     return absl::InvalidArgumentError(
         "train.early_stop_patience is not for sweeps, which compare trials at the ends of their train.steps; leave it "
         "out (sweep.strategy: asha ends bad trials early)");
   }
-  return CheckMetric(sweep.metric, config);
+  return CheckMetric(sweep.metric, config, stop);
 }
 
 /// Few points in which every choice of every dimension is there once at least, but for those that another one decides.
@@ -111,8 +111,8 @@ int64_t ValidatedSequences(const Config& config) {
 }
 
 /// And how many there are.
-int64_t SequencesOfValidation(const Config& config) {
-  Places places(DataPlaces(config.data));
+int64_t SequencesOfValidation(const Config& config, const std::stop_token& stop) {
+  Places places(DataPlaces(config.data, stop));
   const auto size = Dataset::Measure(config.data.validation, config.batch.sequence_length, {.files = &places});
   return size.ok() ? size->samples : std::numeric_limits<int64_t>::max();
 }
@@ -152,15 +152,15 @@ int64_t StepsOfRung(int64_t steps, int64_t rung, int64_t rungs, double reduction
 }
 
 absl::StatusOr<TrialSetup> SetUpTrial(const SweepConfig& sweep, const LoadTrialFn& load, const search::Point& point,
-                                      int64_t rung) {
+                                      int64_t rung, const std::stop_token& stop) {
   TrialSetup trial;
   ASSIGN_OR_RETURN(trial.config, load(OverridesOf(point)));
   Config& config = trial.config;
-  RETURN_IF_ERROR(CheckForSweep(sweep, config));
+  RETURN_IF_ERROR(CheckForSweep(sweep, config, stop));
   config.schedule.total_steps = config.schedule.length(config.train.steps);
   config.train.steps = StepsOfRung(config.train.steps, rung, sweep.strategy.rungs, sweep.strategy.reduction);
-  RETURN_IF_ERROR(CheckTraining(config, /*workers_here=*/0).status());
-  ASSIGN_OR_RETURN(const TrainingData data, OpenTrainingData(config));
+  RETURN_IF_ERROR(CheckTraining(config, /*workers_here=*/0, stop).status());
+  ASSIGN_OR_RETURN(const TrainingData data, OpenTrainingData(config, stop));
   trial.digest = DigestOf(config, data.digest());
   trial.tokens_per_step = static_cast<double>(config.batch.step_tokens());
   trial.flops_per_step = trial.tokens_per_step * TrainedFlopsPerToken(config);
@@ -168,13 +168,14 @@ absl::StatusOr<TrialSetup> SetUpTrial(const SweepConfig& sweep, const LoadTrialF
   return trial;
 }
 
-absl::Status CheckEveryTrial(const SweepConfig& sweep, const LoadTrialFn& load, const search::SearchSpace& space) {
+absl::Status CheckEveryTrial(const SweepConfig& sweep, const LoadTrialFn& load, const search::SearchSpace& space,
+                             const std::stop_token& stop) {
   std::vector<search::Point> points = SomeOfAll(space);
   points.insert(points.begin(), search::Point());  // the base config alone
   std::vector<std::string> wrong;                  // in all of them
   for (size_t i = 0; i < points.size(); ++i) {
     const absl::StatusOr<Config> config = load(OverridesOf(points[i]));
-    const absl::Status status = config.ok() ? CheckForSweep(sweep, *config) : config.status();
+    const absl::Status status = config.ok() ? CheckForSweep(sweep, *config, stop) : config.status();
     if (!absl::IsInvalidArgument(status)) return absl::OkStatus();  // or what another look may find otherwise
     const std::vector<std::string> lines = absl::StrSplit(status.message(), '\n', absl::SkipEmpty());
     if (i == 0) wrong = lines;
@@ -183,7 +184,8 @@ absl::Status CheckEveryTrial(const SweepConfig& sweep, const LoadTrialFn& load, 
   return wrong.empty() ? absl::OkStatus() : absl::InvalidArgumentError(absl::StrJoin(wrong, "\n"));
 }
 
-std::string ValidationDifference(const SweepConfig& sweep, const LoadTrialFn& load, const search::SearchSpace& space) {
+std::string ValidationDifference(const SweepConfig& sweep, const LoadTrialFn& load, const search::SearchSpace& space,
+                                 const std::stop_token& stop) {
   if (sweep.metric != kValidationLoss) return "";
   std::optional<Config> first;
   for (const search::Point& point : SomeOfAll(space)) {
@@ -195,7 +197,7 @@ std::string ValidationDifference(const SweepConfig& sweep, const LoadTrialFn& lo
              "validation losses are not of the same thing";
     }
     if (ValidatedSequences(*config) == ValidatedSequences(*first)) continue;
-    const int64_t all = SequencesOfValidation(*config);
+    const int64_t all = SequencesOfValidation(*config, stop);
     const int64_t here = std::min(all, ValidatedSequences(*config)), there = std::min(all, ValidatedSequences(*first));
     if (here == there) continue;
     return absl::StrCat("trials are validated on ", std::min(here, there), " and on ", std::max(here, there),

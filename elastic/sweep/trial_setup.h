@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <stop_token>
 #include <string>
 #include <vector>
 
@@ -46,17 +47,20 @@ std::vector<std::string> OverridesOf(const search::Point& point);
 /// Rungs of a search by halving: all but the last end after a `1 / reduction` of the next one's steps.
 int64_t StepsOfRung(int64_t steps, int64_t rung, int64_t rungs, double reduction);
 
-/// Everything is checked that can be without training: config, data, model, metric. `rung`: from 0.
+/// Everything is checked that can be without training: config, data, model, metric. `rung`: from 0. `stop`, here and
+/// below: as of OpenTrainingData.
 absl::StatusOr<TrialSetup> SetUpTrial(const SweepConfig& sweep, const LoadTrialFn& load, const search::Point& point,
-                                      int64_t rung);
+                                      int64_t rung, const std::stop_token& stop = {});
 
 /// InvalidArgument with what is wrong whatever the point is, a line each: with the base config, with its overrides,
 /// with the metric, for which the headers of token files may be read. Of a base config that only a point completes
 /// nothing is wrong. `load` may leave out what takes long.
-absl::Status CheckEveryTrial(const SweepConfig& sweep, const LoadTrialFn& load, const search::SearchSpace& space);
+absl::Status CheckEveryTrial(const SweepConfig& sweep, const LoadTrialFn& load, const search::SearchSpace& space,
+                             const std::stop_token& stop = {});
 
 /// Where trials are compared by their validation loss: what differs in what some of them are validated on, as their
 /// batches differ, and what to do; empty if nothing does.
-std::string ValidationDifference(const SweepConfig& sweep, const LoadTrialFn& load, const search::SearchSpace& space);
+std::string ValidationDifference(const SweepConfig& sweep, const LoadTrialFn& load, const search::SearchSpace& space,
+                                 const std::stop_token& stop = {});
 
 }  // namespace holdfast

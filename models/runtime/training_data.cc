@@ -66,7 +66,7 @@ absl::StatusOr<DatasetSize> Measure(const char* key, const std::vector<std::stri
   return size;
 }
 
-absl::StatusOr<DatasetSize> MeasureTraining(const Config& config, const std::stop_token& stop = {}) {
+absl::StatusOr<DatasetSize> MeasureTraining(const Config& config, const std::stop_token& stop) {
   return Measure("data.train", config.data.train, config, stop);
 }
 
@@ -125,9 +125,9 @@ absl::StatusOr<DatasetSize> MeasureTrainingData(const Config& config, const std:
   return size;
 }
 
-bool LearnsEveryToken(const Config& config) {
+bool LearnsEveryToken(const Config& config, const std::stop_token& stop) {
   if (config.data.document_mask) return false;
-  const absl::StatusOr<DatasetSize> size = MeasureTraining(config);
+  const absl::StatusOr<DatasetSize> size = MeasureTraining(config, stop);
   return size.ok() && !size->has_documents;
 }
 

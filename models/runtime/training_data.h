@@ -37,7 +37,7 @@ absl::StatusOr<DatasetSize> MeasureTrainingData(const Config& config, const std:
 
 /// Whether every token of the training files is learned in every step, by their headers and the config. False also
 /// where that cannot be told.
-bool LearnsEveryToken(const Config& config);
+bool LearnsEveryToken(const Config& config, const std::stop_token& stop = {});
 
 /// Of token files with a token that the tokenizer has not, which says that they were packed with another one, as a file
 /// does not name its own: what to say of the first, "has 256 tokens, but FILE holds token 300, so ...". Else "". By the

@@ -16,7 +16,9 @@ namespace holdfast {
 namespace {
 
 absl::StatusOr<int> Export(const CkptExportOptions& options, const std::stop_token& stop) {
-  ASSIGN_OR_RETURN(const auto checkpoint, OpenCheckpoint(options.target));
+  TargetOptions target = options.target;
+  target.place.stop = stop;
+  ASSIGN_OR_RETURN(const auto checkpoint, OpenCheckpoint(target));
   ModelExportOptions model = options.model;
   model.stop = stop;
   SharedProgress progress("exporting");
@@ -37,7 +39,7 @@ absl::StatusOr<int> Export(const CkptExportOptions& options, const std::stop_tok
 }  // namespace
 
 absl::StatusOr<int> CkptExport(const CkptExportOptions& options) {
-  return RunStoppable("no model was written", [&](const std::stop_token& stop) { return Export(options, stop); });
+  return RunStoppable("no model was written", [&](const StopSignal& stop) { return Export(options, stop.token()); });
 }
 
 }  // namespace holdfast

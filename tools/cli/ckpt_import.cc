@@ -23,6 +23,7 @@ absl::StatusOr<int> Import(const CkptImportOptions& options, const std::stop_tok
 
   PlaceOptions place_options = options.place;
   place_options.access = PlaceAccess::kCreate;
+  place_options.stop = stop;
   ASSIGN_OR_RETURN(const CheckpointPlace place, OpenCheckpointPlace(options.where, place_options));
   SharedProgress progress("importing");
   ASSIGN_OR_RETURN(const Manifest manifest,
@@ -37,7 +38,8 @@ absl::StatusOr<int> Import(const CkptImportOptions& options, const std::stop_tok
 }  // namespace
 
 absl::StatusOr<int> CkptImport(const CkptImportOptions& options) {
-  return RunStoppable("no checkpoint was written", [&](const std::stop_token& stop) { return Import(options, stop); });
+  return RunStoppable("no checkpoint was written",
+                      [&](const StopSignal& stop) { return Import(options, stop.token()); });
 }
 
 }  // namespace holdfast

@@ -259,8 +259,9 @@ std::vector<std::string> FilesOf(const std::string& tokenizer) {
 }  // namespace
 
 absl::StatusOr<int> DataPackCommand::Run() const {
-  return RunStoppable("no token file was written",
-                      [this](const std::stop_token& stop) { return chat ? PackChat(stop) : PackText(stop); });
+  return RunStoppable("no token file was written", [this](const StopSignal& stop) {
+    return chat ? PackChat(stop.token()) : PackText(stop.token());
+  });
 }
 
 absl::StatusOr<int> DataPackCommand::PackText(const std::stop_token& stop) const {

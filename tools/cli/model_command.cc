@@ -14,7 +14,7 @@
 namespace holdfast {
 
 absl::StatusOr<int> ModelUpcycleCommand::Run() const {
-  return RunStoppable("no model was written", [this](const std::stop_token& stop) { return Upcycle(stop); });
+  return RunStoppable("no model was written", [this](const StopSignal& stop) { return Upcycle(stop.token()); });
 }
 
 absl::StatusOr<int> ModelUpcycleCommand::Upcycle(const std::stop_token& stop) const {

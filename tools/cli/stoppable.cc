@@ -4,12 +4,12 @@
 
 namespace holdfast {
 
-absl::StatusOr<int> RunStoppable(const std::string& nothing_written,
-                                 const std::function<absl::StatusOr<int>(const std::stop_token&)>& work) {
+absl::StatusOr<int> RunStoppable(const std::string& nothing_done,
+                                 const std::function<absl::StatusOr<int>(const StopSignal&)>& work) {
   const StopSignal stop;
-  absl::StatusOr<int> result = work(stop.token());
+  absl::StatusOr<int> result = work(stop);
   if (!absl::IsCancelled(result.status()) || stop.received() == 0) return result;
-  std::fprintf(stderr, "stopped by signal %d; %s\n", stop.received(), nothing_written.c_str());
+  std::fprintf(stderr, "stopped by signal %d; %s\n", stop.received(), nothing_done.c_str());
   return 128 + stop.received();
 }
 

@@ -4,7 +4,6 @@
 
 #include <functional>
 #include <optional>
-#include <stop_token>
 #include <string>
 
 #include "absl/status/statusor.h"
@@ -12,10 +11,10 @@
 
 namespace holdfast {
 
-/// What `work` returns, an exit code; it is told of signals (StopSignal) by the token. If it is Cancelled for one,
-/// `nothing_written` is printed and the exit code 128 + signal. Must be called before any thread is started.
-absl::StatusOr<int> RunStoppable(const std::string& nothing_written,
-                                 const std::function<absl::StatusOr<int>(const std::stop_token&)>& work);
+/// What `work` returns, an exit code. If it is Cancelled for a signal, `nothing_done` is printed and the exit code 128
+/// + signal. Must be called before any thread is started.
+absl::StatusOr<int> RunStoppable(const std::string& nothing_done,
+                                 const std::function<absl::StatusOr<int>(const StopSignal&)>& work);
 
 /// 128 + signal if `error` is that of a start which a signal has ended (StopOfStart); signal and error are printed.
 std::optional<int> EndOfStart(const StopSignal& signal, const StopOfStart& stop, const absl::Status& error);

@@ -9,6 +9,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <stop_token>
 #include <string>
 #include <thread>
 #include <utility>
@@ -21,7 +22,6 @@
 #include "elastic/sweep/sweep.h"
 #include "elastic/sweep/sweep_report.h"
 #include "elastic/sweep/trial_reading.h"
-#include "elastic/worker/stop_signal.h"
 #include "framework/base/counted.h"
 #include "framework/base/files.h"
 #include "framework/base/limits.h"
@@ -36,6 +36,7 @@
 #include "models/runtime/training_data.h"
 #include "tools/cli/run_arguments.h"
 #include "tools/cli/scaling_runs.h"
+#include "tools/cli/stoppable.h"
 
 namespace holdfast {
 namespace {
@@ -292,7 +293,11 @@ absl::StatusOr<int> RunAndReport(const SweepConfig& config, const SweepPlace& pl
 }  // namespace
 
 absl::StatusOr<int> SweepCommand::Run() const {
-  const StopSignal stop_signal;  // before any other thread
+  return RunStoppable("no more trials are begun", [this](const StopSignal& stop_signal) { return Sweep(stop_signal); });
+}
+
+absl::StatusOr<int> SweepCommand::Sweep(const StopSignal& stop_signal) const {
+  const std::stop_token stop = stop_signal.token();
   ASSIGN_OR_RETURN(const SweepConfig config, LoadWith(path, workers));
   const SweepPlace place{.directory = directory.empty() ? "sweeps/" + config.name : directory};
   RETURN_IF_ERROR(CheckIdentity(config, place));
@@ -304,8 +309,8 @@ absl::StatusOr<int> SweepCommand::Run() const {
   TrialConfigs trials(config, *std::move(base));
   const auto take_up = [&] {
     const auto load = [&](const auto& overrides) { return trials.Load(overrides); };
-    const auto set_up = [&config, load](const auto& point, int64_t rung) {
-      return SetUpTrial(config, load, point, rung);
+    const auto set_up = [&config, load, stop](const auto& point, int64_t rung) {
+      return SetUpTrial(config, load, point, rung, stop);
     };
     return AsUsageError(TakeUpPlan(config, *strategy, place, set_up));
   };
@@ -319,14 +324,14 @@ absl::StatusOr<int> SweepCommand::Run() const {
     return Watch(config, place, *plan, stop_signal);
   }
   const auto load_quickly = [&](const auto& overrides) { return trials.LoadUnresolved(overrides); };
-  if (const absl::Status every = CheckEveryTrial(config, load_quickly, space); !every.ok()) {
+  if (const absl::Status every = CheckEveryTrial(config, load_quickly, space, stop); !every.ok()) {
     return UsageError(
         absl::StrCat(path, ": no trial can be trained (", config.config, " with sweep.set):\n", every.message()));
   }
-  if (const std::string differs = ValidationDifference(config, load_quickly, space); !differs.empty()) {
+  if (const std::string differs = ValidationDifference(config, load_quickly, space, stop); !differs.empty()) {
     LogWarning(path, ": ", differs);
   }
-  if (const auto base_config = trials.LoadUnresolved({}); base_config.ok()) WarnOfTokenizer(*base_config);
+  if (const auto base_config = trials.LoadUnresolved({}); base_config.ok()) WarnOfTokenizer(*base_config, stop);
   if (dry_run) {
     ASSIGN_OR_RETURN(const auto plan, take_up());
     std::printf("%s\n%s%s", IdentityText(config).c_str(), WatchText(config, place, *plan).c_str(),

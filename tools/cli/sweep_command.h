@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <string>
 
+#include "elastic/worker/stop_signal.h"
 #include "tools/cli/command.h"
 
 namespace holdfast {
@@ -16,6 +17,9 @@ struct SweepCommand {
 
   void AddTo(CLI::App& command);
   absl::StatusOr<int> Run() const;
+
+ private:
+  absl::StatusOr<int> Sweep(const StopSignal& stop_signal) const;
 };
 
 }  // namespace holdfast

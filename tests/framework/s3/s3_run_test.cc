@@ -12,6 +12,7 @@
 #include <thread>
 #include <vector>
 
+#include "absl/strings/str_join.h"
 #include "tests/framework/s3/fault_proxy.h"
 #include "tests/framework/s3/moto_server.h"
 #include "tests/integration/command.h"
@@ -200,11 +201,19 @@ TEST_F(S3RunTest, AStopEndsAStartThatWaitsForTheServer) {
   const std::vector<std::string> checkpoints = {"checkpoint.directory=" + place_, "checkpoint.every_steps=5",
                                                 "checkpoint.s3_endpoint=" + silent.url(),
                                                 "checkpoint.s3_retry_seconds=86400"};
+  ASSERT_EQ(RunHoldfast({"train", Path("run.yaml"), "--run-dir", Path("run"), "--set", "train.steps=1"}).exit_code, 0);
+  std::ofstream(root_ / "sweep.yaml") << "sweep: {config: " << Path("run.yaml")
+                                      << ", strategy: grid, metric: training_loss, set: [" << absl::StrJoin(data, ", ")
+                                      << "]}\nspace: {optimizer.lr: {choices: [0.1]}}\n";
   for (const Case& stopped :
        {Case{begun("train", data)}, Case{begun("train", checkpoints)}, Case{begun("coordinator", data)},
         Case{begun("coordinator", checkpoints)},
         Case{{"data", "pack", place_ + "/text.txt", "--out", Path("never.bin"), "--endpoint", silent.url()},
-             "no token file was written"}}) {
+             "no token file was written"},
+        Case{{"sweep", Path("sweep.yaml"), "--sweep-dir", Path("swept")}, "no more trials are begun"},
+        Case{{"ckpt", "export", place_, Path("never"), "--endpoint", silent.url()}, "no model was written"},
+        Case{{"ckpt", "import", Path("run/model"), place_, "--config", Path("run.yaml"), "--endpoint", silent.url()},
+             "no checkpoint was written"}}) {
     const size_t before = silent.log().size();
     Command command(stopped.arguments);
     const auto deadline =
@@ -218,7 +227,7 @@ TEST_F(S3RunTest, AStopEndsAStartThatWaitsForTheServer) {
     EXPECT_THAT(result.output, HasSubstr("stopped by signal 15")) << stopped.arguments[0];
     EXPECT_THAT(result.output, HasSubstr(stopped.says)) << stopped.arguments[0];
   }
-  EXPECT_FALSE(fs::exists(Path("never.bin")));
+  EXPECT_FALSE(fs::exists(Path("never.bin")) || fs::exists(Path("never")));
 }
 
 TEST_F(S3RunTest, WrongCredentialsAreNamedBeforeAnythingIsDone) {

@@ -44,7 +44,8 @@ absl::Status CheckIsNoNamedPipe(const FileDescriptor& file, const std::string& p
   return has_no_name ? absl::OkStatus() : CheckIsRegular(info, path);
 }
 
-/// The file, or as much of it as shows that it is too large.
+}  // namespace
+
 absl::StatusOr<std::string> ReadConfigFile(const std::string& path) {
   FileDescriptor opened = OpenFile(path, O_RDONLY | O_NONBLOCK);  // a pipe would block
   if (!opened.ok()) return CannotRead(path, errno);
@@ -58,8 +59,6 @@ absl::StatusOr<std::string> ReadConfigFile(const std::string& path) {
   if (std::ferror(file.get()) != 0) return CannotRead(path, errno);
   return text;
 }
-
-}  // namespace
 
 absl::StatusOr<Config> LoadConfig(const std::string& path, absl::Span<const std::string> overrides,
                                   const ModelSources& models) {

@@ -53,7 +53,10 @@ struct ModelSources {
 absl::StatusOr<Config> LoadConfig(const std::string& path, absl::Span<const std::string> overrides,
                                   const ModelSources& models);
 
-/// The same from text; `name` is used in messages.
+/// The text of a config file, or as much of it as shows that it is too large. Errors as above.
+absl::StatusOr<std::string> ReadConfigFile(const std::string& path);
+
+/// As LoadConfig, from text; `name` is used in messages.
 absl::StatusOr<Config> ParseConfig(const std::string& text, const std::string& name,
                                    absl::Span<const std::string> overrides, const ModelSources& models);
 

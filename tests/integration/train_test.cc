@@ -2,6 +2,7 @@
 // process to process, clean stops, saved models that load, and bad input refused with a clear error and nothing left.
 
 #include <signal.h>
+#include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -415,6 +416,32 @@ TEST_F(TrainTest, ARunEndsEarlyAtTheSameStepInAnyWorld) {
   EXPECT_THAT(more.output, HasSubstr("ended early, at step 12 of 40"));
   ASSERT_EQ(Train("c", with({"--set", "train.early_stop_patience=3"})).exit_code, 0);
   EXPECT_EQ(RunHoldfast({"compare", Path("a"), Path("c")}).exit_code, 0) << "the end in between left a trace";
+}
+
+// That it waits is known once it has taken what is in the pipe.
+TEST_F(TrainTest, ASignalEndsWhatWaitsForItsConfig) {
+  int ends[2];
+  ASSERT_EQ(pipe(ends), 0);
+  const std::string config = "/dev/fd/" + std::to_string(ends[0]);
+  const std::vector<std::vector<std::string>> commands = {{"train", config},
+                                                          {"coordinator", config, "--listen", "127.0.0.1:0"},
+                                                          {"agent", config, "--coordinator", "127.0.0.1:1"},
+                                                          {"ckpt", "import", "model", "there", "--config", config}};
+  for (const std::vector<std::string>& arguments : commands) {
+    ASSERT_EQ(write(ends[1], "#", 1), 1);
+    Command command(arguments);
+    const auto deadline =
+        std::chrono::steady_clock::now() + std::chrono::duration<double>(integration::kTestTimeoutSeconds);
+    for (int left = 1; left > 0 && std::chrono::steady_clock::now() < deadline;) {
+      ASSERT_EQ(ioctl(ends[0], FIONREAD, &left), 0);
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+    command.Signal(SIGTERM);
+    const CommandResult ended = command.Wait();
+    EXPECT_EQ(ended.exit_code, 128 + SIGTERM) << arguments[0] << ": " << ended.output;
+  }
+  close(ends[0]);
+  close(ends[1]);
 }
 
 // The signal comes from a process that is not its parent, as from another terminal. Port 1 refuses.

@@ -162,8 +162,10 @@ std::jthread WatchCoordinator(const Config& config, const RunDirectory& director
 }  // namespace
 
 absl::StatusOr<int> AgentCommand::Run() const {
+  RunArguments what = run;
+  RETURN_IF_ERROR(what.config.Read());
   StopSignal stop_signal;  // before any other thread
-  ASSIGN_OR_RETURN(const Config config, run.Load());
+  ASSIGN_OR_RETURN(const Config config, what.Load());
   const int64_t workers_here = std::max(workers, workers_of_host);
   RETURN_IF_ERROR(CheckGpus(config, workers_here));
   const std::string warning = TooManyThreadsWarning("train.threads", config.train.threads, workers_here);

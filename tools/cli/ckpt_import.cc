@@ -38,8 +38,9 @@ absl::StatusOr<int> Import(const CkptImportOptions& options, const std::stop_tok
 }  // namespace
 
 absl::StatusOr<int> CkptImport(const CkptImportOptions& options) {
-  return RunStoppable("no checkpoint was written",
-                      [&](const StopSignal& stop) { return Import(options, stop.token()); });
+  CkptImportOptions read = options;
+  RETURN_IF_ERROR(read.config.Read());
+  return RunStoppable("no checkpoint was written", [&](const StopSignal& stop) { return Import(read, stop.token()); });
 }
 
 }  // namespace holdfast

@@ -120,8 +120,10 @@ absl::StatusOr<CoordinatorShell::Outcome> CoordinatorCommand::LeadRunWith(const 
 }
 
 absl::StatusOr<int> CoordinatorCommand::Run() const {
+  RunArguments what = run;
+  RETURN_IF_ERROR(what.config.Read());
   StopSignal stop_signal;  // before any other thread
-  ASSIGN_OR_RETURN(const Config config, run.Load());
+  ASSIGN_OR_RETURN(const Config config, what.Load());
   RETURN_IF_ERROR(CheckAlertsOf(config));  // now, and not when it is to take a run over
   if (!start.overwrite) RETURN_IF_ERROR(run.CheckIsSameRun(config));
   for (const std::string& warning :

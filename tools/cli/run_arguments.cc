@@ -68,6 +68,13 @@ void ConfigArguments::SetWorkers(int64_t workers) {
   if (workers > 0) overrides.push_back(absl::StrCat("elastic.workers=", workers));
 }
 
+absl::Status ConfigArguments::Read() {
+  absl::StatusOr<std::string> read = ReadConfigFile(path);
+  if (!read.ok()) return UsageError(read.status().message());
+  text = *std::move(read);
+  return absl::OkStatus();
+}
+
 void AddWorkersOption(CLI::App& command, int64_t& workers, const std::string& help) {
   command.add_option("--workers", workers, help)->check(CLI::Range(int64_t{1}, int64_t{kMaxWorkers}));
 }

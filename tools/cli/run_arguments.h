@@ -23,6 +23,9 @@ struct ConfigArguments {
   void AddOverrides(CLI::App& command);
   /// What --workers says, above any --set; 0 = it was not given.
   void SetWorkers(int64_t workers);
+  /// Reads the file now, as what catches signals has to before that: a terminal or a pipe may be silent, and then a
+  /// signal is to end the process. A UsageError if it cannot be read.
+  absl::Status Read();
   /// Resolved: with the digest of its GEMM table (models/runtime/gemm_table.h) and the arithmetic that a new run takes
   /// (models/runtime/arithmetic.h). A UsageError lists everything that is wrong with it.
   absl::StatusOr<Config> Load() const;

@@ -141,16 +141,18 @@ absl::StatusOr<int> Follow(const Config& config, const RunDirectory& directory, 
 }  // namespace
 
 absl::StatusOr<int> TrainCommand::Run() const {
+  RunArguments what = run;
+  what.config.SetWorkers(workers);
+  RETURN_IF_ERROR(what.config.Read());
   StopSignal stop_signal;  // before any other thread
   StopOfStart start_stop(stop_signal);
-  absl::StatusOr<int> result = Train(stop_signal, start_stop);
+  absl::StatusOr<int> result = Train(what, stop_signal, start_stop);
   if (const auto stopped = EndOfStart(stop_signal, start_stop, result.status())) return *stopped;
   return result;
 }
 
-absl::StatusOr<int> TrainCommand::Train(const StopSignal& stop_signal, StopOfStart& start_stop) const {
-  RunArguments what = run;
-  what.config.SetWorkers(workers);
+absl::StatusOr<int> TrainCommand::Train(const RunArguments& what, const StopSignal& stop_signal,
+                                        StopOfStart& start_stop) const {
   ASSIGN_OR_RETURN(Config config, AsUsageError(what.Load(start.overwrite)));
   if (!start.overwrite) RETURN_IF_ERROR(what.CheckIsSameRun(config));
   const RunDirectory directory = what.Directory(config);

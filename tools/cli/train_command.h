@@ -18,7 +18,7 @@ struct TrainCommand {
   absl::StatusOr<int> Run() const;
 
  private:
-  absl::StatusOr<int> Train(const StopSignal& stop_signal, StopOfStart& start_stop) const;
+  absl::StatusOr<int> Train(const RunArguments& what, const StopSignal& stop_signal, StopOfStart& start_stop) const;
 };
 
 }  // namespace holdfast

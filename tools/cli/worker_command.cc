@@ -17,11 +17,13 @@
 namespace holdfast {
 
 absl::StatusOr<int> WorkerCommand::Run() const {
+  RunArguments what = run;
+  RETURN_IF_ERROR(what.config.Read());
   // Before any other thread. A scheduler that signals all processes means the coordinator and the agents; if this node
   // alone is meant, the agent takes its workers out of the run. Without an agent there is nobody else to say it.
   StopSignal stop_signal(HasAgent() ? getppid() : 0);
   StopOfStart start_stop(stop_signal);
-  ASSIGN_OR_RETURN(const Config config, run.Load());
+  ASSIGN_OR_RETURN(const Config config, what.Load());
   const auto runtime = OpenTraining(config, {.workers_here = workers_here, .local_index = local_index},
                                     HasAgent() ? std::stop_token() : start_stop.token());
   const absl::Status stopped = start_stop.End();

@@ -68,10 +68,10 @@ absl::Status NoCheckpointOf(int64_t step, const std::string& place) {
 /// A run that began with a checkpoint beyond its end would never come to it.
 absl::Status CheckStep(const Config& config, const CheckpointChoice& first) {
   if (first.step <= config.train.steps) return absl::OkStatus();
-  return absl::FailedPreconditionError(absl::StrCat(
-      "the run would begin with checkpoint ", first.name, ", of step ", first.step, ", and train.steps is ",
-      config.train.steps, ": raise train.steps, name an earlier one with --resume STEP, or choose another ",
-      "checkpoint.directory"));
+  return absl::FailedPreconditionError(
+      absl::StrCat("the run would begin with checkpoint ", first.name, ", of step ", first.step,
+                   ", and train.steps is ", config.train.steps, ": raise ", config.train.length_key(),
+                   ", name an earlier one with --resume STEP, or choose another ", "checkpoint.directory"));
 }
 
 std::vector<StoredTensor> TensorsOf(const Config& config, const ParameterLayout& layout) {
@@ -337,17 +337,17 @@ absl::StatusOr<PreparedRun> PrepareRun(const Config& config, const RunDirectory&
     const bool goes_back = step.has_value() && *step < run.history.recorded_step;
     if (!goes_back && IsDone(config, run.history)) {
       if (!options.workers_are_new) return run;  // somebody may not have heard of it
-      return absl::AlreadyExistsError(
-          absl::StrCat(directory.root(), " holds a run that is done: choose another --run-dir, pass --overwrite to ",
-                       "replace it, or raise ",
-                       run.history.recorded_step < config.train.steps ? "train.early_stop_patience" : "train.steps",
-                       " to resume it"));
+      return absl::AlreadyExistsError(absl::StrCat(
+          directory.root(), " holds a run that is done: choose another --run-dir, pass --overwrite to ",
+          "replace it, or raise ",
+          run.history.recorded_step < config.train.steps ? "train.early_stop_patience" : config.train.length_key(),
+          " to resume it"));
     }
     if ((goes_back ? *step : run.history.recorded_step) > config.train.steps) {
       return absl::FailedPreconditionError(
           absl::StrCat(directory.root(), " holds a run with ", Counted(run.history.recorded_step, "step"),
-                       " recorded, and train.steps is ", config.train.steps,
-                       ": raise train.steps, or go back to a step with --resume STEP"));
+                       " recorded, and train.steps is ", config.train.steps, ": raise ", config.train.length_key(),
+                       ", or go back to a step with --resume STEP"));
     }
     // At its end it could not save its adapters (SaveAdapterFiles).
     if (config.lora.rank > 0 && HoldsConfigAndWeights(directory.model())) {

@@ -98,8 +98,8 @@ std::string DoneWithOldRates(const Config& config, const Decay& now, const Decay
   return text;
 }
 
-/// The config that wrote the checkpoint. That of an import is as it was written: the arithmetic that it leaves open is
-/// the one of the run that begins with it.
+/// The config that wrote the checkpoint. That of an import is as it was written: the arithmetic that it leaves open,
+/// and the steps that its train.epochs are, are those of the run that begins with it.
 absl::StatusOr<Config> StoredConfig(const Config& config, const Manifest& manifest) {
   auto stored = ParseStoredConfig(manifest.config, manifest.name.ToString(), FamilyPresets());
   if (!stored.ok() || manifest.sharding != kImported) return stored;
@@ -107,6 +107,7 @@ absl::StatusOr<Config> StoredConfig(const Config& config, const Manifest& manife
   if (arithmetic == ArithmeticChoice::kAuto || arithmetic == ArithmeticChoice::kNative) {
     arithmetic = config.train.arithmetic;
   }
+  if (stored->train.steps == 0) stored->train.steps = config.train.steps;
   return stored;
 }
 

@@ -357,8 +357,9 @@ class Reader {
         const std::string full = absl::StrCat(kSpace, ".", dimension.name, ".points");
         errors_.Add({.line = lines_.at(full)}, full, "is read with sweep.strategy: grid only; leave it out");
       }
-      if (sweep.strategy.name == "asha" && dimension.name == "train.steps") {
-        errors_.Add({.line = lines_.at("space.train.steps")}, "space.train.steps",
+      if (sweep.strategy.name == "asha" && (dimension.name == "train.steps" || dimension.name == "train.epochs")) {
+        const std::string full = absl::StrCat(kSpace, ".", dimension.name);
+        errors_.Add({.line = lines_.at(full)}, full,
                     "the rungs of asha say how many steps a trial has; leave it out, or take another strategy");
       }
     }

@@ -156,6 +156,7 @@ absl::StatusOr<TrialSetup> SetUpTrial(const SweepConfig& sweep, const LoadTrialF
   TrialSetup trial;
   ASSIGN_OR_RETURN(trial.config, load(OverridesOf(point)));
   Config& config = trial.config;
+  config.train.epochs = 0;  // they are train.steps, of which a rung is a part
   RETURN_IF_ERROR(CheckForSweep(sweep, config, stop));
   config.schedule.total_steps = config.schedule.length(config.train.steps);
   config.train.steps = StepsOfRung(config.train.steps, rung, sweep.strategy.rungs, sweep.strategy.reduction);

@@ -196,12 +196,14 @@ struct BatchConfig {
   int64_t gradient_sum_block = 4;  // of chains: microbatches added up before they are sent; 1 holds one sum
 
   int64_t microbatch_tokens() const { return microbatch_size * sequence_length; }
-  int64_t step_tokens() const { return microbatches * microbatch_tokens(); }
+  int64_t step_sequences() const { return microbatches * microbatch_size; }
+  int64_t step_tokens() const { return step_sequences() * sequence_length; }
   bool operator==(const BatchConfig&) const = default;
 };
 
 struct TrainConfig {
-  int64_t steps = 0;  // required
+  int64_t steps = 0;  // required, or what follows from epochs (models/runtime/epochs.h)
+  double epochs = 0;  // passes over data.train; 0 = not set
   DeviceKind device = DeviceKind::kCpu;
   int64_t threads = 0;  // 0 = all processors of this process
   ComputeDType compute_dtype = ComputeDType::kBF16;
@@ -223,6 +225,8 @@ struct TrainConfig {
                             // that cuBLASLt prefers
   std::string gemm_table_digest;  // of that file; filled in from it where it can be read
 
+  /// The key that says how long the run is.
+  const char* length_key() const { return epochs > 0 ? "train.epochs" : "train.steps"; }
   bool operator==(const TrainConfig&) const = default;
 };
 

@@ -15,7 +15,8 @@
 namespace holdfast {
 namespace {
 
-constexpr char kModel[] = "model", kFamilyKey[] = "model.family", kInitFromKey[] = "train.init_from";
+constexpr char kModel[] = "model", kFamilyKey[] = "model.family", kInitFromKey[] = "train.init_from",
+               kStepsKey[] = "train.steps", kEpochsKey[] = "train.epochs";
 
 std::string DidYouMean(const std::string& word) {
   return word.empty() ? "" : absl::StrCat(" (did you mean '", word, "'?)");
@@ -279,6 +280,7 @@ void ConfigReader::CheckRequired() {
     for (const Field& field : section.fields) {
       const std::string full = Join(section.name, field.key);
       if (!field.required || IsGiven(full) || failed_.contains(full)) continue;
+      if (full == kStepsKey && IsGiven(kEpochsKey)) continue;
       const auto line = lines_.find(section.name);
       errors_.Add({.line = line == lines_.end() ? 0 : line->second}, full, "required key is missing");
       failed_.insert(full);

@@ -11,7 +11,6 @@ namespace {
 // attention scores of a microbatch) fit int64; validate.cc bounds the products that these leave open.
 constexpr int64_t kMaxSequenceLength = int64_t{1} << 20;
 constexpr int64_t kMaxExperts = 4096, kMaxExpertsPerToken = 64;  // as kernels/experts.h has them
-constexpr int64_t kMaxSteps = int64_t{1} << 40;
 constexpr int64_t kMaxThreads = 4096;
 constexpr int64_t kMaxMilliseconds = 24 * 3600 * int64_t{1000};
 constexpr int64_t kMaxSeconds = 366 * 24 * int64_t{3600};
@@ -141,7 +140,8 @@ Section TrainTable(TrainConfig* train) {
   return All(
       Decides::kContent,
       {"train",
-       {With(Decides::kBits, Required(Int("steps", &train->steps, 1, kMaxSteps))),
+       {With(Decides::kBits, Required(Int("steps", &train->steps, 0, kMaxSteps))),
+        Double("epochs", &train->epochs, 0.0, 1e6),  // bits follow from the steps that they become
         With(Decides::kBits, Enum("device", &train->device)),
         With(Decides::kHost, Int("threads", &train->threads, 0, kMaxThreads)),
         With(Decides::kBits, Enum("compute_dtype", &train->compute_dtype)),

@@ -18,6 +18,8 @@
 
 namespace holdfast {
 
+inline constexpr int64_t kMaxSteps = int64_t{1} << 40;
+
 struct IntValue {
   int64_t* value;
   int64_t min;

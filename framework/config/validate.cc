@@ -51,6 +51,11 @@ void CheckBatch(const Config& config, Violations* violations) {
   }
 }
 
+void CheckLength(const TrainConfig& train, Violations* violations) {
+  if (train.steps > 0 || train.epochs > 0) return;
+  violations->push_back({{"train.steps", "train.epochs"}, "one of train.steps and train.epochs must be more than 0"});
+}
+
 void CheckLrFactors(const OptimizerConfig& optimizer, Violations* violations) {
   for (const std::string& item : optimizer.lr_factors) {
     if (ParseLrFactor(item).has_value()) continue;
@@ -63,6 +68,7 @@ void CheckLrFactors(const OptimizerConfig& optimizer, Violations* violations) {
 void CheckSchedule(const Config& config, Violations* violations) {
   const ScheduleConfig& schedule = config.schedule;
   const int64_t steps = schedule.length(config.train.steps);
+  if (steps == 0) return;  // train.epochs says it, which is resolved later
   if (steps < config.train.steps) {
     violations->push_back({{"schedule.total_steps", "train.steps"},
                            absl::StrCat("total_steps ", steps, " is less than train.steps ", config.train.steps,
@@ -292,6 +298,7 @@ std::vector<Violation> ValidateConfig(const Config& config) {
   Violations violations = ModelViolations(config.model);
   for (Violation& violation : ParametrizationViolations(config.model)) violations.push_back(std::move(violation));
   CheckNormOnGpu(config, &violations);
+  CheckLength(config.train, &violations);
   CheckBatch(config, &violations);
   CheckLrFactors(config.optimizer, &violations);
   CheckSchedule(config, &violations);

@@ -272,7 +272,7 @@ TEST_F(FineTuneTest, RowsOfConversationsAreReadAsTheyAre) {
   const CommandResult trained =
       Train("tuned", FromBase({"data.train=" + Path("talks.bin"), "batch.sequence_length=16", "train.steps=3"}));
   EXPECT_EQ(trained.exit_code, 0) << trained.output;
-  EXPECT_THAT(trained.output, HasSubstr("training    3 steps of 64 tokens, 12 passes over the data\n"));
+  EXPECT_THAT(trained.output, HasSubstr("training    3 steps of 64 tokens\nepochs      12\n"));
 }
 
 TEST_F(FineTuneTest, ATokenizerThatHasMovedWithTheBaseIsFound) {

@@ -251,6 +251,18 @@ TEST_F(Sweep, ALongerRunWithAConstantRateCostsItsOwnStepsOnly) {
   EXPECT_THAT(result.output, AllOf(HasSubstr("steps 1 to 6"), HasSubstr("steps 7 to 12"), HasSubstr("steps 13 to 18")));
 }
 
+// Of 562 sequences: 28.1, in steps of 4 or 8.
+TEST_F(Sweep, TrialsOfEpochsHaveTheirOwnSteps) {
+  const std::string file = WriteSweep("grid.yaml", "", "");
+  WriteAll(file, "sweep: {config: " + Path("config.yaml") +
+                     ", strategy: grid, parallel: 1,\n"
+                     "        set: [\"train.steps=0\", \"train.epochs=0.05\"]}\n"
+                     "space:\n  batch.microbatches: {choices: [2, 4]}\n");
+  const CommandResult result = RunSweep(file, "grid");
+  ASSERT_EQ(result.exit_code, 0) << result.output;
+  EXPECT_THAT(result.output, AllOf(HasSubstr("steps 1 to 8;"), HasSubstr("steps 1 to 4;")));
+}
+
 // A shorter one, whose loss the longer one has not said, is trained in a directory beside that; the lock of the first
 // kept no other sweep from that one.
 TEST_F(Sweep, EachDirectoryIsTrainedUnderALockOfItsOwn) {

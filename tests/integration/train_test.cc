@@ -209,6 +209,45 @@ TEST_F(TrainTest, ARunKeepsItsArithmetic) {
   EXPECT_THAT(without.output, HasSubstr("train.arithmetic: avx512_bf16 needs instructions that this processor lacks"));
 }
 
+// 562 sequences, four of them in a step; 1125 once the text is there twice.
+TEST_F(TrainTest, EpochsBecomeTheStepsOfTheRun) {
+  const std::vector<std::string> epochs = {"--set", "train.steps=0", "--set", "train.epochs=0.05"};
+  const CommandResult a = Train("a", epochs);
+  ASSERT_EQ(a.exit_code, 0) << a.output;
+  EXPECT_THAT(a.output, HasSubstr("training    8 steps of 128 tokens\nepochs      0.0569\n"));
+  EXPECT_THAT(ReadAll(Path("a/config.yaml")), HasSubstr("  steps: 8\n  epochs: 0.05\n"));
+  const CommandResult b = RunHoldfast({"train", Path("a/config.yaml"), "--run-dir", Path("b"), "--workers", "2"});
+  ASSERT_EQ(b.exit_code, 0) << b.output;
+  ASSERT_EQ(Train("c", {"--set", "train.steps=8"}).exit_code, 0);
+  for (const char* other : {"b", "c"}) {
+    const CommandResult compared = RunHoldfast({"compare", Path("a"), Path(other)});
+    EXPECT_EQ(compared.exit_code, 0) << compared.output;
+  }
+  const CommandResult longer = Train("b", {"--set", "train.steps=0", "--set", "train.epochs=0.1"});
+  EXPECT_EQ(longer.exit_code, 0) << longer.output;
+  EXPECT_THAT(longer.output, HasSubstr("training    15 steps of"));
+  const CommandResult both = Train("d", {"--set", "train.epochs=0.05"});
+  EXPECT_EQ(both.exit_code, 2);
+  EXPECT_THAT(both.output, HasSubstr("error: train.steps is 12, but train.epochs 0.05 of 562 samples is 8 steps of 4: "
+                                     "leave one of both out"));
+  EXPECT_FALSE(fs::exists(directory_ / "d"));
+
+  const std::string text = ReadAll(Path("text.txt"));
+  WriteAll(Path("text.txt"), text + text);
+  const CommandResult packed =
+      RunHoldfast({"data", "pack", Path("text.txt"), "--out", Path("train.bin"), "--validation-fraction", "0.1",
+                   "--validation-out", Path("valid.bin"), "--overwrite"});
+  ASSERT_EQ(packed.exit_code, 0) << packed.output;
+  const CommandResult done = Train("a", epochs);
+  EXPECT_EQ(done.exit_code, 1) << "its 8 steps are done: " << done.output;
+  EXPECT_THAT(done.output, HasSubstr("raise train.epochs to resume it"));
+  std::vector<std::string> anew = epochs;
+  anew.emplace_back("--overwrite");
+  const CommandResult again = Train("a", anew);
+  EXPECT_EQ(again.exit_code, 0) << again.output;
+  EXPECT_THAT(again.output, HasSubstr("training    15 steps of"));
+}
+
 TEST_F(TrainTest, TheResolvedConfigRepeatsTheRun) {
   ASSERT_EQ(Train("a").exit_code, 0);
   const CommandResult again = RunHoldfast({"train", Path("a/config.yaml"), "--run-dir", Path("b")});

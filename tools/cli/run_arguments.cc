@@ -22,6 +22,7 @@
 #include "models/families/families.h"
 #include "models/plan.h"
 #include "models/runtime/arithmetic.h"
+#include "models/runtime/epochs.h"
 #include "models/runtime/gemm_table.h"
 #include "models/runtime/initial_model.h"
 #include "models/runtime/initial_weights.h"
@@ -33,9 +34,10 @@ namespace holdfast {
 namespace {
 
 /// `run_config` of the config: where the resolved one of its run lies, if there is one.
-absl::StatusOr<Config> Resolved(absl::StatusOr<Config> config,
-                                absl::FunctionRef<std::string(const Config&)> run_config) {
+absl::StatusOr<Config> Resolved(absl::StatusOr<Config> config, absl::FunctionRef<std::string(const Config&)> run_config,
+                                const std::stop_token& stop = {}) {
   RETURN_IF_ERROR(config.status());
+  RETURN_IF_ERROR(ResolveSteps(&*config, run_config(*config), stop));
   RETURN_IF_ERROR(ResolveGemmTable(&config->train));
   RETURN_IF_ERROR(ResolveInitDigest(&*config));
   RETURN_IF_ERROR(ResolveArithmetic(&config->train, run_config(*config)));
@@ -119,9 +121,9 @@ void RunArguments::AddTo(CLI::App& command) {
   AddPathOption(command, "--run-dir", run_dir, "directory of the run's files; default runs/<run.name>");
 }
 
-absl::StatusOr<Config> RunArguments::Load(bool overwrite) const {
+absl::StatusOr<Config> RunArguments::Load(bool overwrite, const std::stop_token& stop) const {
   const auto run_config = [&](const Config& of_run) { return overwrite ? "" : Directory(of_run).config(); };
-  ASSIGN_OR_RETURN(Config resolved, Resolved(config.LoadUnresolved(), run_config));
+  ASSIGN_OR_RETURN(Config resolved, Resolved(config.LoadUnresolved(), run_config, stop));
   const RunDirectory directory = Directory(resolved);
   RETURN_IF_ERROR(directory.CheckFiles());
   RETURN_IF_ERROR(CheckNamesOneRun(directory));

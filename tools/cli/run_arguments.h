@@ -2,6 +2,7 @@
 // Arguments that commands about a run share: its config, and where it is kept.
 
 #include <optional>
+#include <stop_token>
 #include <string>
 #include <vector>
 
@@ -26,11 +27,12 @@ struct ConfigArguments {
   /// Reads the file now, as what catches signals has to before that: a terminal or a pipe may be silent, and then a
   /// signal is to end the process. A UsageError if it cannot be read.
   absl::Status Read();
-  /// Resolved: with the digest of its GEMM table (models/runtime/gemm_table.h) and the arithmetic that a new run takes
-  /// (models/runtime/arithmetic.h). A UsageError lists everything that is wrong with it.
+  /// Resolved: with the steps that train.epochs is (models/runtime/epochs.h), the digest of its GEMM table
+  /// (models/runtime/gemm_table.h) and the arithmetic that a new run takes (models/runtime/arithmetic.h). A UsageError
+  /// lists everything that is wrong with it.
   absl::StatusOr<Config> Load() const;
-  /// As it is written: its GEMM table need not be there yet. Weights are those of train.init_from or, if it is not
-  /// empty, of `model`, a saved model directory.
+  /// As it is written: its GEMM table and its data need not be there yet. Weights are those of train.init_from or, if
+  /// it is not empty, of `model`, a saved model directory.
   absl::StatusOr<Config> LoadUnresolved(const std::string& model = "") const;
 };
 
@@ -48,10 +50,11 @@ struct RunArguments {
   std::string run_dir;
 
   void AddTo(CLI::App& command);
-  /// As ConfigArguments::Load, but a run that exists keeps its arithmetic unless it is overwritten; and with what
-  /// parallel.experts: auto is here, so that a worker to which it is another is refused. A config that is another
-  /// run's own, as its directory has it, is a UsageError where nothing but run.name in it says which run is meant.
-  absl::StatusOr<Config> Load(bool overwrite = false) const;
+  /// As ConfigArguments::Load, but a run that exists keeps its arithmetic, and the steps that its epochs were, unless
+  /// it is overwritten; and with what parallel.experts: auto is here, so that a worker to which it is another is
+  /// refused. A config that is another run's own, as its directory has it, is a UsageError where nothing but run.name
+  /// in it says which run is meant.
+  absl::StatusOr<Config> Load(bool overwrite = false, const std::stop_token& stop = {}) const;
   /// A UsageError if nobody has named the run (it is runs/run) and another one is there: one whose config differs in
   /// more of what decides bits than train.steps.
   absl::Status CheckIsSameRun(const Config& of_run) const;

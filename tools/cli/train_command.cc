@@ -18,6 +18,7 @@
 #include "framework/config/validate.h"
 #include "framework/metrics/progress.h"
 #include "models/plan.h"
+#include "models/runtime/epochs.h"
 #include "models/runtime/initial_weights.h"
 #include "models/runtime/loaded_model.h"
 #include "models/runtime/training_data.h"
@@ -46,10 +47,9 @@ void PrintHeader(const Config& config, const RunDirectory& directory, const Trai
       "data        %s tokens, %s samples of %d\n", FormatCount(static_cast<double>(outline.data.tokens)).c_str(),
       FormatCount(static_cast<double>(outline.data.samples)).c_str(), static_cast<int>(config.batch.sequence_length));
   const auto tokens = static_cast<double>(config.batch.step_tokens());
-  const double passes = static_cast<double>(config.train.steps * config.batch.microbatches) *
-                        static_cast<double>(config.batch.microbatch_size) / static_cast<double>(outline.data.samples);
-  std::printf("training    %s of %s tokens, %.3g passes over the data\n", Counted(config.train.steps, "step").c_str(),
-              FormatCount(tokens).c_str(), passes);
+  std::printf("training    %s of %s tokens\n", Counted(config.train.steps, "step").c_str(),
+              FormatCount(tokens).c_str());
+  std::printf("epochs      %.3g\n", EpochsOfSteps(config, outline.data.samples));
   std::printf("optimizer   %s, learning rate %g, %s\n", Name(config.optimizer.name), config.optimizer.lr,
               Name(config.schedule.name));
   std::printf("workers     %d\n", static_cast<int>(config.elastic.workers));
@@ -153,7 +153,7 @@ absl::StatusOr<int> TrainCommand::Run() const {
 
 absl::StatusOr<int> TrainCommand::Train(const RunArguments& what, const StopSignal& stop_signal,
                                         StopOfStart& start_stop) const {
-  ASSIGN_OR_RETURN(Config config, AsUsageError(what.Load(start.overwrite)));
+  ASSIGN_OR_RETURN(Config config, AsUsageError(what.Load(start.overwrite, start_stop.token())));
   if (!start.overwrite) RETURN_IF_ERROR(what.CheckIsSameRun(config));
   const RunDirectory directory = what.Directory(config);
   std::unique_ptr<MpiJob> job;

@@ -739,6 +739,12 @@ TEST_F(PreparedRunTest, WhoLeadsARunOnLeadsItWithTheConfigThatItHas) {
   EXPECT_EQ(ConfigToLeadOnWith(config, directory_).changes, "");
 }
 
+TEST_F(PreparedRunTest, WhoLeadsARunOnHasItsEpochsAndTheirSteps) {
+  const Config config = ConfigOf({"train.epochs=2"}), other = ConfigOf({"train.steps=20", "train.epochs=3"});
+  ASSERT_TRUE(Prepare(config, {.workers_are_new = true}).ok());
+  EXPECT_EQ(PrintConfig(ConfigToLeadOnWith(other, directory_).config), PrintConfig(config));
+}
+
 // As where the run ends early and keeps its best checkpoint, and the other coordinator keeps none.
 TEST_F(PreparedRunTest, WhoLeadsARunOnWithWhatDoesNotFitItHasAllOfTheRun) {
   WriteTokens("validation.bin", 97);
@@ -767,6 +773,19 @@ TEST_F(PreparedRunTest, AnImportLeavesTheArithmeticToTheRun) {
   manifest.config_digest = BitsDigest(imported);
   EXPECT_THAT(Differences(config, manifest),
               testing::AllOf(HasSubstr("run.seed was 7"), testing::Not(HasSubstr("arithmetic"))));
+}
+
+TEST_F(PreparedRunTest, AnImportLeavesTheStepsOfEpochsToTheRun) {
+  const Config config = ConfigOf({"train.epochs=2"});  // resolved
+  Config imported = config;
+  imported.train.steps = 0;
+  Manifest manifest;
+  manifest.sharding = kImported;
+  manifest.config = PrintConfig(imported);
+  manifest.config_digest = BitsDigest(imported);
+  EXPECT_EQ(Differences(config, manifest), "");
+  manifest.sharding.clear();
+  EXPECT_THAT(Differences(config, manifest), HasSubstr("train.steps was 0 and is 12"));
 }
 
 TEST_F(PreparedRunTest, AnImportedModelMustComputeWhatItsFilesSay) {

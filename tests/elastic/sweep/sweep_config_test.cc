@@ -4,6 +4,7 @@
 
 #include <string>
 
+#include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -139,9 +140,11 @@ TEST(SweepConfig, MoneyNeedsAPrice) {
 }
 
 TEST(SweepConfig, RungsAndStepsInTheSpaceContradictEachOther) {
-  EXPECT_THAT(Error("sweep: {config: b.yaml, strategy: asha}\nbudget: {trials: 9}\n"
-                    "space:\n  train.steps: {low: 10, high: 100}\n"),
-              AllOf(HasSubstr("s.yaml:4: space.train.steps"), HasSubstr("rungs")));
+  for (const char* key : {"train.steps", "train.epochs"}) {
+    const std::string space = absl::StrCat("space:\n  ", key, ": {low: 10, high: 100}\n");
+    EXPECT_THAT(Error("sweep: {config: b.yaml, strategy: asha}\nbudget: {trials: 9}\n" + space),
+                AllOf(HasSubstr(absl::StrCat("s.yaml:4: space.", key)), HasSubstr("rungs")));
+  }
 }
 
 TEST(SweepConfig, ATrialHasOneValueOfAKey) {

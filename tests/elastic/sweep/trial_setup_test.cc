@@ -74,6 +74,17 @@ TEST_F(TrialSetupTest, LearnedTokensAreNoMetricWhereEveryTokenIsLearned) {
   EXPECT_TRUE(some.ok()) << some;
 }
 
+// Else a worker of a trial of a lower rung would find that its steps are not its epochs.
+TEST_F(TrialSetupTest, ATrialHasTheStepsOfItsEpochsAlone) {
+  SweepConfig sweep = SweepFor("training_loss");
+  sweep.strategy.rungs = 3;
+  sweep.strategy.reduction = 2;
+  const auto trial = SetUpTrial(sweep, LoadOf({"train.epochs=2"}), {}, 0);
+  ASSERT_TRUE(trial.ok()) << trial.status();
+  EXPECT_EQ(trial->config.train.steps, 3);
+  EXPECT_EQ(trial->config.train.epochs, 0);
+}
+
 TEST_F(TrialSetupTest, AMetricThatThereIsNotIsRefusedWithThoseThatThereAre) {
   const absl::Status plain = Check("nothing");
   EXPECT_TRUE(absl::IsInvalidArgument(plain)) << plain;

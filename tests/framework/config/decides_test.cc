@@ -27,6 +27,7 @@ TEST(Decides, TheOrderOfSamplesDecidesBitsAndThreadsDoNot) {
   for (const char* key : {"ema_decay", "lr_factors", "no_decay", "layer_decay"}) {
     EXPECT_EQ(WhatDecides(absl::StrCat("optimizer.", key)), Decides::kBits) << key;
   }
+  EXPECT_EQ(WhatDecides("train.epochs"), Decides::kContent) << "the same run as one of so many steps";
   EXPECT_EQ(WhatDecides("train.threads"), Decides::kHost);
   EXPECT_EQ(WhatDecides("parallel.sharding"), Decides::kLayout);
 }

@@ -92,6 +92,7 @@ TEST(LoadTest, OverridesWinAndTheLastOneMost) {
 
 TEST(LoadTest, OverrideSuppliesARequiredKey) {
   EXPECT_EQ(Good("", {"model.vocab_size=8", "data.train=a", "train.steps=1"}).model.vocab_size, 8);
+  EXPECT_EQ(Good("", {"model.vocab_size=8", "data.train=a", "train.epochs=0.5"}).train.epochs, 0.5);
 }
 
 /// A Llama with tied embeddings, grouped heads and a base of its own.

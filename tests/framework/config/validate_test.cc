@@ -696,6 +696,18 @@ TEST(ValidateTest, Batch) {
             "sequence_length) exceed 2^63");
 }
 
+// What depends on the steps is checked once they are known (models/runtime/epochs.h).
+TEST(ValidateTest, StepsOrEpochs) {
+  const std::string neither = "one of train.steps and train.epochs must be more than 0";
+  EXPECT_EQ(ErrorsOf(kGood, {"train.steps=0"}), "--set train.steps=0: " + neither);
+  EXPECT_THAT(ErrorsOf(kGood, {"train.steps=0", "train.epochs=0"}), testing::HasSubstr(neither));
+  EXPECT_EQ(ErrorsOf(kGood, {"train.steps=0", "train.epochs=0.01"}), "");
+  EXPECT_EQ(ErrorsOf(kGood, {"train.steps=0", "train.epochs=2", "schedule.name=wsd"}), "");
+  EXPECT_THAT(ErrorsOf(kGood, {"train.steps=0", "train.epochs=2", "schedule.total_steps=9"}),
+              testing::HasSubstr("warmup_steps 10 is more than total_steps 9"));
+  EXPECT_EQ(ErrorsOf(kGood, {"train.epochs=-1"}), "--set train.epochs=-1: must be between 0 and 1e+06, got '-1'");
+}
+
 TEST(ValidateTest, Schedule) {
   EXPECT_EQ(ErrorsOf(kGood, {"train.steps=9"}), "--set train.steps=9: warmup_steps 10 is more than train.steps 9");
   EXPECT_EQ(ErrorsOf(kGood, {"train.steps=9", "schedule.total_steps=100"}), "") << "the beginning of a longer run";

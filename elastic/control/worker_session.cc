@@ -36,7 +36,7 @@ void WorkerSession::PassOnStop() {
 }
 
 void WorkerSession::EndIfAlone() {
-  if (!is_alone_ || connected_ || run_ != 0) return;
+  if (!is_alone_ || connected_ || was_taken_in()) return;
   Exit({.exit_code = 128 + stop_signal_,
         .reason = absl::StrCat("stopped by signal ", stop_signal_, ": no coordinator has taken this worker in")});
 }
@@ -44,6 +44,14 @@ void WorkerSession::EndIfAlone() {
 void WorkerSession::On(const SessionDisconnected&) {
   connected_ = in_world_ = false;
   EndIfAlone();
+}
+
+void WorkerSession::On(const SessionDeserted&) {
+  if (!is_alone_) return;
+  const std::string reason = absl::StrCat("stopped by signal ", stop_signal_,
+                                          ": its coordinator has not come back for elastic.coordinator_timeout_ms");
+  Abort(reason);
+  Exit({.exit_code = 128 + stop_signal_, .reason = reason});
 }
 
 void WorkerSession::On(const SessionMessage& event) {

@@ -21,8 +21,11 @@ namespace holdfast {
 // --- events ----------------------------------------------------------------------------------------------------------
 struct SessionConnected {};
 struct SessionDisconnected {};
+/// No coordinator has taken it in for elastic.coordinator_timeout_ms; again and again while that is so.
+struct SessionDeserted {};
 /// This process was asked to stop, which is meant for the whole run. `is_alone`: nobody else ends it, so it ends itself
-/// while it is not connected and no coordinator has taken it in.
+/// while it is not connected and no coordinator has taken it in. It may hold what nobody else has of the run that it
+/// was taken into, and so waits for that one's coordinator until SessionDeserted.
 struct SessionStopAsked {
   int signal = 0;
   bool is_alone = false;
@@ -46,8 +49,8 @@ struct EndingDone {  // answers EndingTask
 struct TaskFailed {  // answers any task but UpdateTask, which cannot fail
   FailureMessage failure;
 };
-using SessionEvent = std::variant<SessionConnected, SessionDisconnected, SessionStopAsked, SessionMessage, RecoverDone,
-                                  MirrorsFilled, StepPrepared, EndingDone, TaskFailed>;
+using SessionEvent = std::variant<SessionConnected, SessionDisconnected, SessionDeserted, SessionStopAsked,
+                                  SessionMessage, RecoverDone, MirrorsFilled, StepPrepared, EndingDone, TaskFailed>;
 
 // --- actions ---------------------------------------------------------------------------------------------------------
 struct SendToCoordinator {
@@ -106,10 +109,13 @@ class WorkerSession {
 
   const Member& member() const { return member_; }
   uint64_t generation() const { return generation_; }
+  /// By a coordinator, or it was started for a run.
+  bool was_taken_in() const { return run_ != 0; }
 
  private:
   void On(const SessionConnected&);
   void On(const SessionDisconnected&);
+  void On(const SessionDeserted&);
   void On(const SessionStopAsked& asked);
   void On(const SessionMessage& event);
   void On(const RecoverDone& event);

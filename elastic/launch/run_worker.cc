@@ -84,7 +84,8 @@ SessionShell::Options ShellOptions(const Config& config, const WorkerIdentity& i
           .total_steps = config.train.steps,
           .run = identity.run,
           .heartbeat_interval = std::chrono::milliseconds(config.elastic.heartbeat_interval_ms),
-          .kill_timeout = std::chrono::milliseconds(config.elastic.kill_timeout_ms)};
+          .kill_timeout = std::chrono::milliseconds(config.elastic.kill_timeout_ms),
+          .coordinator_timeout = std::chrono::milliseconds(config.elastic.coordinator_timeout_ms)};
 }
 
 /// As `parallel` says; `shell` carries the addresses.

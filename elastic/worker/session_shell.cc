@@ -83,8 +83,24 @@ void SessionShell::OnMessage(const CoordinatorMessage& message) {
   } else if (std::holds_alternative<WorldMessage>(message) || std::holds_alternative<WelcomeMessage>(message)) {
     const std::lock_guard lock(mutex_);
     refusal_.clear();
+    alone_since_.reset();
   }
   Feed(SessionMessage{message});
+}
+
+void SessionShell::OnDisconnected(const std::string&) {
+  const std::lock_guard lock(mutex_);
+  if (!alone_since_.has_value()) alone_since_ = Clock::now();
+  FeedLocked(SessionDisconnected{});
+}
+
+void SessionShell::AskForStop(int signal, bool is_alone) {
+  const std::lock_guard lock(mutex_);
+  FeedLocked(SessionStopAsked{signal, is_alone});
+  if (!is_alone || !alone_since_.has_value() || !session_.was_taken_in()) return;
+  LogWarning("this worker may hold what no other has, and waits for its coordinator, for ",
+             std::chrono::duration_cast<std::chrono::seconds>(options_.coordinator_timeout).count(),
+             " s since it was there last (elastic.coordinator_timeout_ms); a second SIGINT ends this worker at once");
 }
 
 void SessionShell::Answer(const SessionEvent& event) {
@@ -95,9 +111,13 @@ void SessionShell::Answer(const SessionEvent& event) {
   Feed(event);
 }
 
-// Messages are sent under the lock: the coordinator has to see them in the order in which the machine made them.
 void SessionShell::Feed(const SessionEvent& event) {
   const std::lock_guard lock(mutex_);
+  FeedLocked(event);
+}
+
+// Messages are sent under the lock: the coordinator has to see them in the order in which the machine made them.
+void SessionShell::FeedLocked(const SessionEvent& event) {
   for (SessionAction& action : session_.OnEvent(event)) {
     std::visit(Overloaded{[&](SendToCoordinator& send) { link_.Send(send.message); },
                           [&](AbortTask&) {
@@ -167,6 +187,9 @@ void SessionShell::Beat(const std::stop_token& stop) {
                                 .progress = progress_.count + phase_changes_,
                                 .bytes_loaded = progress_.bytes_loaded,
                                 .bytes_to_load = progress_.bytes_to_load});
+    if (alone_since_.has_value() && Clock::now() - *alone_since_ >= options_.coordinator_timeout) {
+      FeedLocked(SessionDeserted{});
+    }
     if (IsOverdue()) {
       LogError("the ", PhaseName(phase_), " phase did not end within ", options_.kill_timeout.count() / 1000,
                " s of its abort; this worker exits");

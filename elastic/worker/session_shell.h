@@ -39,6 +39,8 @@ class SessionShell final : public ControlLinkHandler, public Rendezvous {
     std::chrono::milliseconds heartbeat_interval{200};
     /// Ends the process if the thread that works has not come back so long after it was told to.
     std::chrono::milliseconds kill_timeout{120'000};
+    /// As SessionDeserted has it.
+    std::chrono::milliseconds coordinator_timeout{3'600'000};
   };
 
   /// `link` and `progress` must outlive the shell.
@@ -62,17 +64,18 @@ class SessionShell final : public ControlLinkHandler, public Rendezvous {
   void Send(const WorkerMessage& message) { link_.Send(message); }
   /// From any thread.
   void MirrorsFilled(uint64_t generation) { Feed(holdfast::MirrorsFilled{generation}); }
-  void AskForStop(int signal, bool is_alone = false) { Feed(SessionStopAsked{signal, is_alone}); }
+  void AskForStop(int signal, bool is_alone = false);
   Member member() const;
 
   absl::StatusOr<std::vector<std::string>> Exchange(const std::string& mine, Deadline deadline) override;
 
   void OnConnected() override { Feed(SessionConnected{}); }
   void OnMessage(const CoordinatorMessage& message) override;
-  void OnDisconnected(const std::string&) override { Feed(SessionDisconnected{}); }
+  void OnDisconnected(const std::string& reason) override;
 
  private:
   void Feed(const SessionEvent& event);
+  void FeedLocked(const SessionEvent& event);
   bool IsOverdue() const;
   void Beat(const std::stop_token& stop);
 
@@ -93,6 +96,7 @@ class SessionShell final : public ControlLinkHandler, public Rendezvous {
   uint64_t phase_changes_ = 0;
   std::string refusal_;  // the last one
   RareLog refusals_;
+  std::optional<std::chrono::steady_clock::time_point> alone_since_;    // while no coordinator has it
   std::optional<std::chrono::steady_clock::time_point> working_since_;  // while a task is at work
   std::optional<std::chrono::steady_clock::time_point> abort_since_;    // while a task is to end
 

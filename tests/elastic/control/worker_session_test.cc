@@ -144,6 +144,15 @@ TEST_F(WorkerSessionTest, OneThatIsAloneEndsByAStopUnlessACoordinatorHasTakenItI
   Do(SessionDisconnected{});
   Do(SessionStopAsked{15, /*is_alone=*/true});
   EXPECT_EQ(Actions(), "") << "its coordinator may come back";
+  Do(SessionDeserted{});
+  EXPECT_EQ(Actions(), "exit143 ");
+
+  session_ = begun;
+  Do(SessionConnected{});
+  Receive(WelcomeMessage{.run = 7});
+  Do(SessionDisconnected{});
+  Do(SessionDeserted{});
+  EXPECT_EQ(Actions(), "") << "nobody has asked it to stop";
 }
 
 TEST_F(WorkerSessionTest, NothingIsDoneTwiceOrForAWorldGoneBy) {

@@ -26,6 +26,7 @@ class ScriptedLink final : public ControlLink {
   bool stopped() const { return stopped_; }
 
   void Connect() { handler_->OnConnected(); }
+  void Disconnect() { handler_->OnDisconnected(""); }
   void Tell(const CoordinatorMessage& message) { handler_->OnMessage(message); }
 
   /// Waits for the first message that `fits`.

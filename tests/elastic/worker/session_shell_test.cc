@@ -184,6 +184,25 @@ TEST_F(SessionShellInWorlds, ARefusalThatItHasWaitedThroughIsNotWhyItEnds) {
   EXPECT_FALSE(std::get<ExitTask>(exit).refused);
 }
 
+// The task at work is one that waits for its peers.
+TEST(SessionShell, OneThatIsAloneEndsAfterAStopWhenItsCoordinatorIsAwayForLong) {
+  ScriptedLink link;
+  const StepProgress progress;
+  SessionShell::Options options = Options();
+  options.coordinator_timeout = std::chrono::milliseconds(1);
+  SessionShell shell(options, link, progress);
+  link.Connect();
+  link.Tell(WelcomeMessage{7});
+  link.Tell(WorldOf(1));
+  const SessionShell::Next recover = shell.NextTask();
+  link.Disconnect();
+  shell.AskForStop(15, /*is_alone=*/true);
+  const WorkerTask exit = shell.NextTask().task;
+  ASSERT_TRUE(std::holds_alternative<ExitTask>(exit));
+  EXPECT_EQ(std::get<ExitTask>(exit).exit_code, 143);
+  EXPECT_TRUE(recover.stop.stop_requested());
+}
+
 int CountIn(const std::string& text, const std::string& what) {
   int count = 0;
   for (size_t at = text.find(what); at != std::string::npos; at = text.find(what, at + 1)) ++count;

@@ -85,6 +85,20 @@ absl::StatusOr<std::string> ChatTemplate::Render(const Conversation& conversatio
   return std::move(rendered.text);
 }
 
+absl::StatusOr<std::string> ChatTemplate::RenderPrompt(const std::string& system, const std::string& user) const {
+  Conversation conversation;
+  const auto add = [&](const char* role, const std::string& content) {
+    Dict message;
+    RETURN_IF_ERROR(message.Set("role", role));
+    RETURN_IF_ERROR(message.Set("content", content));
+    conversation.messages.emplace_back(std::move(message));
+    return absl::OkStatus();
+  };
+  if (!system.empty()) RETURN_IF_ERROR(add("system", system));
+  RETURN_IF_ERROR(add("user", user));
+  return Render(conversation, /*add_generation_prompt=*/true);
+}
+
 absl::StatusOr<ChatTokens> ChatTemplate::Encode(const Conversation& conversation) const {
   if (conversation.kind == Conversation::Kind::kTexts) return EncodeTexts(conversation);
   ASSIGN_OR_RETURN(const Rendered rendered, RenderFirst(conversation, conversation.messages.size(), false));

@@ -52,6 +52,8 @@ class ChatTemplate {
   /// The whole text of the messages. `add_generation_prompt`: also the beginning of the next assistant turn, to sample
   /// from.
   absl::StatusOr<std::string> Render(const Conversation& conversation, bool add_generation_prompt) const;
+  /// That of a user's message, after a system's unless that is empty, and of the beginning of the answer.
+  absl::StatusOr<std::string> RenderPrompt(const std::string& system, const std::string& user) const;
   /// Tokens of the whole text; special tokens that the template writes are those tokens, none are put around it.
   absl::StatusOr<ChatTokens> Encode(const Conversation& conversation) const;
   /// Whether the conversation has tools, or calls of tools, that its template never names and so cannot write.

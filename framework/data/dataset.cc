@@ -118,8 +118,15 @@ absl::StatusOr<DatasetSize> Dataset::Measure(absl::Span<const std::string> paths
   LocalFileAccess local;
   ASSIGN_OR_RETURN(Dataset dataset, OpenFiles(paths, sequence, options.files != nullptr ? *options.files : local));
   dataset.end_of_document_ = options.end_of_document;
-  return DatasetSize{
-      .tokens = dataset.num_tokens(), .samples = dataset.num_samples(), .has_documents = dataset.has_documents()};
+  return dataset.size();
+}
+
+DatasetSize Dataset::size() const {
+  const auto is_of_rows = [](const auto& file) { return file->kind().row_tokens > 0; };
+  return {.tokens = num_tokens(),
+          .samples = num_samples(),
+          .has_documents = has_documents(),
+          .has_conversations = std::any_of(files_.begin(), files_.end(), is_of_rows)};
 }
 
 int64_t Dataset::num_tokens() const {

@@ -46,6 +46,8 @@ struct DatasetSize {
   int64_t tokens = 0, samples = 0;
   /// Whether samples consist of documents, so that some tokens may be none to learn (Dataset::Read).
   bool has_documents = false;
+  /// Whether files were packed from conversations (`data pack --chat`).
+  bool has_conversations = false;
 };
 
 class Dataset {
@@ -59,6 +61,8 @@ class Dataset {
   static absl::StatusOr<Dataset> Open(absl::Span<const std::string> paths, int64_t sequence, int64_t vocab_size,
                                       const DatasetOptions& options = {});
 
+  /// As Measure says it.
+  DatasetSize size() const;
   int64_t num_samples() const { return first_sample_.back(); }
   int64_t num_tokens() const;
   int64_t sequence() const { return sequence_; }

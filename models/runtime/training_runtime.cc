@@ -46,11 +46,10 @@ absl::StatusOr<std::unique_ptr<TrainingRuntime>> OpenTraining(const Config& conf
 }
 
 TrainingOutline OutlineOf(const TrainingRuntime& runtime) {
-  const Dataset& training = runtime.data.training;
   return {.device = runtime.device->name(),
           .parameters = runtime.model->layout().elements(),
           .layout = TrainedLayout(runtime.model->layout()),
-          .data = {.tokens = training.num_tokens(), .samples = training.num_samples()}};
+          .data = runtime.data.training.size()};
 }
 
 absl::StatusOr<TrainingOutline> CheckTraining(const Config& config, int64_t workers_here, const std::stop_token& stop) {

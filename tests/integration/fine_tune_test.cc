@@ -273,6 +273,9 @@ TEST_F(FineTuneTest, RowsOfConversationsAreReadAsTheyAre) {
       Train("tuned", FromBase({"data.train=" + Path("talks.bin"), "batch.sequence_length=16", "train.steps=3"}));
   EXPECT_EQ(trained.exit_code, 0) << trained.output;
   EXPECT_THAT(trained.output, HasSubstr("training    3 steps of 64 tokens\nepochs      12\n"));
+  EXPECT_THAT(trained.output, HasSubstr("\nsample, an answer to 'Hello!':\n"));
+  const CommandResult on_text = Train("on_text", FromBase({"train.steps=1"}));
+  EXPECT_THAT(on_text.output, HasSubstr("\nsample:\n")) << "nobody speaks there, though there is a template";
 }
 
 TEST_F(FineTuneTest, ATokenizerThatHasMovedWithTheBaseIsFound) {

@@ -24,13 +24,6 @@
 namespace holdfast {
 namespace {
 
-absl::StatusOr<jinja::Value> Message(const char* role, const std::string& content) {
-  jinja::Dict message;
-  RETURN_IF_ERROR(message.Set("role", role));
-  RETURN_IF_ERROR(message.Set("content", content));
-  return jinja::Value(std::move(message));
-}
-
 void Print(const std::string& text) {
   std::printf("%s", text.c_str());
   std::fflush(stdout);
@@ -135,14 +128,7 @@ absl::StatusOr<SampleCommand::Start> SampleCommand::StartOf(const SavedModel& sa
   ASSIGN_OR_RETURN(const ChatTemplate opened,
                    ChatTemplate::Open(saved.tokenizer_directory, {.date = date.empty() ? Today() : date}));
   for (std::string& text : start.texts) {
-    Conversation conversation;
-    if (!system.empty()) {
-      ASSIGN_OR_RETURN(jinja::Value message, Message("system", system));
-      conversation.messages.push_back(std::move(message));
-    }
-    ASSIGN_OR_RETURN(jinja::Value message, Message("user", text));
-    conversation.messages.push_back(std::move(message));
-    ASSIGN_OR_RETURN(text, opened.Render(conversation, /*add_generation_prompt=*/true));
+    ASSIGN_OR_RETURN(text, opened.RenderPrompt(system, text));
   }
   const std::vector<int32_t>& ends = opened.ends();
   start.ends.insert(start.ends.end(), ends.begin(), ends.end());

@@ -1,11 +1,13 @@
 #include "tools/cli/train_command.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <filesystem>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "elastic/launch/in_process_launcher.h"
 #include "elastic/launch/local_launcher.h"
 #include "elastic/launch/mpi_launcher.h"
@@ -14,6 +16,7 @@
 #include "framework/base/log.h"
 #include "framework/base/processors.h"
 #include "framework/base/status.h"
+#include "framework/chat/chat_template.h"
 #include "framework/config/enums.h"
 #include "framework/config/validate.h"
 #include "framework/metrics/progress.h"
@@ -28,6 +31,10 @@
 
 namespace holdfast {
 namespace {
+
+constexpr char kSampleMessage[] = "Hello!";
+/// For a template that writes the date: the sample of a run is the same on any day.
+constexpr char kSampleDate[] = "2024-07-26";
 
 void PrintHeader(const Config& config, const RunDirectory& directory, const TrainingOutline& outline) {
   const ModelConfig& model = config.model;
@@ -58,26 +65,53 @@ void PrintHeader(const Config& config, const RunDirectory& directory, const Trai
   std::fflush(stdout);
 }
 
+/// What a sample begins with.
+struct SampleStart {
+  std::vector<int32_t> prompt, ends;
+  std::string title = "sample";
+};
+
+/// Of a model that was trained on conversations, an answer to kSampleMessage, if its tokenizer has a chat template that
+/// can write that.
+absl::StatusOr<SampleStart> StartOfSample(const SavedModel& model, bool has_conversations) {
+  SampleStart start;
+  if (has_conversations) {
+    const auto chat = ChatTemplate::Open(model.tokenizer_directory, {.date = kSampleDate});
+    const absl::StatusOr<std::string> text =
+        chat.ok() ? chat->RenderPrompt(/*system=*/"", kSampleMessage) : chat.status();
+    if (text.ok()) {
+      ASSIGN_OR_RETURN(start.prompt, model.tokenizer->Encode(*text));
+      start.ends = chat->ends();
+      if (chat->end_of_text().has_value()) start.ends.push_back(*chat->end_of_text());
+      start.title = absl::StrCat("sample, an answer to '", kSampleMessage, "'");
+      return start;
+    }
+  }
+  ASSIGN_OR_RETURN(start.prompt, model.tokenizer->Encode("\n"));
+  return start;
+}
+
 /// What the model that was saved writes.
-absl::Status PrintSample(const Config& config, const RunDirectory& directory, std::stop_token stop) {
+absl::Status PrintSample(const Config& config, const RunDirectory& directory, bool has_conversations,
+                         std::stop_token stop) {
   if (config.log.sample_bytes == 0) return absl::OkStatus();
   ASSIGN_OR_RETURN(const auto model, LoadSavedModel(directory.model(), {.compute_dtype = config.train.compute_dtype,
                                                                         .threads = config.train.threads,
                                                                         .sequence = config.batch.sequence_length,
                                                                         .whole_batches = false}));
   if (model->tokenizer == nullptr) return absl::OkStatus();  // adapters, whose base has none beside it
-  ASSIGN_OR_RETURN(const std::vector<int32_t> prompt, model->tokenizer->Encode("\n"));
-  if (prompt.empty()) return absl::OkStatus();
-  std::printf("\nsample:\n");
-  if (static_cast<int64_t>(prompt.size()) > config.batch.sequence_length) return absl::OkStatus();
+  ASSIGN_OR_RETURN(const SampleStart start, StartOfSample(*model, has_conversations));
+  if (start.prompt.empty()) return absl::OkStatus();
+  std::printf("\n%s:\n", start.title.c_str());
+  if (static_cast<int64_t>(start.prompt.size()) > config.batch.sequence_length) return absl::OkStatus();
   ASSIGN_OR_RETURN(const auto decoder, model->MakeDecoder(1, config.batch.sequence_length));
   std::vector<int32_t> tokens;
   const auto accept = [&](size_t, int32_t token) {
-    if (stop.stop_requested()) return false;
+    if (stop.stop_requested() || std::ranges::find(start.ends, token) != start.ends.end()) return false;
     tokens.push_back(token);
     return true;
   };
-  const SampleRequest request{.prompt = prompt};
+  const SampleRequest request{.prompt = start.prompt};
   RETURN_IF_ERROR(GenerateTokens(*decoder, {&request, 1}, {.tokens = config.log.sample_bytes}, accept).status());
   std::printf("%s\n", model->tokenizer->Decode(tokens).c_str());
   return absl::OkStatus();
@@ -89,7 +123,7 @@ bool IsDrawn(const absl::Status& status, const char* what) {
   return status.ok();
 }
 
-absl::StatusOr<int> Report(const Config& config, const RunDirectory& directory,
+absl::StatusOr<int> Report(const Config& config, const RunDirectory& directory, bool has_conversations,
                            const CoordinatorShell::Outcome& outcome, const StopSignal& stop_signal) {
   const bool stopped = outcome.exit_code > 128;
   bool curve = false, loads = false;
@@ -99,7 +133,7 @@ absl::StatusOr<int> Report(const Config& config, const RunDirectory& directory,
     const absl::StatusOr<bool> has_loads = PlotExpertLoads(directory);
     loads = IsDrawn(has_loads.status(), "curve of experts' loads") && *has_loads;
     if (outcome.validation_loss.has_value()) std::printf("validation loss  %.4f\n", *outcome.validation_loss);
-    const absl::Status sampled = PrintSample(config, directory, stop_signal.token());
+    const absl::Status sampled = PrintSample(config, directory, has_conversations, stop_signal.token());
     // All is saved: no memory for a sample, or a model that has diverged, is no failure of the run.
     const bool is_warning = absl::IsResourceExhausted(sampled) || absl::IsFailedPrecondition(sampled);
     if (is_warning) LogWarning("no sample of the model: ", sampled.message());
@@ -183,7 +217,7 @@ absl::StatusOr<int> TrainCommand::Train(const RunArguments& what, const StopSign
   std::printf("%s", ResumeText(prepared).c_str());
   std::fflush(stdout);
   ASSIGN_OR_RETURN(const CoordinatorShell::Outcome outcome, launcher->Run(prepared, stop_signal));
-  return Report(config, directory, outcome, stop_signal);
+  return Report(config, directory, launcher->outline().data.has_conversations, outcome, stop_signal);
 }
 
 void TrainCommand::AddTo(CLI::App& command) {

@@ -129,6 +129,7 @@ class Runner {
   }
 
   absl::Status Finish(const PlannedTrial& trial, const TrialResult& result, bool reused) {
+    RETURN_IF_ERROR(results_.KeepInPlace());  // else the next start would not know of what was done
     RETURN_IF_ERROR(results_.WriteDurably(RecordLine(RecordOf(trial, result, reused))));
     plan_.Tell(trial.number, result);
     observer_.OnTrialEnds(plan_, trial, reused);

@@ -9,6 +9,8 @@
 #include <fstream>
 #include <memory>
 #include <optional>
+#include <string>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -134,6 +136,39 @@ TEST_F(GrowingRecord, IsInTheDirectoryAlsoAfterALossOfPower) {
   const auto ran = RunSweep(config_, place_, **plan, observer, [] { return 0; });
   EXPECT_TRUE(ran.ok()) << ran.status();
   EXPECT_THAT(watch.Calls(), ::testing::ElementsAre("fsync " + std::filesystem::canonical(root_.path()).string()));
+}
+
+// Whose runs are all there, so no process is started.
+TEST_F(GrowingRecord, ThatSomebodyRemovesIsWrittenAnewWithAllResults) {
+  struct Remover final : SweepObserver {
+    explicit Remover(std::string path) : results(std::move(path)) {}
+    void OnTrialBegins(const PlannedTrial&, int64_t, int64_t) override {}
+    void OnTrialEnds(const SweepPlan&, const PlannedTrial& trial, bool) override {
+      if (trial.number != 0) return;
+      EXPECT_TRUE(std::filesystem::remove(results));
+    }
+    void OnStatus(const SweepPlan&, const std::vector<Running>&) override {}
+    const std::string results;
+  };
+  config_.metric = kTrainingLoss;
+  config_.budget.trials = 2;
+  const auto plan = TakeUp();
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  for (const PlannedTrial& trial : (*plan)->trials()) {
+    const RunDirectory run(place_.run(config_, *trial.setup));
+    ASSERT_TRUE(run.Create(/*overwrite=*/false).ok() && run.WriteConfig("").ok());
+    std::ofstream metrics(run.metrics());
+    for (StepMetrics line; line.step < 10;) {
+      ++line.step;
+      metrics << line.ToJson() << "\n";
+    }
+  }
+  Remover observer(place_.results());
+  const auto ran = RunSweep(config_, place_, **plan, observer, [] { return 0; });
+  ASSERT_TRUE(ran.ok()) << ran.status();
+  const auto recorded = ReadRecord(place_.results());
+  ASSERT_TRUE(recorded.ok()) << recorded.status();
+  EXPECT_EQ(recorded->size(), 2U);
 }
 
 TEST_F(GrowingRecord, ThatIsOfAnotherSweepIsRefused) {

@@ -26,7 +26,7 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds kGrace{3'000};          // for agents of a run that has ended
 constexpr milliseconds kAgentInterval{1'000};  // between two starts of agents that do not stay
-constexpr milliseconds kLookInterval{500};     // between two looks at how workers have ended
+constexpr milliseconds kLookInterval{500};     // between two looks at how workers have ended, and at the coordinator
 constexpr int64_t kMostLostCoordinators = 20;  // killed from outside
 constexpr int64_t kMostEnds = 5;               // of each worker, without a step that is committed
 constexpr milliseconds kShortLife{20'000};     // of an agent here that ends by itself: it could not begin
@@ -157,9 +157,22 @@ void TrialRun::LookAfterCoordinator() {
   if (const std::optional<int> wait_status = coordinator_->TryWait(); wait_status.has_value()) {
     return TakeEnd(*wait_status);
   }
+  KillFrozenCoordinator();
   if (!address_.empty()) return;
   const absl::StatusOr<std::string> address = ReadFile(directory_.coordinator_address(), kMaxAddressFileBytes);
   if (address.ok()) address_ = std::string(absl::StripSuffix(*address, "\n"));
+}
+
+// Nobody stands by for it, and it would not hear that it is to stop. Looks are counted and not time, as this process
+// may have been frozen, too.
+void TrialRun::KillFrozenCoordinator() {
+  if (Clock::now() < next_look_at_coordinator_) return;
+  next_look_at_coordinator_ = Clock::now() + kLookInterval;
+  frozen_looks_ = coordinator_->IsFrozen() ? frozen_looks_ + 1 : 0;
+  if (frozen_looks_ * kLookInterval < milliseconds(config_.elastic.coordinator_lease_ms)) return;
+  frozen_looks_ = 0;
+  LogWarning("the coordinator of ", directory_.root(), " is frozen (by SIGSTOP or its like), and is killed");
+  coordinator_->Signal(SIGKILL);
 }
 
 // Who is killed from outside comes back where it was, and its agents find it there; who says why it ends has ended.

@@ -79,6 +79,7 @@ class TrialRun {
   void TellToLeave(Agent& agent) const;
   void OnAgentEnd(const Agent& agent, int wait_status);
   void LookAfterCoordinator();
+  void KillFrozenCoordinator();
   void LookAfterAgents();
   void LookAtEvents();
   void SayPause();
@@ -102,6 +103,8 @@ class TrialRun {
   bool stopping_ = false, said_pause_ = false;
   std::optional<Clock::time_point> ended_at_, next_agent_at_;
   Clock::time_point next_look_{};  // at how workers have ended
+  Clock::time_point next_look_at_coordinator_{};
+  int64_t frozen_looks_ = 0;  // at the coordinator, one after the other
   std::optional<End> end_;
 };
 

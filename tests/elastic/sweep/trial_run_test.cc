@@ -5,6 +5,7 @@
 #include <sys/wait.h>
 
 #include <chrono>
+#include <csignal>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
@@ -38,8 +39,8 @@ class TrialRunTest : public ::testing::Test {
     return script;
   }
 
-  TrialRun Trial(const std::string& binary) {
-    return {Config(),
+  TrialRun Trial(const std::string& binary, const Config& config = {}) {
+    return {config,
             RunDirectory((directory_ / "runs/a").string()),
             {.binary = binary, .listen = "127.0.0.1", .hosts = {{.name = "w"}}, .health = &health_, .slots = &slots_}};
   }
@@ -102,6 +103,28 @@ TEST_F(TrialRunTest, ACoordinatorThatIsKilledComesBackWhereItsAgentsKnowIt) {
   }
   EXPECT_THAT(said.str(), HasSubstr("--listen 127.0.0.1:0 --new-workers\n"));
   EXPECT_THAT(said.str(), HasSubstr("--listen 127.0.0.1:11\n"));
+}
+
+// With no time that is waited for it: one look at which it is frozen suffices.
+TEST_F(TrialRunTest, ACoordinatorThatIsFrozenIsKilledAndStartedAgain) {
+  Config config;
+  config.elastic.coordinator_lease_ms = 500;
+  TrialRun run = Trial(Binary("if [ ! -e first ]; then touch first; kill -STOP $$; fi\n"
+                              "echo 127.0.0.1:22 >$address.new; mv $address.new $address; exec sleep 300\n"),
+                       config);
+  ASSERT_TRUE(run.Start({1}).ok());
+  EXPECT_THAT(WaitForAgent(run), HasSubstr("--coordinator 127.0.0.1:22 "));
+}
+
+TEST_F(TrialRunTest, ACoordinatorThatIsFrozenDoesNotKeepASweepFromStopping) {
+  TrialRun run = Trial(Binary("kill -STOP $$\nexec sleep 300\n"));
+  ASSERT_TRUE(run.Start({1}).ok());
+  siginfo_t frozen{};
+  ASSERT_EQ(waitid(P_ALL, 0, &frozen, WSTOPPED | WNOWAIT), 0);
+  run.Stop();
+  TickUntilEnd(run);
+  ASSERT_TRUE(run.end().has_value());
+  EXPECT_EQ(run.end()->exit_code, 128 + SIGKILL);
 }
 
 // As where a worker has no GPU: no agent reaches the coordinator.

@@ -68,18 +68,24 @@ absl::Status JsonLinesWriter::Write(const std::string& json) {
   HOLDFAST_CHECK(json.find('\n') == std::string::npos);
   RETURN_IF_ERROR(TakeBack());
   const std::string line = json + "\n";
-  const ssize_t written = RetryInterrupted([&] { return write(file_.get(), line.data(), line.size()); });
-  if (written == static_cast<ssize_t>(line.size())) {
-    bytes_ += written;
+  size_t written = 0;
+  int error = 0;
+  while (error == 0 && written < line.size()) {
+    const ssize_t count =
+        RetryInterrupted([&] { return write(file_.get(), line.data() + written, line.size() - written); });
+    if (count < 0) error = errno;
+    if (count == 0) error = ENOSPC;
+    if (count > 0) written += static_cast<size_t>(count);
+  }
+  if (error == 0) {
+    bytes_ += static_cast<int64_t>(written);
     return absl::OkStatus();
   }
-  if (written < 0) return ErrnoToStatus(errno, absl::StrCat("cannot write to ", path_));
-
-  // A disk that fills up takes a part of the line: take it back, so that the file still ends with a whole one.
-  unfinished_ = written;
+  // A disk that fills up takes a part of the line, and only of the rest says why. Take it back, so that the file still
+  // ends with a whole one.
+  unfinished_ = static_cast<int64_t>(written);
   TakeBack().IgnoreError();
-  return absl::ResourceExhaustedError(
-      absl::StrCat("cannot write to ", path_, ": only ", written, " of ", line.size(), " bytes fit"));
+  return ErrnoToStatus(error, absl::StrCat("cannot write to ", path_));
 }
 
 // What a failed sync leaves nobody knows, and a second one need not tell: the line is taken back, to be written anew.

@@ -276,6 +276,7 @@ void GoldenTest::ExpectLossAndGradients(DType dtype) {
   EXPECT_NEAR(loss, Golden("loss", 0, 1)[0], exact ? 5e-6 : 0.05);
   const std::vector<float> gradients = loaded.Gradients();
   const double norm = Norm(expected);
+  const bool both = config_.norm_position == NormPosition::kBoth;
   for (const ParameterSpec& p : layout.parameters()) {
     if (!exact && mixture()) break;
     const auto of = [&](const std::vector<float>& all) {
@@ -283,12 +284,13 @@ void GoldenTest::ExpectLossAndGradients(DType dtype) {
     };
     // Some gradients are nothing but rounding: of a router whose one choice has the weight 1 always.
     const double rounding = 1e-7 * norm, p_norm = Norm(of(expected));
-    EXPECT_LE(Distance(of(gradients), of(expected)), (exact ? 1e-5 : 0.08) * p_norm + rounding) << p.name;
+    EXPECT_LE(Distance(of(gradients), of(expected)), (exact ? 1e-5 : both ? 0.2 : 0.08) * p_norm + rounding) << p.name;
   }
-  // A group of experts on the edge takes all of its own with it. Norms at the end of branches round once more each way.
-  const double dense = config_.norm_position != NormPosition::kBefore ? 0.045 : 0.03;
+  // A group of experts on the edge takes all of its own with it. Norms at the end of branches round once more each way;
+  // with others before, PyTorch's own gradients in bf16 of a model that is 20 wide are off by 0.07, in fp32 by 2e-6.
+  const double dense = both ? 0.11 : config_.norm_position == NormPosition::kAfter ? 0.045 : 0.03;
   const double in_bf16 = config_.router_groups > 1 ? 0.12 : mixture() ? 0.06 : dense;
-  EXPECT_LT(Distance(gradients, expected), norm * (exact ? 3e-6 : in_bf16));
+  EXPECT_LT(Distance(gradients, expected), norm * (!exact ? in_bf16 : both ? 6e-6 : 3e-6));
 }
 
 TEST_P(GoldenTest, LossAndGradients) { ExpectLossAndGradients(DType::kF32); }

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/escaping.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -32,6 +33,12 @@ Fields SplitLine(absl::string_view line) {
   return fields;
 }
 
+/// What the file has there, which may be anything.
+std::string Quoted(const std::string& field) {
+  constexpr size_t kMostBytes = 60;
+  return absl::StrCat("'", absl::CHexEscape(field.substr(0, kMostBytes)), field.size() > kMostBytes ? "...'" : "'");
+}
+
 /// For each column of the file which one it is.
 absl::StatusOr<std::vector<Column>> ParseHeader(const Fields& fields) {
   std::vector<Column> columns;
@@ -39,7 +46,7 @@ absl::StatusOr<std::vector<Column>> ParseHeader(const Fields& fields) {
     const auto known = std::find(kColumnNames.begin(), kColumnNames.end(), field);
     if (known == kColumnNames.end()) {
       return absl::InvalidArgumentError(
-          absl::StrCat("there is no column '", field, "': ", absl::StrJoin(kColumnNames, ", "), " are known"));
+          absl::StrCat("there is no column ", Quoted(field), ": ", absl::StrJoin(kColumnNames, ", "), " are known"));
     }
     const auto column = static_cast<Column>(known - kColumnNames.begin());
     if (std::find(columns.begin(), columns.end(), column) != columns.end()) {
@@ -66,7 +73,8 @@ absl::StatusOr<Observation> ParseRow(const Fields& fields, const std::vector<Col
       run.name = fields[i];
     } else if (!fields[i].empty()) {
       if (!absl::SimpleAtod(fields[i], &numbers[columns[i]].emplace())) {
-        return absl::InvalidArgumentError(absl::StrCat(kColumnNames[columns[i]], " '", fields[i], "' is no number"));
+        return absl::InvalidArgumentError(
+            absl::StrCat(kColumnNames[columns[i]], " ", Quoted(fields[i]), " is no number"));
       }
     }
   }

@@ -69,6 +69,9 @@ TEST(Observations, BadLinesAreNamed) {
   EXPECT_THAT(ErrorOf("parameters,tokens\n"), HasSubstr("runs.csv:1: column 'loss' is missing"));
   EXPECT_THAT(ErrorOf("parameters,tokens,loss,loss\n"), HasSubstr("runs.csv:1: column 'loss' is there twice"));
   EXPECT_THAT(ErrorOf("parameters,tokens,lost\n"), HasSubstr("runs.csv:1: there is no column 'lost'"));
+  EXPECT_THAT(ErrorOf("\x1b[2J\xff\n"), HasSubstr(R"(runs.csv:1: there is no column '\x1b[2J\xff':)"));
+  EXPECT_THAT(ErrorOf(std::string(70, 'x') + "\n"), HasSubstr("no column '" + std::string(60, 'x') + "...'"));
+  EXPECT_THAT(ErrorOf(header + "1e8,\x1b,3\n"), HasSubstr(R"(runs.csv:2: tokens '\x1b' is no number)"));
   EXPECT_THAT(ErrorOf(header + "1e8,1e9\n"), HasSubstr("runs.csv:2: 3 values are expected, there are 2"));
   EXPECT_THAT(ErrorOf(header + "1e8,1e9,3\n1e8,many,3\n"), HasSubstr("runs.csv:3: tokens 'many' is no number"));
   EXPECT_THAT(ErrorOf(header + "1e8,1e9,\n"), HasSubstr("runs.csv:2: loss is empty"));

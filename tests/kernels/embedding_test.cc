@@ -65,7 +65,7 @@ TEST(Embedding, ForwardMatchesReference) {
     std::vector<double> expected;
     for (int64_t r = 0; r < kRows; ++r) {
       for (int64_t c = 0; c < test.cols; ++c) {
-        double value = test.scale * table.Get(tokens[r], c);
+        double value = double{test.scale} * table.Get(tokens[r], c);
         if (test.position) value += position.Get(PositionsOf(test).At(r), c);
         expected.push_back(value * DropoutFactor(dropout, r * test.cols + c));
       }

@@ -1,5 +1,9 @@
 #include "elastic/wire/grpc_link.h"
 
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -24,6 +28,7 @@ namespace {
 constexpr std::chrono::milliseconds kClientGoodbye{1000};
 constexpr std::chrono::seconds kLogInterval{30}, kPatience{5};  // of lines about what goes on and on
 constexpr std::chrono::minutes kLongestLogInterval{60};
+constexpr std::chrono::seconds kLongestWithoutFiles{10};
 constexpr int kOwnThreads = 4;  // of a link, and of who uses one, started beside those of gRPC
 
 std::string Absolute(const std::string& path) {
@@ -63,6 +68,7 @@ class GrpcLink final : public ControlLink, public ClientHandler {
   }
   void OnMessage(CoordinatorMessage message) override { handler_->OnMessage(message); }
   void OnDisconnected(const absl::Status& reason) override {
+    has_files_ = std::chrono::steady_clock::now();
     if (absl::IsInvalidArgument(reason)) {  // of either side; it comes again with every connection
       const std::optional<std::string> line = LineOf(not_understood_, reason);
       if (line.has_value()) LogError("the coordinator and this process do not understand each other: ", *line);
@@ -71,6 +77,7 @@ class GrpcLink final : public ControlLink, public ClientHandler {
     handler_->OnDisconnected(std::string(reason.message()));
   }
   void OnConnectFailed(const absl::Status& reason) override {
+    ExitWithoutFiles();
     const bool is_refused = absl::IsUnauthenticated(reason);
     const std::optional<std::string> line = LineOf(is_refused ? refusals_ : failures_, reason);
     if (line.has_value() && is_refused) LogError("coordinator rejected authentication: ", *line);
@@ -84,6 +91,18 @@ class GrpcLink final : public ControlLink, public ClientHandler {
   }
 
  private:
+  // Who may open no file reaches nobody. What is started in its place may have another limit.
+  void ExitWithoutFiles() {
+    const int file = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    const int error = file < 0 ? errno : 0;
+    if (file >= 0) close(file);
+    const auto now = std::chrono::steady_clock::now();
+    if (error != EMFILE) {
+      has_files_ = now;
+    } else if (now - has_files_ >= kLongestWithoutFiles) {
+      OnStuck(ErrnoToStatus(error, "a connection to the coordinator"));
+    }
+  }
   static std::optional<std::string> LineOf(RareLog& log, const absl::Status& reason) {
     return log.Line(std::chrono::steady_clock::now().time_since_epoch(), reason.message());
   }
@@ -97,6 +116,7 @@ class GrpcLink final : public ControlLink, public ClientHandler {
   std::mutex mutex_;
   std::unique_ptr<ControlClient> client_;
   // Of the client's thread:
+  std::chrono::steady_clock::time_point has_files_ = std::chrono::steady_clock::now();
   RareLog refusals_{kLogInterval, std::chrono::seconds(0), kLongestLogInterval};
   RareLog not_understood_{kLogInterval, std::chrono::seconds(0), kLongestLogInterval};
   RareLog failures_{kLogInterval, kPatience, kLongestLogInterval};

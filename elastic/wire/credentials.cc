@@ -77,8 +77,9 @@ absl::StatusOr<Pem> ReadAll(const TlsFiles& files) {
 }
 
 // As the last of its objects goes gRPC ends its own threads, and waits for ever for one that could not be started.
+// Volatile, so that the pointer exists and what it points to is no leak.
 void KeepGrpc() {
-  static const auto* const kept = new std::shared_ptr<grpc::ChannelCredentials>(grpc::InsecureChannelCredentials());
+  static auto* volatile kept = new std::shared_ptr<grpc::ChannelCredentials>(grpc::InsecureChannelCredentials());
   static_cast<void>(kept);
 }
 
@@ -97,7 +98,7 @@ int ThreadsOfGrpc() { return ThreadsOfGrpc(sysconf(_SC_NPROCESSORS_CONF)); }
 
 // The channel has a part in all that gRPC shares. It is not used, and so connects to nothing.
 void KeepThreadsOfGrpc() {
-  static const auto* const kept =
+  static auto* volatile kept =
       new std::shared_ptr<grpc::Channel>(grpc::CreateChannel("127.0.0.1:1", grpc::InsecureChannelCredentials()));
   static_cast<void>(kept);
 }

@@ -13,7 +13,6 @@
 #include "elastic/wire/client_stream.h"
 #include "elastic/wire/convert.h"
 #include "elastic/wire/credentials.h"
-#include "elastic/wire/grpc_log.h"
 #include "elastic/wire/holdfast.grpc.pb.h"
 #include "elastic/wire/token.h"
 #include "framework/base/limits.h"
@@ -32,8 +31,6 @@ constexpr double kLeastJitter = 0.7, kMaxJitter = 1.3;
 // A channel for one attempt: gRPC's own waiting between attempts is then never in the way, and ours is the only one.
 std::shared_ptr<grpc::Channel> MakeChannel(const ControlClientOptions& options, const std::string& address,
                                            const Credentials& credentials) {
-  TakeGrpcLog();
-  KeepThreadsOfGrpc();
   grpc::ChannelArguments arguments;
   arguments.SetMaxReceiveMessageSize(static_cast<int>(kMaxOutgoingBytes));
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);  // no connection shared with other clients of the process

@@ -13,7 +13,6 @@
 #include "elastic/wire/convert.h"
 #include "elastic/wire/credentials.h"
 #include "elastic/wire/door.h"
-#include "elastic/wire/grpc_log.h"
 #include "elastic/wire/holdfast.grpc.pb.h"
 #include "elastic/wire/token.h"
 #include "framework/base/log.h"
@@ -119,14 +118,12 @@ void ControlServer::Impl::SetLimits(grpc::ServerBuilder* builder) const {
 }
 
 absl::Status ControlServer::Impl::Listen() {
-  TakeGrpcLog();
   ASSIGN_OR_RETURN(ListenAddress address, CheckedAddress(options_));
   ASSIGN_OR_RETURN(const auto credentials, ServerCredentialsFrom(options_.tls));
   ASSIGN_OR_RETURN(Listener listener, ListenAt(address));
   address.port = PortOf(listener.address);
   address_ = address.Text();
   reached_at_ = options_.advertise.empty() ? ReachableAddress(address) : HostAndPort(options_.advertise, address.port);
-  KeepThreadsOfGrpc();
   grpc::ServerBuilder builder;
   SetLimits(&builder);
   using Type = grpc::ServerBuilder::experimental_type::ExternalConnectionType;

@@ -11,6 +11,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "elastic/wire/grpc_log.h"
 #include "framework/base/files.h"
 #include "framework/base/status.h"
 #include "grpcpp/channel.h"
@@ -76,13 +77,6 @@ absl::StatusOr<Pem> ReadAll(const TlsFiles& files) {
   return pem;
 }
 
-// As the last of its objects goes gRPC ends its own threads, and waits for ever for one that could not be started.
-// Volatile, so that the pointer exists and what it points to is no leak.
-void KeepGrpc() {
-  static auto* volatile kept = new std::shared_ptr<grpc::ChannelCredentials>(grpc::InsecureChannelCredentials());
-  static_cast<void>(kept);
-}
-
 }  // namespace
 
 // Counted in gRPC 1.51.1 with 1 to 256 processors.
@@ -96,15 +90,17 @@ int ThreadsOfGrpc(int64_t processors) {
 
 int ThreadsOfGrpc() { return ThreadsOfGrpc(sysconf(_SC_NPROCESSORS_CONF)); }
 
-// The channel has a part in all that gRPC shares. It is not used, and so connects to nothing.
+// The channel has a part in all that gRPC shares. It is not used, and so connects to nothing. Volatile, so that the
+// pointer exists and what it points to is no leak.
 void KeepThreadsOfGrpc() {
+  TakeGrpcLog();
   static auto* volatile kept =
       new std::shared_ptr<grpc::Channel>(grpc::CreateChannel("127.0.0.1:1", grpc::InsecureChannelCredentials()));
   static_cast<void>(kept);
 }
 
 absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> ServerCredentialsFrom(const TlsFiles& files) {
-  KeepGrpc();
+  KeepThreadsOfGrpc();
   if (!files.enabled()) return grpc::InsecureServerCredentials();
   ASSIGN_OR_RETURN(const Pem pem, ReadAll(files));
   grpc::SslServerCredentialsOptions options(GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY);
@@ -114,7 +110,7 @@ absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> ServerCredentialsFrom(c
 }
 
 absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> ClientCredentialsFrom(const TlsFiles& files) {
-  KeepGrpc();
+  KeepThreadsOfGrpc();
   if (!files.enabled()) return grpc::InsecureChannelCredentials();
   ASSIGN_OR_RETURN(const Pem pem, ReadAll(files));
   return grpc::SslCredentials({pem.authority, pem.key, pem.certificate});

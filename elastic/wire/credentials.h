@@ -16,13 +16,12 @@ namespace holdfast {
 int ThreadsOfGrpc(int64_t processors);
 /// The same on this machine. It counts all processors, also those that this process may not use.
 int ThreadsOfGrpc();
-/// From now on those that gRPC's servers and channels share run until the process ends: as the last server or channel
-/// goes it ends them, and waits for ever for one that could not be started. To be called before one is made; once more
-/// does no harm.
+/// From now on gRPC runs until the process ends, and logs as TakeGrpcLog says: as the last of its objects goes it ends
+/// its threads, and waits for ever for one that could not be started. Once more does no harm.
 void KeepThreadsOfGrpc();
 
-/// From the first call gRPC runs until the process ends. Plain TCP if no files are named, else TLS where both sides
-/// must show a certificate of the authority.
+/// Both call KeepThreadsOfGrpc. Plain TCP if no files are named, else TLS where both sides must show a certificate of
+/// the authority.
 absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> ServerCredentialsFrom(const TlsFiles& files);
 absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> ClientCredentialsFrom(const TlsFiles& files);
 

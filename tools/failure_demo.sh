@@ -15,7 +15,7 @@ config=${CONFIG:-configs/quickstart.yaml}
 steps=${STEPS:-150}
 RANDOM=${SEED:-1}
 disturbed=$directory/disturbed
-what=("$config" --set "train.steps=$steps" --set log.sample_bytes=0 --set train.validate_every_steps=50 --set checkpoint.every_steps=20)
+what=("$config" --set "train.steps=$steps" --set log.sample_bytes=0 --set train.validate_every_steps=50 --set "checkpoint.every_steps=$((steps / 8))")
 
 step() { "$holdfast" status "$disturbed" --json 2>/dev/null | sed -n 's/.*"committed_step": \([0-9]*\).*/\1/p'; }
 a_worker() { "$holdfast" status "$disturbed" --json 2>/dev/null | sed -n 's/.*"pid": \([0-9]*\).*/\1/p' | shuf -n 1 --random-source=<(yes "$RANDOM"); }

@@ -32,18 +32,19 @@ absl::StatusOr<std::unique_ptr<CachedDecoder>> CachedDecoder::Create(LanguageMod
   const size_t bytes = std::max(PlanContinuing(model, decoder->rows_max_, /*wants_logits=*/false).arena_bytes,
                                 PlanContinuing(model, options.sequences, /*wants_logits=*/true).arena_bytes);
   ASSIGN_OR_RETURN(decoder->arena_, Arena::Create(device, bytes));
-  decoder->lengths_.resize(static_cast<size_t>(options.sequences));
+  decoder->held_.resize(static_cast<size_t>(options.sequences));
   return decoder;
 }
 
 void CachedDecoder::Push(int64_t sequence, int32_t token) {
-  int64_t& length = lengths_[static_cast<size_t>(sequence)];
+  std::vector<int32_t>& held = held_[static_cast<size_t>(sequence)];
+  const auto length = static_cast<int64_t>(held.size());
   HOLDFAST_CHECK(length < kept_.capacity);
   tokens_.push_back(token);
   sequence_of_.push_back(static_cast<int32_t>(sequence));
   position_of_.push_back(static_cast<int32_t>(length));
   begins_.push_back(static_cast<int32_t>(-length));
-  ++length;
+  held.push_back(token);
 }
 
 absl::Status CachedDecoder::Run(bool wants_logits) {
@@ -63,8 +64,9 @@ absl::Status CachedDecoder::Run(bool wants_logits) {
 
 absl::Status CachedDecoder::Begin(absl::Span<const Beginning> beginnings) {
   for (const Beginning& beginning : beginnings) {
-    lengths_[static_cast<size_t>(beginning.sequence)] = 0;
-    for (const int32_t token : beginning.tokens) {
+    std::vector<int32_t>& held = held_[static_cast<size_t>(beginning.sequence)];
+    held.erase(std::ranges::mismatch(held, beginning.tokens).in1, held.end());
+    for (const int32_t token : beginning.tokens.subspan(held.size())) {
       Push(beginning.sequence, token);
       if (static_cast<int64_t>(tokens_.size()) == rows_max_) RETURN_IF_ERROR(Run(/*wants_logits=*/false));
     }

@@ -1,7 +1,8 @@
 #pragma once
 // A language model that says token by token what follows: keys and values of what came before are kept, so that a token
-// costs one row of every product. On a CPU its logits have the bits of LanguageModel::LastLogits over the whole
-// sequence, whatever other sequences are there.
+// costs one row of every product. A sequence that begins anew keeps those of the tokens that it begins with as before:
+// the earlier turns of a conversation, the prompt of the sample before. On a CPU its logits have the bits of
+// LanguageModel::LastLogits over the whole sequence, whatever other sequences are there or were there before.
 
 #include <memory>
 #include <vector>
@@ -14,7 +15,7 @@
 
 namespace holdfast {
 
-/// Thread-safety: none.
+/// Of no use after an error. Thread-safety: none.
 class CachedDecoder final : public Decoder {
  public:
   struct Options {
@@ -50,7 +51,7 @@ class CachedDecoder final : public Decoder {
   KeyValues kept_;
   Arena arena_ = Arena::Counting();
   Buffer kept_memory_, rows_memory_, logits_memory_;
-  std::vector<int64_t> lengths_;                                      // of the sequences
+  std::vector<std::vector<int32_t>> held_;                            // tokens of each sequence
   std::vector<int32_t> tokens_, sequence_of_, position_of_, begins_;  // of the batch
   std::vector<float> logits_;                                         // of a device whose memory the CPU cannot read
 };

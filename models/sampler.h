@@ -37,7 +37,7 @@ class Decoder {
   virtual int64_t sequences() const = 0;
   /// Tokens that a sequence may have.
   virtual int64_t capacity() const = 0;
-  /// Begins these sequences anew.
+  /// Begins these sequences anew: what they held before has no effect on what follows.
   virtual absl::Status Begin(absl::Span<const Beginning> beginnings) = 0;
   /// Adds a token to each of these sequences, which differ. Logits (n, V) of the tokens that follow, readable until the
   /// next call.

@@ -1,6 +1,6 @@
 // Proves that a decoder which keeps keys and values gives the logits of LastLogits over the whole sequence, bit by bit:
 // for every family, in both dtypes, with any number of threads; whatever else is decoded beside a sequence, was there
-// before it, or how long prompts are.
+// before it, or how long prompts are; and that what is there is not computed again.
 
 #include "models/cached_decoder.h"
 
@@ -90,6 +90,39 @@ TEST_P(CachedDecoderTest, WhatIsBesideASequenceChangesNoBit) {
       }
     }
   }
+}
+
+// Turns of a conversation: a beginning shares some of its tokens with what the sequence held, none, or all.
+TEST_P(CachedDecoderTest, WhatASequenceHeldIsUsedAgainAndChangesNoBit) {
+  for (const DType dtype : {DType::kF32, DType::kBF16}) {
+    TestModel model(config(), {.compute_dtype = dtype}, 2, weights_);
+    const auto decoder = MakeDecoder(model, 1);
+    std::vector<int32_t> tokens = Sequence(3);
+    ASSERT_TRUE(decoder->Begin({{0, absl::MakeConstSpan(tokens).first(kContext)}}).ok());
+    for (const int64_t shared : {int64_t{9}, int64_t{4}, int64_t{0}, int64_t{6}}) {
+      const auto vocabulary = static_cast<int32_t>(config().vocab_size);
+      for (int64_t i = shared; i < kContext; ++i) tokens[i] = (tokens[i] + 1) % vocabulary;
+      for (const int64_t length : {shared + 2, shared + 1, shared + 2}) {
+        ASSERT_TRUE(decoder->Begin({{0, absl::MakeConstSpan(tokens).first(length - 1)}}).ok());
+        const auto logits = decoder->Add({{0, tokens[length - 1]}});
+        ASSERT_TRUE(logits.ok()) << logits.status();
+        EXPECT_EQ(std::vector<float>(logits->begin(), logits->end()), LastLogits(model, tokens, length))
+            << length << " tokens, of which " << shared << " were there";
+      }
+    }
+  }
+}
+
+TEST_P(CachedDecoderTest, WhatASequenceHoldsIsNotComputedAgain) {
+  TestModel model(config(), {}, 2, weights_);
+  const auto decoder = MakeDecoder(model, 1);
+  const std::vector<int32_t> tokens = Sequence(3);
+  ASSERT_TRUE(decoder->Begin({{0, absl::MakeConstSpan(tokens).first(6)}}).ok());
+  ASSERT_TRUE(decoder->Add({{0, tokens[6]}}).ok());
+  model.store().FailAtCall(1);
+  EXPECT_TRUE(decoder->Begin({{0, absl::MakeConstSpan(tokens).first(7)}}).ok());
+  EXPECT_TRUE(decoder->Begin({{0, absl::MakeConstSpan(tokens).first(3)}}).ok());
+  EXPECT_FALSE(decoder->Begin({{0, absl::MakeConstSpan(tokens).first(4)}}).ok());
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, CachedDecoderTest, ::testing::ValuesIn(TinyModels()),

@@ -87,15 +87,8 @@ absl::StatusOr<std::string> ChatTemplate::Render(const Conversation& conversatio
 
 absl::StatusOr<std::string> ChatTemplate::RenderPrompt(const std::string& system, const std::string& user) const {
   Conversation conversation;
-  const auto add = [&](const char* role, const std::string& content) {
-    Dict message;
-    RETURN_IF_ERROR(message.Set("role", role));
-    RETURN_IF_ERROR(message.Set("content", content));
-    conversation.messages.emplace_back(std::move(message));
-    return absl::OkStatus();
-  };
-  if (!system.empty()) RETURN_IF_ERROR(add("system", system));
-  RETURN_IF_ERROR(add("user", user));
+  if (!system.empty()) RETURN_IF_ERROR(AddMessage("system", system, conversation));
+  RETURN_IF_ERROR(AddMessage("user", user, conversation));
   return Render(conversation, /*add_generation_prompt=*/true);
 }
 

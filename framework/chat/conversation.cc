@@ -205,6 +205,52 @@ absl::StatusOr<Conversation> ParseConversation(absl::string_view line) {
   return conversation;
 }
 
+absl::StatusOr<Conversation> ParseUnanswered(absl::string_view json) {
+  const auto parsed = jinja::ParseJson(json);
+  if (!parsed.ok()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(parsed.status().message(), "; a conversation has to be one whole JSON object in UTF-8"));
+  }
+  if (!parsed->is_dict()) return Wrong("the conversation", *parsed, "a JSON object");
+  const Dict& root = parsed->dict();
+  const Value* const messages = root.FindName("messages");
+  if (messages == nullptr) {
+    return root.FindName("conversations") != nullptr ? NoConversation(root)
+                                                     : absl::InvalidArgumentError("it has no \"messages\"");
+  }
+  Conversation conversation;
+  RETURN_IF_ERROR(ReadTools(root, conversation));
+  RETURN_IF_ERROR(AppendMessages("messages", *messages, conversation.messages));
+  if (conversation.messages.empty()) return absl::InvalidArgumentError("\"messages\" is empty");
+  if (IsAssistant(conversation.messages.back())) {
+    return absl::InvalidArgumentError(
+        "the last message is the assistant's, so there is nothing to answer; remove it, or add what follows it");
+  }
+  return conversation;
+}
+
+absl::StatusOr<Conversation> ReadUnanswered(InputFile& file) {
+  std::string text;
+  for (bool more = true; more;) {
+    if (text.size() > kDocumentHeldBytesMax) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(file.name(), ": more than ", kDocumentHeldBytesMax, " bytes; it has to be one conversation"));
+    }
+    ASSIGN_OR_RETURN(more, file.ReadMore(kDocumentPieceBytes, text));
+  }
+  auto conversation = ParseUnanswered(text);
+  if (!conversation.ok()) return Annotate(conversation.status(), file.name());
+  return conversation;
+}
+
+absl::Status AddMessage(absl::string_view role, absl::string_view content, Conversation& conversation) {
+  Dict message;
+  RETURN_IF_ERROR(message.Set("role", role));
+  RETURN_IF_ERROR(message.Set("content", content));
+  conversation.messages.emplace_back(std::move(message));
+  return absl::OkStatus();
+}
+
 absl::Status ReadConversations(InputFile& file, const std::function<absl::Status(const Conversation&)>& take,
                                const std::function<void(int64_t bytes)>& count_bytes) {
   const auto take_line = [&](std::string_view line) -> absl::Status {

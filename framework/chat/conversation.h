@@ -1,6 +1,6 @@
 #pragma once
 // One example to learn from, as a line of JSONL holds it: {"messages": [...], "tools": [...]}, or {"prompt": ...,
-// "completion": ...} with two strings or two lists of messages.
+// "completion": ...} with two strings or two lists of messages. And one that is to be answered.
 
 #include <cstdint>
 #include <functional>
@@ -28,9 +28,19 @@ struct Conversation {
 /// Of one line. InvalidArgument says what is wrong with which message, and what to do; without file and line.
 absl::StatusOr<Conversation> ParseConversation(absl::string_view line);
 
+/// One whose last turn is to be answered: a JSON object as a line holds it, with "messages" that do not end with a turn
+/// of the assistant. Errors as of ParseConversation.
+absl::StatusOr<Conversation> ParseUnanswered(absl::string_view json);
+
+/// All of `file`, over any number of lines; an error gets "FILE: " in front.
+absl::StatusOr<Conversation> ReadUnanswered(InputFile& file);
+
 /// Every line of `file` that is not blank, in order; an error, also one of `take`, gets "FILE:LINE: " in front.
 absl::Status ReadConversations(InputFile& file, const std::function<absl::Status(const Conversation&)>& take,
                                const std::function<void(int64_t bytes)>& count_bytes);
+
+/// Adds a message of a text alone.
+absl::Status AddMessage(absl::string_view role, absl::string_view content, Conversation& conversation);
 
 bool IsAssistant(const jinja::Value& message);
 

@@ -1,9 +1,11 @@
-// Proves which lines are conversations, and that others are refused with file, line, message and remedy.
+// Proves which lines are conversations, and which texts are to be answered, and that others are refused with file,
+// line, message and remedy.
 
 #include "framework/chat/conversation.h"
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/framework/data/token_test_files.h"
 
 namespace holdfast {
 namespace {
@@ -66,6 +68,50 @@ TEST(Conversation, RefusalsSayWhatToDo) {
   EXPECT_THAT(Refusal(R"({"messages": [], "tools": {}})"), HasSubstr("\"tools\" is a dict, not a list"));
   EXPECT_THAT(Refusal(R"({"messages": [], "tools": "{}"})"), HasSubstr("not a list, and as JSON it is no list (dict)"));
   EXPECT_THAT(Refusal(R"({"messages": [], "tools": "none"})"), HasSubstr("no list (malformed JSON at byte"));
+}
+
+TEST(Conversation, OneToBeAnsweredNeedsNoAnswer) {
+  const auto question = ParseUnanswered(R"({
+    "messages": [{"role": "user", "content": "a"}, {"role": "assistant", "tool_calls": [{"function": {"name": "f"}}]},
+                 {"role": "tool", "content": [{"type": "text", "text": "7"}]}],
+    "tools": [{"type": "function"}], "chat_template_kwargs": {"enable_thinking": false}
+  })");
+  ASSERT_TRUE(question.ok()) << question.status();
+  ASSERT_EQ(question->messages.size(), 3u);
+  EXPECT_EQ(question->messages[2].dict().FindName("content")->string(), "7");
+  EXPECT_EQ(question->tools.items().size(), 1u);
+  EXPECT_FALSE(question->variables.FindName("enable_thinking")->boolean());
+  EXPECT_TRUE(ParseUnanswered(R"({"messages": [{"role": "user", "content": "a"}]})").ok());
+}
+
+TEST(Conversation, OneThatCannotBeAnsweredIsRefused) {
+  const auto refusal = [](const char* json) { return std::string(ParseUnanswered(json).status().message()); };
+  EXPECT_THAT(refusal(R"({"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]})"),
+              HasSubstr("the last message is the assistant's, so there is nothing to answer; remove it"));
+  EXPECT_THAT(refusal(R"({"messages": []})"), HasSubstr("\"messages\" is empty"));
+  EXPECT_THAT(refusal(R"({"messages": [{"role": "bot", "content": "a"}]})"),
+              HasSubstr("message 1 of \"messages\": unknown role \"bot\""));
+  EXPECT_THAT(refusal(R"({"messages": [{"role": "user", "content": "a"}], "tools": {}})"), HasSubstr("not a list"));
+  EXPECT_THAT(refusal(R"({"conversations": [{"from": "human", "value": "a"}]})"), HasSubstr("rename \"from\""));
+  EXPECT_THAT(refusal(R"({"prompt": "a"})"), HasSubstr("no \"messages\""));
+  EXPECT_THAT(refusal("[]"), HasSubstr("is a list, not a JSON object"));
+  const char* two = "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}]}\n{\"messages\": []}\n";
+  EXPECT_THAT(refusal(two), HasSubstr("a conversation has to be one whole JSON object"));
+}
+
+TEST(Conversation, OneToBeAnsweredIsTheWholeFile) {
+  const TemporaryDirectory directory;
+  LocalFileAccess files;
+  const auto read = [&](const std::string& text) {
+    WriteText(directory / "one.json", text);
+    auto file = InputFile::Open(files, directory / "one.json");
+    return file.ok() ? ReadUnanswered(*file) : file.status();
+  };
+  const auto question =
+      read("{\n \"messages\":\n [{\"role\": \"user\", \"content\": \"" + std::string(3 << 20, 'x') + "\"}]}\n\n");
+  ASSERT_TRUE(question.ok()) << question.status();
+  EXPECT_EQ(question->messages[0].dict().FindName("content")->string().size(), 3u << 20);
+  EXPECT_THAT(std::string(read("").status().message()), HasSubstr("one.json: malformed JSON"));
 }
 
 }  // namespace

@@ -1,8 +1,11 @@
 #include "tools/cli/sample_command.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <iostream>
 #include <optional>
 #include <utility>
 
@@ -20,12 +23,13 @@
 #include "framework/metrics/progress.h"
 #include "models/stop_text.h"
 #include "tools/cli/dtype_argument.h"
+#include "tools/cli/talk.h"
 
 namespace holdfast {
 namespace {
 
 void Print(const std::string& text) {
-  std::printf("%s", text.c_str());
+  std::fwrite(text.data(), 1, text.size(), stdout);
   std::fflush(stdout);
 }
 
@@ -108,7 +112,7 @@ absl::StatusOr<std::vector<std::string>> SampleCommand::Prompts() const {
 
 absl::StatusOr<SampleCommand::Start> SampleCommand::StartOf(const SavedModel& saved,
                                                             const std::vector<std::string>& given) const {
-  Start start{.texts = given, .prefix = {}, .ends = {}};
+  Start start{.texts = given, .prefix = {}, .ends = {}, .chat_template = {}};
   if (saved.tokenizer->end_of_text().has_value()) start.ends.push_back(*saved.tokenizer->end_of_text());
   if (saved.tokenizer_directory != saved.directory) {  // beside adapters there is hardly ever a generation_config.json
     ASSIGN_OR_RETURN(const TokenizerSettings of_model, ReadTokenizerSettings(saved.directory));
@@ -125,10 +129,11 @@ absl::StatusOr<SampleCommand::Start> SampleCommand::StartOf(const SavedModel& sa
     if (end.has_value()) start.ends.push_back(*end);
     return start;
   }
-  ASSIGN_OR_RETURN(const ChatTemplate opened,
+  ASSIGN_OR_RETURN(start.chat_template,
                    ChatTemplate::Open(saved.tokenizer_directory, {.date = date.empty() ? Today() : date}));
+  const ChatTemplate& opened = *start.chat_template;
   for (std::string& text : start.texts) {
-    ASSIGN_OR_RETURN(text, opened.RenderPrompt(system, text));
+    ASSIGN_OR_RETURN(text, conversation_file.empty() ? opened.RenderPrompt(system, text) : TextOfConversation(opened));
   }
   const std::vector<int32_t>& ends = opened.ends();
   start.ends.insert(start.ends.end(), ends.begin(), ends.end());
@@ -136,23 +141,50 @@ absl::StatusOr<SampleCommand::Start> SampleCommand::StartOf(const SavedModel& sa
   return start;
 }
 
+absl::StatusOr<std::string> SampleCommand::TextOfConversation(const ChatTemplate& opened) const {
+  LocalFileAccess files;
+  ASSIGN_OR_RETURN(InputFile input, InputFile::Open(files, conversation_file));
+  ASSIGN_OR_RETURN(const Conversation conversation, ReadUnanswered(input));
+  if (opened.LeavesOutTools(conversation)) {
+    LogWarning(input.name(), ": the chat template leaves out the tools, or the calls of tools: it does not name them");
+  }
+  if (opened.LeavesOutReasoning(conversation)) {
+    LogWarning(input.name(), ": the chat template leaves out the reasoning: it does not name it");
+  }
+  return opened.Render(conversation, /*add_generation_prompt=*/true);
+}
+
 absl::StatusOr<std::vector<SampleRequest>> SampleCommand::Requests(const SavedModel& saved, const Start& start) const {
   const int64_t longest = saved.config.max_sequence_length;
+  const bool is_prompt = !IsTalk() && conversation_file.empty();
   std::vector<SampleRequest> requests;
   for (size_t i = 0; i < start.texts.size(); ++i) {
+    const std::string name = is_prompt ? absl::StrCat("prompt ", i + 1) : "the conversation";
     ASSIGN_OR_RETURN(std::vector<int32_t> tokens, saved.tokenizer->Encode(start.texts[i]));
     PutBefore(start.prefix, tokens);
-    if (tokens.empty()) return absl::InvalidArgumentError(absl::StrCat("prompt ", i + 1, " is empty"));
+    if (tokens.empty()) return absl::InvalidArgumentError(name + " is empty");
     if (static_cast<int64_t>(tokens.size()) > longest) {
       return absl::InvalidArgumentError(
-          absl::StrCat("prompt ", i + 1, " has ", tokens.size(), " tokens, and the model takes ", longest));
+          absl::StrCat(name, " has ", tokens.size(), " tokens, and the model takes ", longest));
     }
     for (uint32_t number = 0; number < samples; ++number) requests.push_back({tokens, number});
   }
   return requests;
 }
 
+absl::StatusOr<int> SampleCommand::TalkWith(const LoadedModel& loaded, const Start& start) const {
+  const TalkOptions talk{
+      .system = system, .ends = start.ends, .stops = stops, .sample = options, .asks = isatty(STDIN_FILENO) != 0};
+  RETURN_IF_ERROR(Talk(loaded, *start.chat_template, talk, std::cin));
+  return kExitDone;
+}
+
 absl::StatusOr<int> SampleCommand::Run() const {
+  if (IsTalk() && samples > 1) {
+    return absl::InvalidArgumentError(
+        "--samples: a conversation has one answer to each message; for several give --prompt or --conversation");
+  }
+  // A line end stands for the conversation that is still to come: what is wrong with its template is said at once.
   ASSIGN_OR_RETURN(const std::vector<std::string> given, Prompts());
   ASSIGN_OR_RETURN(SavedModel saved, OpenSavedModel(model));
   if (saved.tokenizer == nullptr) {
@@ -161,7 +193,7 @@ absl::StatusOr<int> SampleCommand::Run() const {
   ASSIGN_OR_RETURN(const Start start, StartOf(saved, given));
   ASSIGN_OR_RETURN(const std::vector<SampleRequest> requests, Requests(saved, start));
   if (const std::string warning = TooManyThreadsWarning("--threads", threads); !warning.empty()) LogWarning(warning);
-  int64_t context = 0;
+  int64_t context = IsTalk() ? saved.config.max_sequence_length : 0;
   for (const SampleRequest& request : requests) {
     const int64_t needed = static_cast<int64_t>(request.prompt.size()) + options.tokens;
     context = std::min(std::max(context, needed), saved.config.max_sequence_length);
@@ -170,6 +202,7 @@ absl::StatusOr<int> SampleCommand::Run() const {
       const auto loaded,
       LoadWeightsOf(std::move(saved),
                     {.compute_dtype = dtype, .threads = threads, .sequence = context, .whole_batches = false}));
+  if (IsTalk()) return TalkWith(*loaded, start);
   ASSIGN_OR_RETURN(const auto decoder,
                    loaded->MakeDecoder(std::min(batch, static_cast<int64_t>(requests.size())), context));
 
@@ -202,19 +235,31 @@ absl::StatusOr<int> SampleCommand::Run() const {
 
 void SampleCommand::AddTo(CLI::App& command) {
   command.add_option("MODEL", model, "directory of a saved model or of adapters, or a run directory")->required();
-  command
-      .add_option("--prompt", prompts,
-                  "text to continue; with --chat a message to answer; may be repeated; default: a line end")
-      ->allow_extra_args(false);
-  command.add_option("--prompts", prompts_file, "file of prompts, one on each line, after those of --prompt");
+  auto* of_prompt = command
+                        .add_option("--prompt", prompts,
+                                    "text to continue, default a line end; with --chat a message to answer, default a "
+                                    "conversation; may be repeated")
+                        ->allow_extra_args(false);
+  auto* of_prompts =
+      command.add_option("--prompts", prompts_file, "file of prompts, one on each line, after those of --prompt");
   command.add_option("--samples", samples, absl::StrCat("texts of each prompt; default ", samples))
       ->check(CLI::Range(1, 1'000'000));
   command
       .add_option("--batch", batch,
                   absl::StrCat("texts sampled at a time, which changes none of them; default ", batch))
       ->check(CLI::Range(1, 4096));
-  auto* is_chat = command.add_flag("--chat", chat, "write prompts by the model's chat template");
-  command.add_option("--system", system, "a system message before each prompt")->needs(is_chat);
+  auto* is_chat = command.add_flag("--chat", chat,
+                                   "write prompts by the model's chat template; with no prompt, each line of standard "
+                                   "input is a message of a conversation, until its end or an empty line");
+  auto* of_system = command.add_option("--system", system, "a system message before each prompt, or the conversation")
+                        ->needs(is_chat);
+  AddPathOption(command, "--conversation", conversation_file,
+                "JSON with \"messages\", the last of which is answered, and \"tools\" if there are any; - = standard "
+                "input")
+      ->needs(is_chat)
+      ->excludes(of_prompt)
+      ->excludes(of_prompts)
+      ->excludes(of_system);
   command.add_option("--date", date, "YYYY-MM-DD, for templates that write the date; default today")
       ->needs(is_chat)
       ->check(IsDate());

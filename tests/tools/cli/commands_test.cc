@@ -724,6 +724,29 @@ TEST(SampleCommand, KeepsWhatIsNotSaid) {
   EXPECT_TRUE(sample->prompts.empty());
 }
 
+TEST(SampleCommand, AConversationIsForTheChatTemplateAndStandsAlone) {
+  const auto file = Parse<SampleCommand>({"m", "--chat", "--conversation", "-"});
+  ASSERT_TRUE(file.has_value());
+  EXPECT_EQ(file->conversation_file, "-");
+  EXPECT_FALSE(Parse<SampleCommand>({"m", "--conversation", "f"}).has_value());
+  for (const char* other : {"--prompt", "--prompts", "--system"}) {
+    EXPECT_FALSE(Parse<SampleCommand>({"m", "--chat", "--conversation", "f", other, "x"}).has_value()) << other;
+  }
+}
+
+TEST(SampleCommand, SeveralAnswersToWhatIsTypedAreRefused) {
+  SampleCommand sample;
+  sample.model = "no/such/model";
+  sample.samples = 2;
+  sample.chat = true;
+  EXPECT_THAT(std::string(sample.Run().status().message()), HasSubstr("--samples: a conversation has one answer"));
+  sample.conversation_file = "f";
+  EXPECT_THAT(std::string(sample.Run().status().message()), HasSubstr("no/such/model"));
+  sample.conversation_file.clear();
+  sample.samples = 1;
+  EXPECT_THAT(std::string(sample.Run().status().message()), HasSubstr("no/such/model"));
+}
+
 TEST(Commands, EachIsFoundByItsNameAndDoesNothingWhileItIsParsed) {
   for (const std::vector<std::string>& line : std::vector<std::vector<std::string>>{
            {"train", "c"},

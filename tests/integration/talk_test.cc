@@ -1,0 +1,147 @@
+// Proves what a user sees of `sample --chat` as a conversation, with the real binary: every answer is the one to all
+// turns before it, whether they were typed or stand in a file; how it ends; and what is refused.
+
+#include <fcntl.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/integration/command.h"
+#include "tests/integration/tiny_runs.h"
+
+namespace holdfast::integration {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+using Json = nlohmann::json;
+
+// User and assistant have to take turns.
+constexpr char kTemplate[] =
+    "{% for m in messages %}{% if loop.index0 % 2 == (m.role == 'user') | int %}{{ raise_exception('no turn of ' + "
+    "m.role) }}{% endif %}{{ m.role[0] + ': ' + m.content + '|' }}{% endfor %}{% if add_generation_prompt %}a: "
+    "{% endif %}";
+
+class TalkTest : public TinyRuns {
+ protected:
+  void SetUp() override {
+    TinyRuns::SetUp();
+    ASSERT_EQ(Train("a", {"--set", "model.max_sequence_length=512"}).exit_code, 0);
+    WriteTemplate(kTemplate);
+  }
+  void WriteTemplate(const std::string& text) { WriteAll(Path("a/model/chat_template.jinja"), text); }
+  /// Of a user's turn and the answer to it, again and again.
+  void WriteConversation(const std::vector<std::string>& turns, const Json& tools = nullptr) {
+    Json conversation;
+    for (size_t i = 0; i < turns.size(); ++i) {
+      const char* const role = i % 2 == 0 ? "user" : "assistant";
+      conversation["messages"].push_back(Json::object({{"role", role}, {"content", turns[i]}}));
+    }
+    conversation["tools"] = tools;
+    WriteAll(Path("talk.json"), conversation.dump(2, ' ', false, Json::error_handler_t::replace));
+  }
+  /// With "--conversation talk.json".
+  CommandResult Ask(std::vector<std::string> more = {}) {
+    more.insert(more.begin(), {"sample", Path("a"), "--chat", "--conversation", Path("talk.json"), "--tokens", "4"});
+    return RunHoldfast(more);
+  }
+};
+
+TEST_F(TalkTest, AnAnswerIsTheOneToAllTurnsBeforeIt) {
+  const std::vector<std::string> lines{"line 4", "of the", "story", "line 9 of the story", "the"};
+  for (const char* how : {"--temperature 0", "--top-k 3", "--temperature 50 --top-k 0"}) {
+    const std::string sample =
+        absl::StrCat("holdfast sample a --chat --tokens 12 --seed 3 --stop $'\\n' --log-level error ", how, " ");
+    const CommandResult talk = RunCommands(absl::StrCat(
+        "printf 'line 4\\nof the\\r\\nstory\\nline 9 of the story\\nthe' | ", sample, "--threads 1 > talk.txt"));
+    ASSERT_EQ(talk.exit_code, 0) << talk.output;
+    EXPECT_EQ(talk.output, "") << "nobody types there";
+    const std::vector<std::string> answers = absl::StrSplit(ReadAll(Path("talk.txt")), '\n');
+    ASSERT_EQ(answers.size(), lines.size() + 1) << "after the last line end is nothing";
+    std::vector<std::string> turns;
+    for (size_t i = 0; i < lines.size(); ++i) {
+      turns.push_back(lines[i]);
+      WriteConversation(turns);
+      const CommandResult file = RunCommands(sample + "--threads 3 --conversation - < talk.json > answer.txt");
+      ASSERT_EQ(file.exit_code, 0) << file.output;
+      EXPECT_EQ(ReadAll(Path("answer.txt")), answers[i] + "\n") << how << ", turn " << i;
+      turns.push_back(answers[i]);
+    }
+  }
+}
+
+TEST_F(TalkTest, EndsWithItsInputABlankLineOrTheContext) {
+  const CommandResult nothing = RunCommands("holdfast sample a --chat < /dev/null");
+  EXPECT_EQ(nothing.exit_code, 0);
+  EXPECT_EQ(nothing.output, "");
+  const std::string sample = "holdfast sample a --chat --tokens 12 --stop $'\\n' --log-level error";
+  const CommandResult one = RunCommands("printf 'line\\n' | " + sample);
+  EXPECT_EQ(one.exit_code, 0);
+  EXPECT_EQ(RunCommands("printf 'line\\n \\nof\\n' | " + sample).output, one.output);
+  // A turn has twelve bytes beside its answer.
+  const CommandResult full = RunCommands("for i in {1..50}; do echo line; done | " + sample);
+  EXPECT_EQ(full.exit_code, 1);
+  EXPECT_THAT(full.output, HasSubstr("error: the conversation has filled the model's context of 512 tokens and ends "
+                                     "here; begin a new one, with shorter messages or answers (--tokens)\n"));
+}
+
+// Standard input is a terminal, what is printed goes into a pipe.
+TEST_F(TalkTest, OnATerminalEachMessageIsAskedFor) {
+  const std::vector<std::string> sample{"sample", Path("a"), "--chat", "--tokens", "4", "--log-level", "error"};
+  std::vector<std::string> alone = sample;
+  alone.insert(alone.end(), {"--prompt", "line 4"});
+  const std::string answer = RunHoldfast(alone).output;
+  const int user = posix_openpt(O_RDWR | O_NOCTTY);
+  ASSERT_TRUE(user >= 0 && grantpt(user) == 0 && unlockpt(user) == 0);
+  const int terminal = open(ptsname(user), O_RDWR | O_NOCTTY), own = dup(STDIN_FILENO);
+  ASSERT_GE(terminal, 0);
+  dup2(terminal, STDIN_FILENO);
+  Command talk(sample);
+  dup2(own, STDIN_FILENO);
+  EXPECT_TRUE(talk.WaitForOutput("an empty one ends the conversation.\n> "));
+  ASSERT_EQ(write(user, "line 4\n", 7), 7);
+  EXPECT_TRUE(talk.WaitForOutput("> " + answer + "> "));
+  ASSERT_EQ(write(user, "\x04", 1), 1);  // Ctrl-D
+  EXPECT_EQ(talk.Wait().exit_code, 0);
+  for (const int each : {user, terminal, own}) close(each);
+}
+
+TEST_F(TalkTest, ToolsOfAFileGoToTheTemplate) {
+  const Json tools = Json::array({{{"type", "function"}, {"function", {{"name", "weather"}}}}});
+  WriteConversation({"line"}, tools);
+  EXPECT_THAT(Ask().output, HasSubstr("talk.json: the chat template leaves out the tools"));
+  WriteTemplate("{% if tools %}{{ raise_exception('told of ' + tools[0].function.name) }}{% endif %}x");
+  EXPECT_THAT(Ask().output, HasSubstr("told of weather"));
+  WriteConversation({"line"});
+  const CommandResult without = Ask({"--samples", "2"});
+  EXPECT_EQ(without.exit_code, 0) << without.output;
+  EXPECT_THAT(without.output, HasSubstr("--- prompt 1, sample 2\n"));
+  EXPECT_THAT(without.output, Not(HasSubstr("tools")));
+}
+
+TEST_F(TalkTest, WhatCannotBeAnsweredIsRefusedInALine) {
+  const auto refusal = [&](const CommandResult& result) {
+    EXPECT_EQ(result.exit_code, 2) << result.output;
+    return result.output;
+  };
+  EXPECT_THAT(refusal(Ask()), HasSubstr("talk.json"));
+  WriteConversation({"line", "story"});
+  EXPECT_THAT(refusal(Ask()), HasSubstr("talk.json: the last message is the assistant's"));
+  WriteConversation({std::string(600, 'x')});
+  EXPECT_THAT(refusal(Ask()), HasSubstr("error: the conversation has 607 tokens, and the model takes 512\n"));
+  EXPECT_THAT(refusal(Ask({"--prompt", "line"})), HasSubstr("--prompt"));
+  EXPECT_THAT(refusal(Ask({"--system", "line"})), HasSubstr("--system"));
+  EXPECT_THAT(refusal(RunHoldfast({"sample", Path("a"), "--conversation", Path("talk.json")})), HasSubstr("--chat"));
+  EXPECT_THAT(refusal(RunHoldfast({"sample", Path("a"), "--chat", "--samples", "2"})),
+              HasSubstr("error: --samples: a conversation has one answer to each message"));
+}
+
+}  // namespace
+}  // namespace holdfast::integration

@@ -229,7 +229,7 @@ TEST_F(LeftOverAgentTest, TellsAWorkerThatIsStartedAgainWhoseItIs) {
 
 // It may load for minutes, and another run's coordinator may have come in the place of its own when it joins.
 TEST_F(AgentShellTest, TellsAWorkerThatWaitsForItWhoseItIs) {
-  WriteWorker(absl::StrCat("touch ", folder_ / "started", "\nread run\necho $HOLDFAST_RUN_ID $run > ",
+  WriteWorker(absl::StrCat("touch ", folder_ / "started", "\nread run && echo $HOLDFAST_RUN_ID $run > ",
                            folder_ / "run.new", "\nmv ", folder_ / "run.new ", folder_ / "run", "\nread more || touch ",
                            folder_ / "end\nexec sleep 1000\n"));
   AgentShell agent = Start();

@@ -70,9 +70,11 @@ absl::StatusOr<ShardReport> WriteShard(Storage& storage, const Config& config, c
 }
 
 /// Clears away what an import that was killed has left.
-absl::Status MakeRoom(Storage& storage) {
+absl::Status MakeRoom(Storage& storage, Fence& fence) {
   ASSIGN_OR_RETURN(const Catalog catalog, ScanCheckpoints(storage));
-  if (catalog.valid.empty()) return DeleteCheckpoint(storage, CheckpointName().ToString());
+  if (catalog.valid.empty()) {
+    return DeleteCheckpoint(storage, CheckpointName().ToString(), [&] { return fence.Check(); });
+  }
   return absl::AlreadyExistsError(
       absl::StrCat(storage.Describe(), ": there are checkpoints already, the newest of step ",
                    catalog.valid.front().manifest.name.step, "; import into a new directory"));
@@ -100,7 +102,7 @@ absl::StatusOr<Manifest> ModelImport::WriteTo(Storage& storage, const std::strin
                                               const std::stop_token& stop) const {
   RETURN_IF_ERROR(CheckNotInUse(storage));
   ASSIGN_OR_RETURN(const auto fence, Fence::Claim(storage, owner));
-  RETURN_IF_ERROR(MakeRoom(storage));
+  RETURN_IF_ERROR(MakeRoom(storage, *fence));
   const std::unique_ptr<Optimizer> optimizer = MakeOptimizer(config_.optimizer);
   const StateLayout state = LayoutOf(*optimizer, layout_);
   Manifest manifest = NewManifest(config_, state);

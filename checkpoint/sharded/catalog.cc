@@ -82,6 +82,21 @@ absl::Status Judge(Storage& storage, const Branch& branch, const CheckpointName&
   return absl::OkStatus();
 }
 
+/// Empty where there is none, or none that is of any use.
+absl::StatusOr<std::string> ReadToPutBack(Storage& storage, const std::string& manifest) {
+  absl::StatusOr<std::string> text = ReadObject(storage, manifest, kMaxManifestBytes);
+  const absl::Status& status = text.status();
+  if (absl::IsNotFound(status) || absl::IsDataLoss(status) || absl::IsInvalidArgument(status)) return "";
+  return text;
+}
+
+/// Whether all shards are there, of which this manifest speaks: a new owner may have begun to delete it as well.
+bool IsWholeWith(Storage& storage, const CheckpointName& name, const std::string& manifest) {
+  const absl::StatusOr<Manifest> parsed = ParseManifest(manifest);
+  const absl::StatusOr<std::vector<StoredObject>> objects = storage.List(name.ToString() + "/");
+  return parsed.ok() && objects.ok() && FindSizeProblemsOfShards(*parsed, *objects).empty();
+}
+
 }  // namespace
 
 absl::StatusOr<Catalog> ScanCheckpoints(Storage& storage, KnownManifests* known) {
@@ -133,12 +148,19 @@ std::vector<CheckpointName> ChooseDeletions(const std::vector<CatalogEntry>& val
   return deletions;
 }
 
-absl::Status DeleteCheckpoint(Storage& storage, const std::string& name) {
+absl::Status DeleteCheckpoint(Storage& storage, const std::string& name,
+                              const std::function<absl::Status()>& still_ours) {
   const std::optional<CheckpointName> checkpoint = CheckpointName::Parse(name);
   if (!checkpoint) return absl::InvalidArgumentError(absl::StrCat("'", name, "' is not the name of a checkpoint"));
+  const std::string manifest = ObjectName(*checkpoint, kManifestName);
+  ASSIGN_OR_RETURN(const std::string text, ReadToPutBack(storage, manifest));
   CrashPoint(kCrashDeleteBefore);
-  RETURN_IF_ERROR(storage.Delete(ObjectName(*checkpoint, kManifestName)));
+  RETURN_IF_ERROR(storage.Delete(manifest));
   CrashPoint(kCrashDeleteAfter);
+  if (const absl::Status ours = still_ours(); !ours.ok()) {
+    if (IsWholeWith(storage, *checkpoint, text)) storage.Create(manifest, text).IgnoreError();
+    return ours;
+  }
   ASSIGN_OR_RETURN(const std::vector<StoredObject> objects, storage.List(name + "/"));
   for (const StoredObject& object : objects) {
     RETURN_IF_ERROR(storage.Delete(object.name));

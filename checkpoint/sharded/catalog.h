@@ -3,10 +3,12 @@
 // (fence.h). Making one exist is commit.h's.
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "checkpoint/sharded/manifest.h"
 #include "framework/storage/storage.h"
@@ -57,7 +59,10 @@ std::vector<CheckpointName> ChooseDeletions(const std::vector<CatalogEntry>& val
                                             const std::vector<CheckpointName>& pinned);
 
 /// Manifest first, so that what is half deleted does not exist. Takes CheckpointNames only, also of what was never
-/// finished; OK if there is nothing.
-absl::Status DeleteCheckpoint(Storage& storage, const std::string& name);
+/// finished; OK if there is nothing. `still_ours` is asked when the manifest has gone and nothing else has: who asked
+/// before it called may have been frozen since, or its request tried again for minutes. An error of it is returned, and
+/// the manifest of a whole checkpoint is put back, as it may be one that a new owner keeps.
+absl::Status DeleteCheckpoint(Storage& storage, const std::string& name,
+                              const std::function<absl::Status()>& still_ours);
 
 }  // namespace holdfast

@@ -196,7 +196,7 @@ std::string CheckpointKeeper::Delete(const std::vector<CheckpointName>& doomed) 
     // Who stands by waits for us to leave; and who was replaced meanwhile deletes nothing any more.
     if (finishing_.stop_requested() && std::chrono::steady_clock::now() - begun > kTidyAtEnd) break;
     if (!fence_->Check().ok()) break;
-    const absl::Status deleted = DeleteCheckpoint(*storage_, name.ToString());
+    const absl::Status deleted = DeleteCheckpoint(*storage_, name.ToString(), [this] { return fence_->Check(); });
     if (!deleted.ok()) warning = absl::StrCat("cannot delete ", name.ToString(), ": ", std::string(deleted.message()));
     std::erase_if(usable_, [&](const CheckpointChoice& c) { return c.name == name.ToString(); });
   }

@@ -133,7 +133,7 @@ absl::StatusOr<int> CkptPrune(const CkptPruneOptions& options) {
   if (fence != nullptr) RETURN_IF_ERROR(fence->Check());  // what looks unfinished may be a new owner's
   uint64_t bytes = 0;
   for (const Deletion& d : doomed) {
-    if (!options.dry_run) RETURN_IF_ERROR(DeleteCheckpoint(storage, d.name));
+    if (!options.dry_run) RETURN_IF_ERROR(DeleteCheckpoint(storage, d.name, [&] { return fence->Check(); }));
     std::printf("  delete  %s: %s\n", d.name.c_str(), d.reason.c_str());
     bytes += d.bytes;
   }

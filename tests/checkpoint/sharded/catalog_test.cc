@@ -31,6 +31,8 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
+absl::Status IsOurs() { return absl::OkStatus(); }
+
 class CatalogTest : public testing::Test {
  protected:
   CatalogTest() : storage_(MakeMemoryStorage(directory_.path())) {}
@@ -165,7 +167,7 @@ class DeletingStorage final : public FaultStorage {
   absl::StatusOr<std::vector<StoredObject>> List(absl::string_view prefix) override {
     auto objects = FaultStorage::List(prefix);
     if (prefix.empty()) {
-      EXPECT_TRUE(DeleteCheckpoint(*this, "step-0000000002-g1").ok());
+      EXPECT_TRUE(DeleteCheckpoint(*this, "step-0000000002-g1", IsOurs).ok());
     }
     return objects;
   }
@@ -212,7 +214,7 @@ TEST_F(CatalogTest, AManifestThatIsKnownIsNotReadAgain) {
   const std::string one = "step-0000000001-g1", two = "step-0000000002-g1";
   EXPECT_EQ(reads_of_a_scan({two, one}), 2);
   EXPECT_EQ(reads_of_a_scan({two, one}), 0);
-  ASSERT_TRUE(DeleteCheckpoint(*storage_, one).ok());
+  ASSERT_TRUE(DeleteCheckpoint(*storage_, one, IsOurs).ok());
   EXPECT_EQ(reads_of_a_scan({two}), 0);
   EXPECT_EQ(known.size(), 1u) << "no more than there are";
   ASSERT_NO_FATAL_FAILURE(Make({1, 1}));
@@ -224,14 +226,40 @@ TEST_F(CatalogTest, AManifestThatIsKnownIsNotReadAgain) {
 TEST_F(CatalogTest, DeletionTakesThatOneOnly) {
   for (int64_t step : {1, 10, 11}) ASSERT_NO_FATAL_FAILURE(Make({step, 1}));
   ASSERT_NO_FATAL_FAILURE(Make({1, 11}));
-  ASSERT_TRUE(DeleteCheckpoint(*storage_, "step-0000000001-g1").ok());
+  ASSERT_TRUE(DeleteCheckpoint(*storage_, "step-0000000001-g1", IsOurs).ok());
   EXPECT_THAT(NamesOf(Scan()), ElementsAre("step-0000000011-g1", "step-0000000010-g1", "step-0000000001-g11"));
   EXPECT_THAT(*storage_->List("step-0000000001-g1/"), IsEmpty());
-  EXPECT_TRUE(DeleteCheckpoint(*storage_, "step-0000000001-g1").ok());
+  EXPECT_TRUE(DeleteCheckpoint(*storage_, "step-0000000001-g1", IsOurs).ok());
   for (const char* name : {"", "..", "step-0000000010", "step-0000000010-g1/", "../step-0000000010-g1", "step-10-g1"}) {
-    EXPECT_TRUE(absl::IsInvalidArgument(DeleteCheckpoint(*storage_, name))) << name;
+    EXPECT_TRUE(absl::IsInvalidArgument(DeleteCheckpoint(*storage_, name, IsOurs))) << name;
   }
   EXPECT_EQ(Scan().valid.size(), 3u);
+}
+
+// One that deletes is frozen before the manifest goes, and another has claimed the storage when it runs again.
+TEST_F(CatalogTest, WhatANewOwnerKeepsIsPutBack) {
+  ASSERT_NO_FATAL_FAILURE(Make({1, 1}));
+  const std::string name = "step-0000000001-g1", manifest = ObjectName({1, 1}, kManifestName);
+  const auto objects = storage_->List(name);
+  const auto text = ReadObject(*storage_, manifest, kMaxManifestBytes);
+  const auto is_lost = [&] {
+    EXPECT_TRUE(Scan().valid.empty()) << "asked too early";
+    return absl::FailedPreconditionError("it belongs to another");
+  };
+  EXPECT_TRUE(absl::IsFailedPrecondition(DeleteCheckpoint(*storage_, name, is_lost)));
+  EXPECT_EQ(storage_->List(name)->size(), objects->size()) << "nothing else may have gone";
+  EXPECT_EQ(ReadObject(*storage_, manifest, kMaxManifestBytes).value_or("none"), *text);
+}
+
+TEST_F(CatalogTest, WhatANewOwnerDeletesAsWellIsNotPutBack) {
+  ASSERT_NO_FATAL_FAILURE(Make({1, 1}));
+  const std::string name = "step-0000000001-g1";
+  const auto is_lost = [&] {
+    EXPECT_TRUE(DeleteCheckpoint(*storage_, name, IsOurs).ok());
+    return absl::FailedPreconditionError("it belongs to another");
+  };
+  EXPECT_TRUE(absl::IsFailedPrecondition(DeleteCheckpoint(*storage_, name, is_lost)));
+  EXPECT_THAT(*storage_->List(name), IsEmpty()) << "a manifest without its files";
 }
 
 CatalogEntry Entry(int64_t step, uint64_t generation, std::optional<double> loss = {}) {

@@ -625,7 +625,7 @@ TEST(CommitCrashChild, DISABLED_Work) {
   const auto manifest = WriteShards(**storage, {2, 2});
   ASSERT_TRUE(manifest.ok()) << manifest.status();
   ASSERT_TRUE(CommitCheckpoint(**storage, **fence, *manifest).ok());
-  ASSERT_TRUE(DeleteCheckpoint(**storage, "step-0000000001-g1").ok());
+  ASSERT_TRUE(DeleteCheckpoint(**storage, "step-0000000001-g1", [&] { return (*fence)->Check(); }).ok());
 }
 
 int RunCrashChild(const std::string& directory, const std::string& point) {
@@ -670,9 +670,10 @@ TEST(CommitCrash, AnywhereLeavesTheOldOrTheNew) {
       EXPECT_EQ(committed, after_commit);
       EXPECT_EQ(deleted, point == kCrashDeleteAfter || point == kCrashDeleteFile || !killed);
       // Whoever comes next claims, and clears away what is unfinished.
-      ASSERT_TRUE(Fence::Claim(**storage, "next").ok());
+      const auto next = Fence::Claim(**storage, "next");
+      ASSERT_TRUE(next.ok()) << next.status();
       for (const RejectedCheckpoint& rejected : catalog->rejected) {
-        EXPECT_TRUE(DeleteCheckpoint(**storage, rejected.name).ok());
+        EXPECT_TRUE(DeleteCheckpoint(**storage, rejected.name, [&] { return (*next)->Check(); }).ok());
       }
       EXPECT_TRUE(ScanCheckpoints(**storage)->rejected.empty());
       if (!killed) break;

@@ -79,8 +79,10 @@ absl::StatusOr<CoordinatorShell::Outcome> LocalLauncher::Run(const PreparedRun& 
   ASSIGN_OR_RETURN(server.token, MakeTokenFile(directory_.token()));
   ASSIGN_OR_RETURN(const auto coordinator,
                    CoordinatorServer::Start(config_, directory_, StartOf(config_, run), server));
-  const ConnectionOptions connection{
-      .coordinator = coordinator->address(), .token_file = directory_.token(), .tls = {}};
+  const ConnectionOptions connection{.coordinator = coordinator->address(),
+                                     .token_file = directory_.token(),
+                                     .tls = {},
+                                     .counted_on = std::chrono::milliseconds(config_.elastic.coordinator_timeout_ms)};
   ASSIGN_OR_RETURN(const auto link, MakeControlLink(connection));
   const AgentSettings settings{.node = "local",
                                .host = "127.0.0.1",

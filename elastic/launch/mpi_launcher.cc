@@ -1,5 +1,6 @@
 #include "elastic/launch/mpi_launcher.h"
 
+#include <chrono>
 #include <cstdlib>
 #include <stop_token>
 #include <string>
@@ -18,7 +19,10 @@ absl::StatusOr<Worker::Exit> WorkFor(const std::string& coordinator, const Confi
                                      const RunDirectory& directory, MpiJob& job, TrainingRuntime& runtime,
                                      const StopSignal* stop) {
   ASSIGN_OR_RETURN(const auto link,
-                   MakeControlLink({.coordinator = coordinator, .token_file = directory.token(), .tls = {}}));
+                   MakeControlLink({.coordinator = coordinator,
+                                    .token_file = directory.token(),
+                                    .tls = {},
+                                    .counted_on = std::chrono::milliseconds(config.elastic.lost_state_timeout_ms)}));
   const Worker::Exit exit = RunWorker(config, directory, job.identity(), runtime, *link, stop, job.Peers(config));
   runtime.trainer.reset();  // and its communicators, before the end of MPI
   return exit;

@@ -16,6 +16,7 @@
 #include "elastic/wire/coordinator_addresses.h"
 #include "elastic/wire/credentials.h"
 #include "elastic/wire/token.h"
+#include "elastic/wire/without_files.h"
 #include "framework/base/log.h"
 #include "framework/base/rare_log.h"
 #include "framework/base/status.h"
@@ -28,8 +29,9 @@ namespace {
 constexpr std::chrono::milliseconds kClientGoodbye{1000};
 constexpr std::chrono::seconds kLogInterval{30}, kPatience{5};  // of lines about what goes on and on
 constexpr std::chrono::minutes kLongestLogInterval{60};
-constexpr std::chrono::seconds kLongestWithoutFiles{10};
 constexpr int kOwnThreads = 4;  // of a link, and of who uses one, started beside those of gRPC
+
+WithoutFiles::Instant Now() { return std::chrono::steady_clock::now().time_since_epoch(); }
 
 std::string Absolute(const std::string& path) {
   std::error_code error;
@@ -38,7 +40,8 @@ std::string Absolute(const std::string& path) {
 
 class GrpcLink final : public ControlLink, public ClientHandler {
  public:
-  explicit GrpcLink(ControlClientOptions options) : options_(std::move(options)) {}
+  GrpcLink(ControlClientOptions options, std::chrono::milliseconds counted_on)
+      : options_(std::move(options)), without_files_(Now(), counted_on) {}
 
   void Start(ControlLinkHandler& handler) override {
     handler_ = &handler;
@@ -68,7 +71,7 @@ class GrpcLink final : public ControlLink, public ClientHandler {
   }
   void OnMessage(CoordinatorMessage message) override { handler_->OnMessage(message); }
   void OnDisconnected(const absl::Status& reason) override {
-    has_files_ = std::chrono::steady_clock::now();
+    without_files_.Disconnected(Now());
     if (absl::IsInvalidArgument(reason)) {  // of either side; it comes again with every connection
       const std::optional<std::string> line = LineOf(not_understood_, reason);
       if (line.has_value()) LogError("the coordinator and this process do not understand each other: ", *line);
@@ -91,20 +94,14 @@ class GrpcLink final : public ControlLink, public ClientHandler {
   }
 
  private:
-  // Who may open no file reaches nobody. What is started in its place may have another limit.
   void ExitWithoutFiles() {
     const int file = open("/dev/null", O_RDONLY | O_CLOEXEC);
     const int error = file < 0 ? errno : 0;
     if (file >= 0) close(file);
-    const auto now = std::chrono::steady_clock::now();
-    if (error != EMFILE) {
-      has_files_ = now;
-    } else if (now - has_files_ >= kLongestWithoutFiles) {
-      OnStuck(ErrnoToStatus(error, "a connection to the coordinator"));
-    }
+    if (without_files_.ConnectFailed(Now(), error)) OnStuck(ErrnoToStatus(error, "a connection to the coordinator"));
   }
   static std::optional<std::string> LineOf(RareLog& log, const absl::Status& reason) {
-    return log.Line(std::chrono::steady_clock::now().time_since_epoch(), reason.message());
+    return log.Line(Now(), reason.message());
   }
   ControlClient* Client() {
     const std::lock_guard lock(mutex_);
@@ -116,7 +113,7 @@ class GrpcLink final : public ControlLink, public ClientHandler {
   std::mutex mutex_;
   std::unique_ptr<ControlClient> client_;
   // Of the client's thread:
-  std::chrono::steady_clock::time_point has_files_ = std::chrono::steady_clock::now();
+  WithoutFiles without_files_;
   RareLog refusals_{kLogInterval, std::chrono::seconds(0), kLongestLogInterval};
   RareLog not_understood_{kLogInterval, std::chrono::seconds(0), kLongestLogInterval};
   RareLog failures_{kLogInterval, kPatience, kLongestLogInterval};
@@ -157,7 +154,7 @@ absl::StatusOr<std::unique_ptr<ControlLink>> MakeControlLink(const ConnectionOpt
   ASSIGN_OR_RETURN(ControlClientOptions client, options.ClientOptions());
   RETURN_IF_ERROR(CheckThreadsStart(ThreadsOfGrpc() + kOwnThreads));
   RETURN_IF_ERROR(ClientCredentialsFrom(client.tls).status());  // that they can be read: later nobody would hear of it
-  return std::make_unique<GrpcLink>(std::move(client));
+  return std::make_unique<GrpcLink>(std::move(client), options.counted_on);
 }
 
 }  // namespace holdfast

@@ -1,6 +1,7 @@
 #pragma once
 // How a worker, an agent or a command reaches the coordinator of its run over gRPC.
 
+#include <chrono>
 #include <memory>
 #include <string>
 #include <vector>
@@ -15,9 +16,10 @@ struct ConnectionOptions {
   std::string coordinator;  // HOST:PORT, or several with commas between
   std::string token_file;
   TlsFiles tls;
-  std::string address_file{};  // as ControlClientOptions has it
-  LeaderFinder find_leader{};  // the same
-  std::string lease{};         // that it looks into
+  std::string address_file{};               // as ControlClientOptions has it
+  LeaderFinder find_leader{};               // the same
+  std::string lease{};                      // that it looks into
+  std::chrono::milliseconds counted_on{0};  // as WithoutFiles has it
 
   /// Lease, token and certificates as options of a command; paths are made absolute.
   std::vector<std::string> Arguments() const;

@@ -182,6 +182,7 @@ absl::StatusOr<int> AgentCommand::Run() const {
   if (absl::IsCancelled(waited)) return 128 + stop_signal.received();
   RETURN_IF_ERROR(waited);
   RETURN_IF_ERROR(Annotate(directory.MakeLogs(), "cannot write the workers' logs"));
+  coordinators.counted_on = std::chrono::milliseconds(config.elastic.coordinator_timeout_ms);
   ASSIGN_OR_RETURN(const auto link, MakeControlLink(coordinators));
   const AgentSettings settings{.node = node,
                                .host = reached_at,

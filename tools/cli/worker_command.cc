@@ -45,6 +45,7 @@ absl::StatusOr<int> WorkerCommand::Run() const {
   std::signal(kEndsBeforeJoining, SIG_IGN);
   ConnectionOptions coordinators = connection;
   RETURN_IF_ERROR(LookForLeader(directory, coordinators));
+  coordinators.counted_on = std::chrono::milliseconds(config.elastic.lost_state_timeout_ms);
   ASSIGN_OR_RETURN(const auto link, MakeControlLink(coordinators));
   const Worker::Exit exit = RunWorker(config, directory, member, **runtime, *link, &stop_signal);
   if (exit.refused) return UsageError("error: " + exit.reason);

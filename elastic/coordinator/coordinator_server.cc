@@ -3,6 +3,7 @@
 #include <chrono>
 #include <condition_variable>
 
+#include "elastic/coordinator/run_id.h"
 #include "framework/base/open_files.h"
 #include "framework/base/status.h"
 
@@ -10,7 +11,7 @@ namespace holdfast {
 namespace {
 
 constexpr std::chrono::milliseconds kGoodbye{2000};  // for everybody to be told of the end
-constexpr std::chrono::seconds kLook{1};             // between two looks at the noted address
+constexpr std::chrono::seconds kLook{1};             // between two looks at the files that are kept
 
 }  // namespace
 
@@ -27,8 +28,10 @@ absl::StatusOr<std::unique_ptr<CoordinatorServer>> CoordinatorServer::Start(cons
   }
   ASSIGN_OR_RETURN(server->noted_address_,
                    NotedAddress::Write(directory.coordinator_address(), server->reached_at(), start.is_ours));
-  server->address_keeper_ =
-      std::jthread([&server = *server](const std::stop_token& stop) { server.KeepAddress(stop); });
+  if (start.history.run != 0) {
+    server->run_id_.emplace(directory.run_id(), RunIdText(start.history.run), start.is_ours);
+  }
+  server->file_keeper_ = std::jthread([&server = *server](const std::stop_token& stop) { server.KeepFiles(stop); });
   return server;
 }
 
@@ -38,11 +41,14 @@ CoordinatorServer::~CoordinatorServer() {
   server_.reset();
 }
 
-void CoordinatorServer::KeepAddress(const std::stop_token& stop) {
+void CoordinatorServer::KeepFiles(const std::stop_token& stop) {
   std::mutex mutex;
   std::condition_variable_any woken;
   std::unique_lock lock(mutex);
-  while (!woken.wait_for(lock, stop, kLook, [&] { return stop.stop_requested(); })) noted_address_->KeepInPlace();
+  while (!woken.wait_for(lock, stop, kLook, [&] { return stop.stop_requested(); })) {
+    noted_address_->KeepInPlace();
+    if (run_id_.has_value()) run_id_->KeepInPlace();
+  }
 }
 
 CoordinatorShell::Outcome CoordinatorServer::Wait() {

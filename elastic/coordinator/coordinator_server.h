@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <stop_token>
 #include <string>
 #include <thread>
@@ -10,6 +11,7 @@
 
 #include "absl/status/statusor.h"
 #include "elastic/coordinator/coordinator_runtime.h"
+#include "elastic/coordinator/kept_file.h"
 #include "elastic/coordinator/noted_address.h"
 #include "elastic/wire/control_server.h"
 
@@ -17,8 +19,8 @@ namespace holdfast {
 
 class CoordinatorServer final : public ControlHandler, public CoordinatorPort {
  public:
-  /// Listens, and notes the address in the run directory, anew each time it is removed. `config`, `directory` and the
-  /// keeper of `start` must outlive the server.
+  /// Listens, and notes the address in the run directory. That and the run's number are written anew each time they are
+  /// removed. `config`, `directory` and the keeper of `start` must outlive the server.
   static absl::StatusOr<std::unique_ptr<CoordinatorServer>> Start(const Config& config, const RunDirectory& directory,
                                                                   const RunStart& start,
                                                                   const ControlServerOptions& options);
@@ -41,13 +43,14 @@ class CoordinatorServer final : public ControlHandler, public CoordinatorPort {
 
  private:
   CoordinatorServer() = default;
-  void KeepAddress(const std::stop_token& stop);
+  void KeepFiles(const std::stop_token& stop);
 
   std::unique_ptr<NotedAddress> noted_address_;
+  std::optional<KeptFile> run_id_;  // the next coordinator would give the run another, and refuse all that are left
   std::unique_ptr<CoordinatorRuntime> runtime_;
   std::mutex starting_;                    // held until server_ is set: messages may come before
   std::unique_ptr<ControlServer> server_;  // calls the runtime's shell
-  std::jthread address_keeper_;            // looks after noted_address_
+  std::jthread file_keeper_;               // looks after noted_address_ and run_id_
 };
 
 }  // namespace holdfast

@@ -1,14 +1,13 @@
 #pragma once
 // Where others reach a coordinator: a file of the run directory in which agents and `holdfast status` look for it.
 
-#include <chrono>
 #include <memory>
 #include <string>
 #include <utility>
 
 #include "absl/status/statusor.h"
 #include "elastic/coordinator/action_queue.h"
-#include "framework/base/rare_log.h"
+#include "elastic/coordinator/kept_file.h"
 
 namespace holdfast {
 
@@ -23,17 +22,14 @@ class NotedAddress {
   NotedAddress(const NotedAddress&) = delete;
   NotedAddress& operator=(const NotedAddress&) = delete;
 
-  /// Writes it anew if it was removed and no other coordinator has the run. What cannot be done is logged.
-  void KeepInPlace();
+  /// As of KeptFile.
+  void KeepInPlace() { file_.KeepInPlace(); }
 
  private:
-  NotedAddress(std::string path, const std::string& address, ActionQueue::IsOurs is_ours)
-      : path_(std::move(path)), text_(address + "\n"), is_ours_(std::move(is_ours)) {}
-  absl::Status WriteNew() const;
+  NotedAddress(const std::string& path, const std::string& address, ActionQueue::IsOurs is_ours)
+      : file_(path, address + "\n", std::move(is_ours)) {}
 
-  const std::string path_, text_;
-  const ActionQueue::IsOurs is_ours_;
-  RareLog failures_{std::chrono::seconds(30)};
+  KeptFile file_;
 };
 
 }  // namespace holdfast

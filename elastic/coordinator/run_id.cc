@@ -19,12 +19,14 @@ constexpr size_t kMaxRunIdBytes = 100;
 // Of two coordinators, one of which does not know yet that it was replaced, the first decides.
 absl::Status MakeRunId(const std::string& path) {
   ASSIGN_OR_RETURN(const std::unique_ptr<AtomicFile> file, AtomicFile::Create(path));
-  RETURN_IF_ERROR(file->Append(absl::StrFormat("%016x\n", RandomId())));
+  RETURN_IF_ERROR(file->Append(RunIdText(RandomId())));
   const absl::Status made = file->CommitNew();
   return absl::IsAlreadyExists(made) ? absl::OkStatus() : made;
 }
 
 }  // namespace
+
+std::string RunIdText(uint64_t run) { return absl::StrFormat("%016x\n", run); }
 
 absl::StatusOr<uint64_t> RunIdOf(const RunDirectory& directory) {
   absl::StatusOr<uint64_t> run = ReadRunId(directory);

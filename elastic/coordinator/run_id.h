@@ -4,11 +4,15 @@
 // the one in its directory (--overwrite) keeps the number, and with it the agents that are there.
 
 #include <cstdint>
+#include <string>
 
 #include "absl/status/statusor.h"
 #include "framework/metrics/run_directory.h"
 
 namespace holdfast {
+
+/// As it stands in its file.
+std::string RunIdText(uint64_t run);
 
 /// Of the run in `directory`, which exists; made, durably, if it has none, and never changed. DataLoss, saying what to
 /// do, if its file is damaged.

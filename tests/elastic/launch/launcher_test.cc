@@ -19,6 +19,7 @@
 #include <thread>
 
 #include "absl/strings/str_cat.h"
+#include "elastic/coordinator/run_id.h"
 #include "elastic/launch/in_process_launcher.h"
 #include "elastic/launch/local_launcher.h"
 #include "elastic/launch/server_launcher.h"
@@ -261,12 +262,17 @@ TEST_F(LauncherTest, AServerSaysWhereItListensAndAStopEndsIt) {
   EXPECT_FALSE(fs::exists(directory.coordinator_address())) << "nobody listens there any more";
 }
 
-TEST_F(LauncherTest, AnAddressThatSomebodyRemovesIsNotedAnew) {
+TEST_F(LauncherTest, WhatSomebodyRemovesIsWrittenAnew) {
   const Config config = ConfigOf();
   const RunDirectory directory(root_ / "run");
   const auto on_listening = [&](const std::string&) {
-    EXPECT_TRUE(fs::remove(directory.coordinator_address()));
-    EXPECT_TRUE(WaitFor([&] { return fs::exists(directory.coordinator_address()); }));
+    const absl::StatusOr<uint64_t> number = ReadRunId(directory);
+    EXPECT_TRUE(number.ok()) << number.status();
+    for (const std::string& file : {directory.coordinator_address(), directory.run_id()}) {
+      EXPECT_TRUE(fs::remove(file));
+      EXPECT_TRUE(WaitFor([&] { return fs::exists(file); })) << file;
+    }
+    EXPECT_EQ(ReadRunId(directory).value_or(0), *number) << "those that are left would be refused";
     kill(getpid(), SIGTERM);
   };
   const auto launcher =

@@ -41,7 +41,8 @@ AgentShell::AgentShell(const Config& config, const RunDirectory& directory, cons
       instance_(RandomId()),
       link_(link),
       look_(std::move(look)),
-      running_(settings.num_workers) {
+      running_(settings.num_workers),
+      freezes_(Clock::now(), kLookInterval) {
   link_.Start(*this);
   absl::Cleanup stop = [this] { link_.Stop(); };  // if there is no thread: it would call what is gone
   const Agent::Options options{.max_restarts = config.elastic.max_restarts, .run = [this] {
@@ -86,8 +87,10 @@ void AgentShell::OnDisconnected(const std::string&) {
   if (!alone_since_.has_value()) alone_since_ = Clock::now();
 }
 
-bool AgentShell::LostCoordinator() const {
-  return alone_since_.has_value() && Clock::now() - *alone_since_ >= coordinator_timeout_;
+bool AgentShell::LostCoordinator() {
+  const Clock::time_point now = Clock::now();
+  freezes_.Look(now, {&alone_since_});
+  return alone_since_.has_value() && now - *alone_since_ >= coordinator_timeout_;
 }
 
 void AgentShell::OnMessage(const CoordinatorMessage& message) {

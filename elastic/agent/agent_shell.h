@@ -18,6 +18,7 @@
 #include "elastic/agent/worker_commands.h"
 #include "elastic/control/control_link.h"
 #include "elastic/control/run_status.h"
+#include "framework/base/freeze_watch.h"
 #include "framework/config/config.h"
 #include "framework/metrics/run_directory.h"
 
@@ -70,7 +71,8 @@ class AgentShell final : public ControlLinkHandler {
   void OnExit(const WorkerExit& exit);
   void Depart(int signal);
   void Leave(int signal);
-  bool LostCoordinator() const;
+  /// For the time that there may be; of that in which this process was frozen nothing counts.
+  bool LostCoordinator();
   bool Ended(std::unique_lock<std::mutex>& lock, std::chrono::milliseconds timeout);
   EndMessage Alone() const;
   bool AwaitEnd(int64_t connections);
@@ -87,7 +89,8 @@ class AgentShell final : public ControlLinkHandler {
   // Under mutex_:
   std::optional<EndMessage> end_;
   int64_t running_;
-  std::optional<std::chrono::steady_clock::time_point> alone_since_ = std::chrono::steady_clock::now();
+  FreezeWatch::Since alone_since_ = FreezeWatch::Clock::now();
+  FreezeWatch freezes_;
   int last_exit_code_ = 0, stop_signal_ = 0;
   bool leaving_ = false;  // has asked to be let go
   bool was_connected_ = false;

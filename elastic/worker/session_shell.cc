@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/cleanup/cleanup.h"
+#include "framework/base/freeze_watch.h"
 #include "framework/base/log.h"
 #include "framework/base/seconds.h"
 #include "framework/base/status.h"
@@ -177,10 +178,13 @@ bool SessionShell::IsOverdue() const {
 }
 
 // Carries where the main thread is, so that a worker whose side threads live on is not taken for a healthy one. Also
-// the last resort: a main thread that cannot be brought back, inside a transport say, is of no use to anybody.
+// the last resort: a main thread that cannot be brought back, inside a transport say, is of no use to anybody. One that
+// was frozen with the whole process has had no time to come back, and its coordinator none to answer.
 void SessionShell::Beat(const std::stop_token& stop) {
   std::unique_lock lock(mutex_);
+  FreezeWatch freezes(Clock::now(), options_.heartbeat_interval);
   while (!stop.stop_requested()) {
+    freezes.Look(Clock::now(), {&alone_since_, &working_since_, &abort_since_});
     link_.Send(HeartbeatMessage{.generation = session_.generation(),
                                 .step = step_,
                                 .phase = progress_.waiting ? Phase::kReduce : phase_,

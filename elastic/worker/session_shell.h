@@ -37,7 +37,8 @@ class SessionShell final : public ControlLinkHandler, public Rendezvous {
     int64_t total_steps = 0;
     uint64_t run = 0;  // as WorkerSession has it
     std::chrono::milliseconds heartbeat_interval{200};
-    /// Ends the process if the thread that works has not come back so long after it was told to.
+    /// Ends the process if the thread that works has not come back so long after it was told to. Of this and the next,
+    /// time in which the process was frozen does not count.
     std::chrono::milliseconds kill_timeout{120'000};
     /// As SessionDeserted has it.
     std::chrono::milliseconds coordinator_timeout{3'600'000};

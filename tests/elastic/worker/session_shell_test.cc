@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/resource.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <chrono>
@@ -201,6 +202,37 @@ TEST(SessionShell, OneThatIsAloneEndsAfterAStopWhenItsCoordinatorIsAwayForLong) 
   ASSERT_TRUE(std::holds_alternative<ExitTask>(exit));
   EXPECT_EQ(std::get<ExitTask>(exit).exit_code, 143);
   EXPECT_TRUE(recover.stop.stop_requested());
+}
+
+// Of the second that it has to end its task it is frozen for two and a half.
+[[noreturn]] void BeFrozenWhileATaskIsToEnd() {
+  ScriptedLink link;
+  const StepProgress progress;
+  SessionShell::Options options = Options();
+  options.heartbeat_interval = std::chrono::milliseconds(20);
+  options.kill_timeout = std::chrono::seconds(1);
+  SessionShell shell(options, link, progress);
+  link.Connect();
+  link.Tell(WorldOf(1));
+  const SessionShell::Next recover = shell.NextTask();
+  link.Tell(WorldOf(2));
+  const pid_t frozen = getpid();
+  const pid_t freezer = fork();
+  if (freezer == 0) {
+    kill(frozen, SIGSTOP);
+    usleep(2'500'000);
+    kill(frozen, SIGCONT);
+    _exit(0);
+  }
+  waitpid(freezer, nullptr, 0);
+  const int beats = link.Count<HeartbeatMessage>();
+  while (link.Count<HeartbeatMessage>() < beats + 2) usleep(1000);
+  _exit(recover.stop.stop_requested() ? 0 : 1);
+}
+
+TEST(SessionShellDeathTest, TimeInWhichItWasFrozenIsNotItsTasks) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(BeFrozenWhileATaskIsToEnd(), testing::ExitedWithCode(0), "");
 }
 
 int CountIn(const std::string& text, const std::string& what) {

@@ -74,10 +74,12 @@ std::vector<CheckpointChoice> ChoicesOf(const Catalog& catalog) {
 
 absl::StatusOr<std::unique_ptr<CheckpointKeeper>> CheckpointKeeper::Open(
     const Config& config, const RunDirectory& directory, std::unique_ptr<Storage> storage,
-    std::vector<StoredTensor> tensors, const CoordinatorState& past, const std::function<absl::Status()>& may_claim) {
+    std::vector<StoredTensor> tensors, const CoordinatorState& past, const std::function<absl::Status()>& may_claim,
+    std::stop_source storage_stop) {
   std::unique_ptr<CheckpointKeeper> keeper(
       new CheckpointKeeper(config, directory, std::move(storage), std::move(tensors)));
   keeper->may_claim_ = may_claim;
+  keeper->storage_stop_ = std::move(storage_stop);
   ASSIGN_OR_RETURN(keeper->fence_, Fence::Claim(*keeper->storage_, Owner(directory), {past.generation, past.branch},
                                                 ThisProcess(), [it = keeper.get()] { return it->MayClaim(); }));
   keeper->state_ = {keeper->fence_->epoch() * kGenerationsPerEpoch, keeper->fence_->branch()};
@@ -110,6 +112,10 @@ Manifest CheckpointKeeper::Describe(const CommitCheckpointAction& commit) const 
 }
 
 void CheckpointKeeper::Commit(const CommitCheckpointAction& commit, Answer answer) {
+  {
+    const std::lock_guard lock(mutex_);
+    ++commits_;
+  }
   thread_.Post([this, commit, manifest = Describe(commit), answer = std::move(answer)] {
     CheckpointDoneEvent event;
     event.step = commit.step;
@@ -122,6 +128,11 @@ void CheckpointKeeper::Commit(const CommitCheckpointAction& commit, Answer answe
     event.fenced = fence_->lost();
     event.usable = usable_;
     answer(event);  // before anything goes: from here on the run would go back to this one
+    {
+      const std::lock_guard lock(mutex_);
+      --commits_;
+    }
+    changed_.notify_all();
     if (!status.ok()) return;
     CheckpointsTidiedEvent tidied;
     ApplyRetention(manifest.name, &tidied);
@@ -145,8 +156,20 @@ void CheckpointKeeper::GoBack(const Branch& branch) {
   thread_.Post([this] { fence_->GoBack(BranchNow()).IgnoreError(); });
 }
 
+// A server that does not answer holds up the end of the run for a checkpoint, but not for what could go.
 void CheckpointKeeper::Finish() {
   finishing_.request_stop();
+  bool is_done = false;
+  thread_.Post([&] {
+    const std::lock_guard lock(mutex_);
+    is_done = true;
+    changed_.notify_all();
+  });
+  {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return commits_ == 0; });
+    if (!changed_.wait_for(lock, kTidyAtEnd, [&] { return is_done; })) storage_stop_.request_stop();
+  }
   thread_.Drain();
 }
 

@@ -3,6 +3,7 @@
 // parts are durable, and which may go then. Storage takes its time, so all but the start happens on a thread of its
 // own.
 
+#include <condition_variable>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -31,11 +32,14 @@ class CheckpointKeeper {
 
   /// Claims the storage: whoever had it before can commit nothing more. `tensors`: of the model, in canonical order.
   /// `config` and `directory` must outlive the keeper. `past`: of the run. `may_claim`: as in Fence::Claim.
+  /// `storage_stop`: ends what of `storage` waits for a server; requested by Finish, and when the keeper goes.
   static absl::StatusOr<std::unique_ptr<CheckpointKeeper>> Open(const Config& config, const RunDirectory& directory,
                                                                 std::unique_ptr<Storage> storage,
                                                                 std::vector<StoredTensor> tensors,
                                                                 const CoordinatorState& past,
-                                                                const std::function<absl::Status()>& may_claim);
+                                                                const std::function<absl::Status()>& may_claim,
+                                                                std::stop_source storage_stop = {});
+  ~CheckpointKeeper() { storage_stop_.request_stop(); }
 
   Storage& storage() { return *storage_; }
   /// As they were found by Open.
@@ -60,7 +64,7 @@ class CheckpointKeeper {
   /// deletes what was never finished or given up, of checkpoints that were begun before `next`, and what writers that
   /// are gone have left, and answers (CheckpointsTidiedEvent), if it can look what there is.
   void MakeRoom(const CheckpointName& next, Answer answer);
-  /// Waits for all commits that were begun.
+  /// Waits for all commits that were begun, and then for a moment for what else is to be done.
   void Finish();
 
  private:
@@ -89,9 +93,12 @@ class CheckpointKeeper {
   CoordinatorState state_;
   std::vector<CheckpointChoice> usable_;  // of the thread
   KnownManifests manifests_;              // likewise
-  std::stop_source finishing_;
+  std::stop_source finishing_, storage_stop_;
   std::mutex mutex_;
-  Branch branch_;      // under mutex_
+  std::condition_variable changed_;
+  // Under mutex_:
+  Branch branch_;
+  int commits_ = 0;    // begun and not answered
   TaskThread thread_;  // last: it uses all of the above
 };
 

@@ -281,12 +281,14 @@ absl::Status Choose(const Config& config, const RunDirectory& directory, const s
 absl::Status OpenCheckpoints(const Config& config, const RunDirectory& directory,
                              const std::vector<StoredTensor>& tensors, const PrepareOptions& options,
                              PreparedRun* run) {
+  std::stop_source storage_stop;
+  const std::stop_callback at_start(options.stop, [&] { storage_stop.request_stop(); });
   ASSIGN_OR_RETURN(std::unique_ptr<Storage> storage,
-                   OpenCheckpointStorage(config.checkpoint, directory.root(), options.stop));
+                   OpenCheckpointStorage(config.checkpoint, directory.root(), storage_stop.get_token()));
   // Asked right before they are claimed: from another one that leads by then nothing is taken.
-  ASSIGN_OR_RETURN(run->keeper,
-                   CheckpointKeeper::Open(config, directory, std::move(storage), tensors, run->history.state,
-                                          [lead = run->lead] { return StillOurs(*lead); }));
+  ASSIGN_OR_RETURN(run->keeper, CheckpointKeeper::Open(
+                                    config, directory, std::move(storage), tensors, run->history.state,
+                                    [lead = run->lead] { return StillOurs(*lead); }, storage_stop));
   run->history.state = run->keeper->state();
   RETURN_IF_ERROR(StillOurs(*run->lead));
   RETURN_IF_ERROR(WriteCoordinatorState(directory, run->history.state));

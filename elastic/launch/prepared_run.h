@@ -33,7 +33,7 @@ struct PrepareOptions {
   std::string resume{};          // "auto": go on with what is there; "never": refuse that; a step: from its checkpoint;
                                  // "": auto, but overwriting needs to be told what becomes of checkpoints elsewhere
   bool workers_are_new = false;  // no worker of an earlier life can be alive
-  std::stop_token stop{};        // as of OpenCheckpointStorage; the run's checkpoints keep it (StopOfStart)
+  std::stop_token stop{};        // as of OpenCheckpointStorage, until the run is prepared
 };
 
 /// Takes the directory's lock first, unless it is given. AlreadyExists, saying what to do, if the directory holds a run

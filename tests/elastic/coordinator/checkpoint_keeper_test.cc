@@ -8,11 +8,14 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <condition_variable>
 #include <cstring>
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <optional>
+#include <stop_token>
 #include <string>
 #include <utility>
 #include <vector>
@@ -46,7 +49,16 @@ class RefusingStorage final : public FaultStorage {
     }
     return FaultStorage::Delete(name);
   }
+  absl::Status Sweep() override {
+    if (!sweeps_until.stop_possible()) return FaultStorage::Sweep();
+    std::mutex mutex;
+    std::condition_variable_any never;
+    std::unique_lock lock(mutex);
+    never.wait(lock, sweeps_until, [] { return false; });
+    return absl::CancelledError("stopped");
+  }
   bool refuses = false;
+  std::stop_token sweeps_until;                  // if it can be requested
   std::function<void()> before_a_manifest_goes;  // once
 };
 
@@ -220,6 +232,20 @@ TEST_F(CheckpointKeeperTest, WhatKilledWritersHaveLeftGoesWhenTheNextOneExists) 
   EXPECT_EQ(faults_->CallsOf(StorageOperation::kSweep), sweeps);
   EXPECT_EQ(Commit(Write(8)).cause, "");
   EXPECT_EQ(faults_->CallsOf(StorageOperation::kSweep), sweeps + 1);
+}
+
+// An object store that does not answer any more would be asked for minutes.
+TEST_F(CheckpointKeeperTest, TidyingDoesNotHoldUpTheEnd) {
+  const std::stop_source storage_stop;
+  auto faults = std::make_unique<RefusingStorage>(*memory_);
+  faults_ = faults.get();
+  auto keeper =
+      CheckpointKeeper::Open(config_, directory_, std::move(faults), {{"weight", {40, 50}}}, {}, nullptr, storage_stop);
+  ASSERT_TRUE(keeper.ok()) << keeper.status();
+  keeper_ = *std::move(keeper);
+  faults_->sweeps_until = storage_stop.get_token();
+  EXPECT_EQ(Commit(Write(7)).cause, "");
+  EXPECT_TRUE(storage_stop.stop_requested());
 }
 
 TEST_F(CheckpointKeeperTest, AndWhatWasGivenUpButNothingOfAnotherOwner) {

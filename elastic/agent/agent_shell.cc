@@ -253,22 +253,24 @@ void AgentShell::Leave(int signal) {
       "leaving the run: workers here end once others have taken over what they hold, or when nothing has got on for ",
       std::chrono::duration_cast<std::chrono::seconds>(progress_timeout_).count(), " s; SIGINT ends them at once");
   link_.Send(LeaveMessage{signal});
-  RunPosition seen;
-  for (auto since = Clock::now(); Clock::now() - since < progress_timeout_;) {
-    const auto run = look_();
-    if (run.ok() && HasGotOn(*run, seen)) {
-      seen = {run->committed_step, run->generation};
-      since = Clock::now();
-    }
+  LeaveWatch watch(Clock::now(), progress_timeout_, kNotice);
+  for (auto run = look_(); watch.GetsOn(Clock::now(), run); run = look_()) {
     std::unique_lock lock(mutex_);
     if (Ended(lock, kNotice)) return;
   }
   agent_->Stop(SIGKILL, milliseconds(0));
 }
 
-bool HasGotOn(const RunStatus& run, const RunPosition& before) {
-  return run.state == RunState::kFinishing || run.committed_step != before.committed_step ||
-         run.generation != before.generation;
+bool LeaveWatch::GetsOn(Clock::time_point now, const absl::StatusOr<RunStatus>& run) {
+  freezes_.Look(now, {&since_});
+  const bool has_got_on = run.ok() && (run->state == RunState::kFinishing || run->committed_step != committed_step_ ||
+                                       run->generation != generation_);
+  if (has_got_on) {
+    committed_step_ = run->committed_step;
+    generation_ = run->generation;
+    since_ = now;
+  }
+  return now - *since_ < limit_;
 }
 
 Departure DecideDeparture(const absl::StatusOr<RunStatus>& run, const std::string& node, bool saves,

@@ -35,13 +35,23 @@ enum class Departure {
 Departure DecideDeparture(const absl::StatusOr<RunStatus>& run, const std::string& node, bool saves,
                           std::chrono::milliseconds since_signal);
 
-/// Whether a run that is being left has got on since it was at `before`, or saves its end, which takes as long as it
-/// takes.
-struct RunPosition {
-  int64_t committed_step = 0;
-  uint64_t generation = 0;
+/// Whether a run that is being left gets on, or saves its end, which takes as long as it takes. Thread-safety: none.
+class LeaveWatch {
+ public:
+  using Clock = FreezeWatch::Clock;
+  /// `interval`: from one look to the next.
+  LeaveWatch(Clock::time_point now, Clock::duration limit, Clock::duration interval)
+      : limit_(limit), freezes_(now, interval), since_(now) {}
+  /// What a look has shown. False: nothing has got on for the limit, in which this process was not frozen.
+  bool GetsOn(Clock::time_point now, const absl::StatusOr<RunStatus>& run);
+
+ private:
+  const Clock::duration limit_;
+  FreezeWatch freezes_;
+  FreezeWatch::Since since_;  // it got on
+  int64_t committed_step_ = 0;
+  uint64_t generation_ = 0;
 };
-bool HasGotOn(const RunStatus& run, const RunPosition& before);
 
 class AgentShell final : public ControlLinkHandler {
  public:

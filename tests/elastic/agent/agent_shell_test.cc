@@ -68,15 +68,38 @@ TEST(DecideDeparture, GivesTheOthersTimeToComeToANewCoordinator) {
 }
 
 // All others have left, too, so that it is being stopped: the workers of this node hold what is saved.
-TEST(HasGotOn, ARunThatSavesItsEndDoes) {
+TEST(LeaveWatch, ARunThatSavesItsEndGetsOn) {
+  auto now = LeaveWatch::Clock::time_point(1h);
+  LeaveWatch watch(now, 30s, 2s);
   RunStatus run = RunOf(RunState::kTraining, {"a"});
+  const auto waits_for = [&](std::chrono::seconds time) {
+    for (const auto end = now + time; now < end; now += 2s) {
+      if (!watch.GetsOn(now, run)) return false;
+    }
+    return true;
+  };
   run.committed_step = 7;
   run.generation = 3;
-  EXPECT_FALSE(HasGotOn(run, {7, 3}));
-  EXPECT_TRUE(HasGotOn(run, {6, 3}));
-  EXPECT_TRUE(HasGotOn(run, {7, 2}));
+  EXPECT_TRUE(waits_for(30s));
+  ++run.committed_step;
+  EXPECT_TRUE(waits_for(30s));
+  ++run.generation;
+  EXPECT_TRUE(waits_for(30s));
   run.state = RunState::kFinishing;
-  EXPECT_TRUE(HasGotOn(run, {7, 3}));
+  EXPECT_TRUE(waits_for(1h));
+  run.state = RunState::kTraining;
+  EXPECT_FALSE(waits_for(1h));
+}
+
+// An agent that was frozen while it left would kill workers whose state nobody has taken over yet.
+TEST(LeaveWatch, TimeInWhichItWasFrozenDoesNotCount) {
+  auto now = LeaveWatch::Clock::time_point(1h);
+  LeaveWatch watch(now, 30s, 2s);
+  const absl::StatusOr<RunStatus> away = absl::UnavailableError("away");
+  EXPECT_TRUE(watch.GetsOn(now += 2s, away));
+  EXPECT_TRUE(watch.GetsOn(now += 1h, away));
+  for (int second = 6; second < 30; second += 2) EXPECT_TRUE(watch.GetsOn(now += 2s, away)) << second;
+  EXPECT_FALSE(watch.GetsOn(now += 2s, away));
 }
 
 TEST(DecideDeparture, StaysForTheEnd) {

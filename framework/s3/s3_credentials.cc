@@ -15,19 +15,6 @@ namespace {
 constexpr std::chrono::minutes kRefreshBefore{5};
 constexpr std::chrono::minutes kBetweenFailures{1};  // of asking for others while those that there are still hold
 
-class FixedSource final : public S3CredentialSource {
- public:
-  explicit FixedSource(S3Credentials credentials) : credentials_(std::move(credentials)) {}
-  absl::StatusOr<S3Credentials> Get() override {
-    RETURN_IF_ERROR(CheckCredentials(credentials_));
-    return credentials_;
-  }
-  bool Refused(const S3Credentials& /*credentials*/) override { return false; }
-
- private:
-  const S3Credentials credentials_;
-};
-
 class RefreshedSource final : public S3CredentialSource {
  public:
   using Clock = std::chrono::system_clock;
@@ -85,10 +72,6 @@ void SetField(absl::string_view key, absl::string_view value, S3Credentials* cre
 }
 
 }  // namespace
-
-std::shared_ptr<S3CredentialSource> FixedS3Credentials(S3Credentials credentials) {
-  return std::make_shared<FixedSource>(std::move(credentials));
-}
 
 std::shared_ptr<S3CredentialSource> RefreshedS3Credentials(std::function<absl::StatusOr<S3Credentials>()> load,
                                                            std::function<std::chrono::system_clock::time_point()> now) {

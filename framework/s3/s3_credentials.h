@@ -31,8 +31,6 @@ class S3CredentialSource {
   virtual bool Refused(const S3Credentials& credentials) = 0;
 };
 
-std::shared_ptr<S3CredentialSource> FixedS3Credentials(S3Credentials credentials);
-
 /// What `load` says, asked for again five minutes before they expire, and when they are refused. Where it fails then,
 /// those that are still valid stay; Unavailable if there are none any more.
 std::shared_ptr<S3CredentialSource> RefreshedS3Credentials(

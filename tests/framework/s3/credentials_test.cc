@@ -15,6 +15,7 @@
 #include "framework/s3/credential_services.h"
 #include "framework/s3/s3_environment.h"
 #include "tests/framework/s3/fault_proxy.h"
+#include "tests/framework/s3/fixed_credentials.h"
 #include "tests/framework/s3/s3_bed.h"
 
 namespace holdfast {
@@ -316,11 +317,11 @@ TEST(RefreshedCredentials, ThoseOfMinutesAreNotAskedForWithEachRequest) {
   EXPECT_EQ(loaded, 1);
 }
 
-TEST(FixedCredentials, MustFitIntoAHeader) {
-  EXPECT_TRUE(FixedS3Credentials({"id", "secret", ""})->Get().ok());
-  EXPECT_THAT(FixedS3Credentials({"", "", ""})->Get().status().ToString(),
+TEST(RefreshedCredentials, MustFitIntoAHeader) {
+  EXPECT_TRUE(FixedCredentials({"id", "secret", ""})->Get().ok());
+  EXPECT_THAT(FixedCredentials({"", "", ""})->Get().status().ToString(),
               HasSubstr("INVALID_ARGUMENT: the S3 credentials are empty"));
-  EXPECT_THAT(FixedS3Credentials({"id", "secret", "a\r\nx-evil: 1"})->Get().status().ToString(),
+  EXPECT_THAT(FixedCredentials({"id", "secret", "a\r\nx-evil: 1"})->Get().status().ToString(),
               HasSubstr("INVALID_ARGUMENT: the S3 credentials have spaces or control characters"));
 }
 

@@ -6,6 +6,7 @@
 #include "framework/s3/s3_client.h"
 #include "framework/s3/sigv4.h"
 #include "framework/s3/xml_scanner.h"
+#include "tests/framework/s3/fixed_credentials.h"
 
 namespace holdfast {
 namespace {
@@ -63,7 +64,7 @@ S3Options MotoServer::NewBucket() {
   const std::string number = std::to_string(++buckets_);
   options.bucket = "bucket-" + number;
   options.endpoint = "http://127.0.0.1:" + std::to_string(port_);
-  options.credentials = FixedS3Credentials(credentials_);
+  options.credentials = FixedCredentials(credentials_);
   options.region = "us-east-1";
   options.staging_directory = process_->folder() + "/staging-" + number;
   options.part_bytes = 1u << 20;

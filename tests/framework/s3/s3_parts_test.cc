@@ -18,6 +18,7 @@
 #include "framework/s3/s3_listing.h"
 #include "framework/s3/staging_area.h"
 #include "framework/s3/xml_scanner.h"
+#include "tests/framework/s3/fixed_credentials.h"
 
 namespace holdfast {
 namespace {
@@ -179,7 +180,7 @@ S3Options Options(const std::string& bucket, const std::string& endpoint = "",
   options.bucket = bucket;
   options.endpoint = endpoint;
   options.region = region;
-  options.credentials = FixedS3Credentials({"id", "secret", ""});
+  options.credentials = FixedCredentials({"id", "secret", ""});
   return options;
 }
 

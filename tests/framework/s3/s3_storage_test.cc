@@ -9,6 +9,7 @@
 
 #include "framework/s3/s3_client.h"
 #include "framework/s3/s3_listing.h"
+#include "tests/framework/s3/fixed_credentials.h"
 #include "tests/framework/s3/moto_server.h"
 
 namespace holdfast {
@@ -69,12 +70,12 @@ TEST(S3Storage, AWrongKeyIsRefused) {
   S3Options options = moto->NewBucket();
   S3Credentials wrong = moto->credentials();
   wrong.secret_access_key.back() ^= 1;
-  options.credentials = FixedS3Credentials(wrong);
+  options.credentials = FixedCredentials(wrong);
   const absl::Status wrong_secret = OpenS3Storage(options).status();
   EXPECT_EQ(wrong_secret.code(), absl::StatusCode::kPermissionDenied) << wrong_secret;
   EXPECT_THAT(Message(wrong_secret), HasSubstr("SignatureDoesNotMatch"));
   EXPECT_THAT(Message(wrong_secret), testing::Not(HasSubstr(wrong.secret_access_key)));
-  options.credentials = FixedS3Credentials({"AKIAIOSFODNN7EXAMPLE", moto->credentials().secret_access_key, ""});
+  options.credentials = FixedCredentials({"AKIAIOSFODNN7EXAMPLE", moto->credentials().secret_access_key, ""});
   const absl::Status wrong_id = OpenS3Storage(options).status();
   EXPECT_EQ(wrong_id.code(), absl::StatusCode::kPermissionDenied) << wrong_id;
   EXPECT_THAT(Message(wrong_id), HasSubstr("InvalidAccessKeyId"));

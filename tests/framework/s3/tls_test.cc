@@ -6,6 +6,7 @@
 #include <filesystem>
 
 #include "framework/s3/open_s3_storage.h"
+#include "tests/framework/s3/fixed_credentials.h"
 #include "tests/framework/s3/peer_process.h"
 
 namespace holdfast {
@@ -19,7 +20,7 @@ class Tls : public testing::Test {
     if (server_ == nullptr) GTEST_SKIP() << "no TLS server to test with: run tools/test_peers.sh";
     options_.endpoint = "https://127.0.0.1:" + std::to_string(server_->WaitForNumber("port", ""));
     options_.bucket = "bucket";
-    options_.credentials = FixedS3Credentials({"id", "secret", ""});
+    options_.credentials = FixedCredentials({"id", "secret", ""});
     options_.region = "us-east-1";
     options_.retry_for = std::chrono::milliseconds(2);
     shell_.elapsed = [this] { return std::chrono::milliseconds(sleeps_); };

@@ -29,7 +29,6 @@ namespace holdfast {
 
 class HeldStates {
  public:
-  enum class Stage : uint8_t { kLeft, kEntered, kCommitted };
   /// Where the next world has its state from.
   enum class NextSource : uint8_t {
     kNone,           // it begins anew: what is held counts for nothing
@@ -41,8 +40,7 @@ class HeldStates {
   /// Ends the mirror fill and abandons the snapshot.
   ~HeldStates() { Forget(); }
 
-  Stage stage() const { return stage_; }
-  /// In kEntered and kCommitted.
+  /// From Enter until Leave or Forget.
   PlacedState& current() const { return *current_.placed; }
   /// The source's state; null = there is none.
   const ShardedState* source() const;
@@ -85,6 +83,7 @@ class HeldStates {
   static void CaptureSnapshot(Held& held);
   static void AbandonSnapshot(Held& held);
 
+  enum class Stage : uint8_t { kLeft, kEntered, kCommitted };
   Stage stage_ = Stage::kLeft;
   std::mutex mutex_;  // guards the pointers to what Abort uses
   Held current_, source_;

@@ -391,12 +391,4 @@ absl::Status Trainer::WithWeights(absl::FunctionRef<absl::Status(const ReadWeigh
   });
 }
 
-uint64_t Trainer::Digest() const {
-  std::vector<uint64_t> digests;
-  for (int c = 0; c < static_cast<int>(trained_.layout().chunks().size()); ++c) {
-    digests.push_back(current().state().ChunkDigest(c));
-  }
-  return StateDigest(digests);
-}
-
 }  // namespace holdfast

@@ -177,8 +177,6 @@ class Trainer {
   const StateLayout& state_layout() const { return state_layout_; }
   /// This rank's part of the state, in the world it is in.
   ShardedState& state() { return current().state(); }
-  /// StateDigest of the whole state; only in a world of one.
-  uint64_t Digest() const;
   StepProgress& progress() { return progress_; }
 
  private:

@@ -26,6 +26,7 @@
 #include "tests/framework/storage/fault_storage.h"
 #include "tests/framework/storage/memory_storage.h"
 #include "tests/framework/storage/test_directory.h"
+#include "tests/framework/train/digest_of.h"
 #include "tests/models/runtime/tiny_run.h"
 
 namespace holdfast {
@@ -107,13 +108,13 @@ class CheckpointerTest : public TinyRun {
 };
 
 TEST_F(CheckpointerTest, WhatIsSavedBesideStepsIsWhatIsLoaded) {
-  const uint64_t digest = trainer().Digest();
+  const uint64_t digest = DigestOf(trainer());
   std::promise<void> stepped;
   WriteAfter(stepped);
   Checkpointer checkpointer(Dependencies());
   Begin(checkpointer);
   Step();
-  EXPECT_NE(trainer().Digest(), digest);
+  EXPECT_NE(DigestOf(trainer()), digest);
   stepped.set_value();
   checkpointer.Finish({});
   const SavedMessage saved = saved_.at(0);
@@ -126,19 +127,19 @@ TEST_F(CheckpointerTest, WhatIsSavedBesideStepsIsWhatIsLoaded) {
   before_opening_ = nullptr;
   const uint64_t before = trainer().progress().count;
   ASSERT_NO_FATAL_FAILURE(Load(checkpointer, saved));
-  EXPECT_EQ(trainer().Digest(), digest);
+  EXPECT_EQ(DigestOf(trainer()), digest);
   EXPECT_GE(trainer().progress().count, before + trainer().state_layout().parameters().chunks().size());
   EXPECT_EQ(trainer().progress().bytes_to_load, 0) << "nothing is being loaded any more";
 }
 
 TEST_F(CheckpointerTest, ASecondOneBegunBeforeTheFirstIsWrittenHasItsOwnBits) {
-  const uint64_t first = trainer().Digest();
+  const uint64_t first = DigestOf(trainer());
   std::promise<void> stepped;
   WriteAfter(stepped);
   Checkpointer checkpointer(Dependencies());
   Begin(checkpointer);
   Step();
-  const uint64_t second = trainer().Digest();
+  const uint64_t second = DigestOf(trainer());
   Begin(checkpointer, 2);
   Step();
   stepped.set_value();
@@ -147,7 +148,7 @@ TEST_F(CheckpointerTest, ASecondOneBegunBeforeTheFirstIsWrittenHasItsOwnBits) {
   for (const auto& [saved, digest] : {std::pair(saved_.at(0), first), std::pair(saved_.at(1), second)}) {
     ASSERT_EQ(saved.cause, "");
     ASSERT_NO_FATAL_FAILURE(Load(checkpointer, saved));
-    EXPECT_EQ(trainer().Digest(), digest) << "step " << saved.step;
+    EXPECT_EQ(DigestOf(trainer()), digest) << "step " << saved.step;
   }
 }
 

@@ -25,6 +25,7 @@
 #include "tests/framework/storage/fault_storage.h"
 #include "tests/framework/storage/memory_storage.h"
 #include "tests/framework/storage/test_directory.h"
+#include "tests/framework/train/digest_of.h"
 #include "tests/models/runtime/tiny_run.h"
 
 namespace holdfast {
@@ -177,7 +178,7 @@ TEST_F(WorkerTest, WhereARunMayEndEarlyItsValidatedStepsHaveDigests) {
 TEST_F(WorkerTest, AfterTheLastStepTheModelIsSavedAndTheRunEnds) {
   uint64_t saved = 0, saved_in = 0;
   dependencies_.save_model = [&](const ReadWeightsFn&, uint64_t generation) {
-    saved = runtime_->trainer->Digest();
+    saved = DigestOf(*runtime_->trainer);
     saved_in = generation;
     return absl::OkStatus();
   };
@@ -193,7 +194,7 @@ TEST_F(WorkerTest, AfterTheLastStepTheModelIsSavedAndTheRunEnds) {
   EXPECT_FALSE(exit.refused);
   Alone alone(config_);
   for (int64_t step = 1; step <= 2; ++step) alone.runtime->trainer->Commit(alone.Prepare(step));
-  EXPECT_EQ(saved, alone.runtime->trainer->Digest());
+  EXPECT_EQ(saved, DigestOf(*alone.runtime->trainer));
   EXPECT_EQ(saved_in, 1u);
 }
 

@@ -12,6 +12,7 @@
 #include "models/plan.h"
 #include "models/transformer.h"
 #include "tests/framework/train/deferred_device.h"
+#include "tests/framework/train/digest_of.h"
 #include "tests/framework/train/tiny_model.h"
 
 namespace holdfast {
@@ -76,7 +77,7 @@ class SnapshotTest : public testing::TestWithParam<Case> {
 };
 
 TEST_P(SnapshotTest, ReadBeforeTheUpdateCopiesNothing) {
-  const uint64_t expected = trainer_->Digest();
+  const uint64_t expected = DigestOf(*trainer_);
   const auto snapshot = trainer_->StartSnapshot(0);
   EXPECT_EQ(Read(*snapshot), expected);
   Step();
@@ -84,18 +85,18 @@ TEST_P(SnapshotTest, ReadBeforeTheUpdateCopiesNothing) {
 }
 
 TEST_P(SnapshotTest, UpdatesCopyWhatWasNotRead) {
-  const uint64_t expected = trainer_->Digest();
+  const uint64_t expected = DigestOf(*trainer_);
   const auto snapshot = trainer_->StartSnapshot(kPlenty);
   Step();
   Step();
-  EXPECT_NE(trainer_->Digest(), expected);
+  EXPECT_NE(DigestOf(*trainer_), expected);
   EXPECT_EQ(Read(*snapshot), expected);
   EXPECT_GT(snapshot->stall_seconds(), 0);
 }
 
 TEST_P(SnapshotTest, WithMemoryForOneChunkUpdatesWaitForTheReader) {
   for (int round = 0; round < 20; ++round) {
-    const uint64_t expected = trainer_->Digest();
+    const uint64_t expected = DigestOf(*trainer_);
     const auto snapshot = trainer_->StartSnapshot(1);
     uint64_t digest = 0;
     std::thread reader([&] { digest = Read(*snapshot, std::chrono::microseconds(round * 20)); });
@@ -106,11 +107,11 @@ TEST_P(SnapshotTest, WithMemoryForOneChunkUpdatesWaitForTheReader) {
 }
 
 TEST_P(SnapshotTest, OutlivesAChangeOfTheWorldAndItsFirstCommit) {
-  const uint64_t expected = trainer_->Digest();
+  const uint64_t expected = DigestOf(*trainer_);
   const auto snapshot = trainer_->StartSnapshot(kPlenty);
   const TrainerWorld next{.rank = 0, .source = Placement({"local"}, {}), .source_ranks = {0}};
   ASSERT_TRUE(trainer_->EnterWorld(next, {}).ok());
-  EXPECT_EQ(trainer_->Digest(), expected);
+  EXPECT_EQ(DigestOf(*trainer_), expected);
   Step();
   EXPECT_FALSE(snapshot->abandoned());
   EXPECT_EQ(Read(*snapshot), expected);
@@ -145,21 +146,21 @@ TEST_P(SnapshotTest, AbandoningFreesAnUpdateThatWaits) {
 
 TEST_P(SnapshotTest, WhatWasReadCanBeLoadedInstead) {
   const auto snapshot = trainer_->StartSnapshot(kPlenty);
-  const uint64_t expected = trainer_->Digest();
+  const uint64_t expected = DigestOf(*trainer_);
   std::vector<Snapshot::Captured> chunks;
   while (auto chunk = snapshot->Next()) chunks.push_back(*std::move(chunk));
   Step();
-  const uint64_t after = trainer_->Digest();
+  const uint64_t after = DigestOf(*trainer_);
   TrainerWorld world;
   world.load = [&](ShardedState& state, const std::stop_token&) {
     for (const auto& chunk : chunks) state.WriteChunk(chunk.chunk, chunk.bytes.data());
     return absl::OkStatus();
   };
   ASSERT_TRUE(trainer_->EnterWorld(world, {}).ok());
-  EXPECT_EQ(trainer_->Digest(), expected);
+  EXPECT_EQ(DigestOf(*trainer_), expected);
   --step_;
   Step();
-  EXPECT_EQ(trainer_->Digest(), after) << "the compute weights were not made anew";
+  EXPECT_EQ(DigestOf(*trainer_), after) << "the compute weights were not made anew";
 }
 
 INSTANTIATE_TEST_SUITE_P(All, SnapshotTest,

@@ -19,6 +19,7 @@
 #include "gtest/gtest.h"
 #include "models/plan.h"
 #include "models/transformer.h"
+#include "tests/framework/train/digest_of.h"
 #include "tests/paths.h"
 
 namespace holdfast {
@@ -136,7 +137,7 @@ Trace Train(const Setting& setting, int64_t steps = kSteps) {
     trace.losses.push_back(result->loss);
     trace.loss_bits.push_back(std::bit_cast<uint32_t>(result->loss));
     trace.norm_bits.push_back(std::bit_cast<uint32_t>(result->grad_norm));
-    trace.digests.push_back(trainer->Digest());
+    trace.digests.push_back(DigestOf(*trainer));
   }
   return trace;
 }

@@ -15,6 +15,7 @@
 #include "models/plan.h"
 #include "models/transformer.h"
 #include "tests/framework/comm/in_process.h"
+#include "tests/framework/train/digest_of.h"
 #include "tests/framework/train/tiny_model.h"
 
 namespace holdfast {
@@ -272,7 +273,7 @@ TEST_F(SnapshotOfAWorld, OnlyEnteredIsAbandonedWithThatWorld) {
 
 TEST_F(SnapshotOfAWorld, OnlyEnteredLivesOnIfThatWorldIsTheSource) {
   Enter(/*source_is_entered=*/false);
-  const uint64_t expected = trainer_.Digest();
+  const uint64_t expected = DigestOf(trainer_);
   const auto snapshot = trainer_.StartSnapshot(kPlenty);
   Enter(/*source_is_entered=*/true);
   ASSERT_FALSE(snapshot->abandoned());
@@ -282,7 +283,7 @@ TEST_F(SnapshotOfAWorld, OnlyEnteredLivesOnIfThatWorldIsTheSource) {
 
 // The state it reads goes away with the second change of the world, so it is copied first.
 TEST_F(SnapshotOfAWorld, IsCopiedBeforeAnEnteredWorldTakesTheSourcesPlace) {
-  const uint64_t expected = trainer_.Digest();
+  const uint64_t expected = DigestOf(trainer_);
   const auto snapshot = trainer_.StartSnapshot(kPlenty);
   Enter(/*source_is_entered=*/false);
   EXPECT_EQ(snapshot->stall_seconds(), 0) << "it is still there";

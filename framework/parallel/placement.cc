@@ -113,19 +113,6 @@ std::vector<int> Placement::Holders(int cell) const {
   return holders;
 }
 
-std::vector<int> Placement::HeldCells(int rank) const {
-  std::vector<int> cells;
-  if (rank >= num_staying()) return cells;
-  for (int cell = 0; cell < num_cells_; ++cell) {
-    bool holds = ServerOf(GroupOf(rank), cell) == rank;
-    for (size_t at = static_cast<size_t>(cell); at < mirrors_.size(); at += static_cast<size_t>(num_cells_)) {
-      holds = holds || mirrors_[at] == rank;
-    }
-    if (holds) cells.push_back(cell);
-  }
-  return cells;
-}
-
 std::vector<int> Placement::LostCells(const std::vector<bool>& alive, const UsedCells& used) const {
   const auto end = alive.begin() + num_staying();
   if (everybody_serves_all() && std::find(alive.begin(), end, true) != end) return {};  // thousands hold each cell

@@ -66,8 +66,6 @@ class Placement {
 
   /// All ranks that hold the state of `cell`, its primary first, then its other serving ranks, then its mirrors.
   std::vector<int> Holders(int cell) const;
-  /// Cells whose state `rank` holds, ascending.
-  std::vector<int> HeldCells(int rank) const;
 
   /// Cells, of those that the model uses, of which no holder is left if of all ranks only those with alive[rank] are.
   std::vector<int> LostCells(const std::vector<bool>& alive, const UsedCells& used = {}) const;

@@ -7,12 +7,14 @@
 
 #include <bit>
 #include <functional>
+#include <iterator>
 #include <optional>
 #include <tuple>
 
 #include "elastic/control/state_source.h"
 #include "framework/base/limits.h"
 #include "tests/elastic/control/coordinator_harness.h"
+#include "tests/framework/parallel/held_cells.h"
 
 namespace holdfast {
 namespace {
@@ -1138,7 +1140,7 @@ TEST_F(CoordinatorTest, AWorkerThatIsBackTakesItsOldSeatAndNobodyElseFetchesAnyt
   EXPECT_NE(again.members[1].id, first.members[1].id);
   const Placement after = PlacementOf(again, options.parallel);
   EXPECT_EQ(after, before);
-  EXPECT_EQ(after.MovedFrom(smaller, std::vector<int>{0, 2, 3}), static_cast<int64_t>(before.HeldCells(1).size()));
+  EXPECT_EQ(after.MovedFrom(smaller, std::vector<int>{0, 2, 3}), std::ssize(HeldCells(before)[1]));
 }
 
 VoteMessage WithCopy(VoteMessage vote, uint64_t digest) {

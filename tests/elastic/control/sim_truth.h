@@ -17,6 +17,7 @@
 #include "elastic/control/state_source.h"
 #include "framework/parallel/placement.h"
 #include "framework/parallel/used_cells.h"
+#include "tests/framework/parallel/held_cells.h"
 
 namespace holdfast::sim {
 
@@ -75,7 +76,7 @@ class Truth {
   std::vector<int> ChunksOf(const World& world, int rank) {
     const Placement& placement = PlacementOf(world);
     std::vector<int> chunks;
-    const std::vector<int> cells = placement.HeldCells(rank);
+    const std::vector<int> cells = HeldCells(placement)[static_cast<size_t>(rank)];
     for (int chunk = 0; chunk < num_chunks_; ++chunk) {
       if (std::binary_search(cells.begin(), cells.end(), CellOf(placement, chunk))) chunks.push_back(chunk);
     }

@@ -17,6 +17,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "tests/chaos/chaos_run.h"
+#include "tests/framework/base/file_size_limit.h"
 
 namespace holdfast::chaos {
 namespace {
@@ -36,6 +37,12 @@ class Resume : public StageTest {
     std::vector<std::pair<std::string, std::string>> environment{{"HOLDFAST_TEST_SLOWDOWN_MS", "2"}};
     if (!crash.empty()) environment.emplace_back("HOLDFAST_CRASH_POINT", crash);
     return std::make_unique<LoggedProcess>(arguments, Run() + ".log", environment);
+  }
+  /// The same where files may have 12,000 bytes, as on a disk that is full by then: some forty lines of its metrics,
+  /// the longest of them. It is limited from the beginning, or it might be over before.
+  static std::unique_ptr<LoggedProcess> TrainWithLittleRoom(int workers, const std::vector<std::string>& settings) {
+    const FileSizeLimit limit(12'000);
+    return Train(workers, settings);
   }
   /// The same until some steps past what was done, which is then the end of the run.
   static void ExpectToGoOn(int workers, std::vector<std::string> settings) {
@@ -212,20 +219,24 @@ void LimitFiles(int pid, rlim_t bytes) {
   ASSERT_EQ(prlimit(pid, RLIMIT_FSIZE, &limit, nullptr), 0);
 }
 
-/// Waits until a run is paused because its metrics, by now the longest of its files, cannot grow.
-testing::AssertionResult FillDisk(LoggedProcess& process, const std::string& run) {
-  if (!WaitForStep(process, run, 40)) return testing::AssertionFailure() << "no step";
-  LimitFiles(process.pid(), fs::file_size(run + "/metrics.jsonl"));
-  const auto is_paused = [&] { return process.Log().find("paused, retrying") != std::string::npos; };
-  return WaitFor(process, is_paused) ? testing::AssertionSuccess() : testing::AssertionFailure() << "it is not paused";
+/// From now on everybody of a run has room, but for one. Workers first, who need it as soon as the run goes on.
+void MakeRoom(const LoggedProcess& process, const std::string& run, int but_for = -1) {
+  for (const int pid : ProcessesWith(run)) {
+    if (pid != process.pid() && pid != but_for) LimitFiles(pid, RLIM_INFINITY);
+  }
+  LimitFiles(process.pid(), RLIM_INFINITY);
+}
+
+bool WaitUntilPaused(LoggedProcess& process) {
+  return WaitFor(process, [&] { return process.Log().find("paused, retrying") != std::string::npos; });
 }
 
 TEST_F(Resume, AFullDiskPausesTheRunUntilThereIsRoom) {
-  const auto process = Train(2, {"checkpoint.every=never", "train.steps=80"});
-  ASSERT_TRUE(FillDisk(*process, Run()));
+  const auto process = TrainWithLittleRoom(2, {"checkpoint.every=never", "train.steps=80"});
+  ASSERT_TRUE(WaitUntilPaused(*process));
   EXPECT_TRUE(process->Running());
   EXPECT_LT(CommittedSteps(Run()), 80);
-  LimitFiles(process->pid(), RLIM_INFINITY);
+  MakeRoom(*process, Run());
   EXPECT_EQ(process->ExitCode(), 0);
   EXPECT_EQ(CommittedSteps(Run()), 80);
   EXPECT_TRUE(stage_->HasUndisturbedBits(Run()));
@@ -233,8 +244,8 @@ TEST_F(Resume, AFullDiskPausesTheRunUntilThereIsRoom) {
 
 TEST_F(Resume, ASigtermEndsARunThatAFullDiskHasPaused) {
   for (const int workers : {1, 2}) {
-    const auto process = Train(workers, {"checkpoint.every=never"});
-    ASSERT_TRUE(FillDisk(*process, Run()));
+    const auto process = TrainWithLittleRoom(workers, {"checkpoint.every=never"});
+    ASSERT_TRUE(WaitUntilPaused(*process));
     process->Signal(SIGTERM);
     EXPECT_EQ(process->ExitCode(), 1);
     EXPECT_THAT(process->Log(), HasSubstr("stopped by signal 15 while the run was paused"));
@@ -256,15 +267,17 @@ TEST_F(Resume, ASigtermEndsARunThatIsJustStarting) {
   }
 }
 
-// The worker that saves the model cannot write: another one does.
+// The worker that saves the model cannot write: another one does. The run is paused while that disk is filled.
 TEST_F(Resume, AFullDiskOfOneHostDoesNotEndTheRun) {
-  const auto process = Train(3, {"checkpoint.every_steps=1000", "train.steps=60"});
-  int pid = -1;
+  const auto process = TrainWithLittleRoom(3, {"checkpoint.every_steps=1000", "train.steps=60"});
+  ASSERT_TRUE(WaitUntilPaused(*process));
+  int saves = -1;
   ASSERT_TRUE(WaitUntil(*process, Run(), [&](const RunView& view) {
-    for (const WorkerView& worker : view.workers) pid = worker.rank == 0 ? worker.pid : pid;
-    return view.world_size == 3 && pid > 0;
+    for (const WorkerView& worker : view.workers) saves = worker.rank == 0 ? worker.pid : saves;
+    return view.world_size == 3 && saves > 0;
   }));
-  LimitFiles(pid, 1000);
+  LimitFiles(saves, 1000);
+  MakeRoom(*process, Run(), saves);
   EXPECT_EQ(process->ExitCode(), 0);
   EXPECT_GE(Events(Run(), "step_failed").size(), 1u);
   EXPECT_TRUE(fs::exists(Run() + "/model/model.safetensors"));

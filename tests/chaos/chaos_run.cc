@@ -9,6 +9,7 @@
 #include <fstream>
 #include <sstream>
 #include <stdexcept>
+#include <utility>
 
 namespace holdfast::chaos {
 namespace {
@@ -203,6 +204,20 @@ bool WaitForStep(LoggedProcess& process, const std::string& run_directory, int64
 
 bool WaitForEvents(LoggedProcess& process, const std::string& run_directory, const std::string& name, size_t count) {
   return WaitFor(process, [&] { return Events(run_directory, name).size() >= count; });
+}
+
+testing::AssertionResult GoesOn(LoggedProcess& process, const std::string& run_directory, int workers) {
+  constexpr int64_t kSteps = 2;
+  int64_t generation = -1, step = 0;
+  const auto went_on = [&](const RunView& now) {
+    if (!now.reachable || now.world_size != workers || now.state != "training") return false;
+    if (now.generation != std::exchange(generation, now.generation)) step = now.committed_step;
+    return now.committed_step >= step + kSteps;
+  };
+  if (WaitUntil(process, run_directory, went_on)) return testing::AssertionSuccess();
+  const RunView now = Look(run_directory);
+  return testing::AssertionFailure() << "does not go on: state '" << now.state << "', world of " << now.world_size
+                                     << " instead of " << workers << ", step " << now.committed_step;
 }
 
 testing::AssertionResult KillAll(LoggedProcess& process, const std::string& run_directory) {

@@ -94,6 +94,10 @@ bool WaitUntil(LoggedProcess& process, const std::string& run_directory,
                const std::function<bool(const RunView&)>& condition);
 bool WaitForStep(LoggedProcess& process, const std::string& run_directory, int64_t step);
 bool WaitForEvents(LoggedProcess& process, const std::string& run_directory, const std::string& name, size_t count = 1);
+/// Until it trains with so many workers, some steps past where it was. Not before that world itself has committed:
+/// until then the state lies where the world before it had it, so a loss on top of the one that is being healed may be
+/// one too many.
+testing::AssertionResult GoesOn(LoggedProcess& process, const std::string& run_directory, int workers);
 
 /// kill -9 of a run's first process and of everything else that belongs to it; waits until all are gone.
 testing::AssertionResult KillAll(LoggedProcess& process, const std::string& run_directory);

@@ -20,17 +20,6 @@ class Chaos : public StageTest, public testing::WithParamInterface<unsigned> {
  protected:
   /// A run with these settings, which are the stage's, is hurt by a seed.
   static void Hurt(unsigned seed, const std::vector<std::string>& settings = {});
-  /// The run continues, with all workers in it, some steps past where it was.
-  static testing::AssertionResult Recovers(LoggedProcess& process, int workers) {
-    const int64_t before = CommittedSteps(Run());
-    const bool ok = WaitUntil(process, Run(), [&](const RunView& now) {
-      return now.reachable && now.world_size == workers && now.committed_step >= before + 3 && now.state == "training";
-    });
-    if (ok) return testing::AssertionSuccess();
-    const RunView now = Look(Run());
-    return testing::AssertionFailure() << "no recovery: state '" << now.state << "', world of " << now.world_size
-                                       << ", step " << now.committed_step << " (was " << before << ")";
-  }
 };
 
 struct Faults {
@@ -127,14 +116,13 @@ void Chaos::Hurt(unsigned seed, const std::vector<std::string>& settings) {
                                  "--set",     "parallel.mirrors=" + std::to_string(mirrors)};
   for (const std::string& setting : settings) train.insert(train.end(), {"--set", setting});
   LoggedProcess process(train, Run() + ".log", {{"HOLDFAST_TEST_SLOWDOWN_MS", "4"}});
-  ASSERT_TRUE(
-      WaitUntil(process, Run(), [&](const RunView& v) { return v.world_size == workers && v.committed_step > 0; }));
+  ASSERT_TRUE(GoesOn(process, Run(), workers));
   Faults faults{random, process, Run(), mirrors};
   for (int done = 0; done < kFaultsPerSeed;) {
     const auto [what, count] = faults.Strike();
     std::printf("seed %u: %s\n", seed, what.c_str());
     done += count;
-    ASSERT_TRUE(Recovers(process, workers)) << what;
+    ASSERT_TRUE(GoesOn(process, Run(), workers)) << what;
     Sleep(faults.Between(0, 300));
   }
   process.Signal(SIGTERM);

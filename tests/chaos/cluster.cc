@@ -60,21 +60,7 @@ void Cluster::Kill(LoggedProcess& process) {
   process.ExitCode();
 }
 
-// Not before that world itself has committed: until then the state lies where the world before it had it, so a loss on
-// top of the one that is being healed may be one too many.
-testing::AssertionResult Cluster::GoesOn(int workers) {
-  constexpr int64_t kSteps = 2;
-  int64_t generation = -1, step = 0;
-  const auto went_on = [&](const RunView& now) {
-    if (!now.reachable || now.world_size != workers || now.state != "training") return false;
-    if (now.generation != std::exchange(generation, now.generation)) step = now.committed_step;
-    return now.committed_step >= step + kSteps;
-  };
-  if (WaitUntil(*coordinator_, run_, went_on)) return testing::AssertionSuccess();
-  const RunView now = Look();
-  return testing::AssertionFailure() << "does not go on: state '" << now.state << "', world of " << now.world_size
-                                     << " instead of " << workers << ", step " << now.committed_step;
-}
+testing::AssertionResult Cluster::GoesOn(int workers) { return chaos::GoesOn(*coordinator_, run_, workers); }
 
 void Cluster::StopAndCompare() {
   coordinator_->Signal(SIGTERM);

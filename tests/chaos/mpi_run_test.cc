@@ -122,7 +122,7 @@ TEST_F(MpiRun, WhatRankZeroRefusesEndsAll) {
   std::ofstream(Run() + "/something") << "that is no run";
   std::ofstream(Run() + "/metrics.jsonl") << "neither is this\n";
   EXPECT_EQ(Start(3)->ExitCode(), 1);
-  EXPECT_TRUE(ProcessesWith(Run()).empty());
+  EXPECT_TRUE(WaitFor([] { return ProcessesWith(Run()).empty(); })) << "processes are left";
 }
 
 class MpiExperts : public MpiRun {

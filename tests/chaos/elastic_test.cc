@@ -99,7 +99,8 @@ TEST_F(Elastic, ASigtermToAWorkerIsPassedOver) {
 // Nothing survives of a shard that had no mirror: the run says so, names who held it, and fails cleanly.
 TEST_F(Elastic, LostStateIsSaid) {
   const auto process =
-      Train(3, {"parallel.mirrors=0", "elastic.lost_state_timeout_ms=1000", "checkpoint.every=never"}, {kSlow});
+      Train(3, {"parallel.mirrors=0", "elastic.lost_state_timeout_ms=1000", "checkpoint.every=never", kLongHeartbeats},
+            {kSlow});
   ASSERT_TRUE(WaitForStep(*process, Run(), 4));
   const int worker = PidOf(*process, 1, 3);
   ASSERT_GT(worker, 0);

@@ -101,16 +101,20 @@ TEST_F(NetworkTest, ASlowLinkIsNamed) {
   network_->GoTo("lead");
   ASSERT_TRUE(cluster_->GoesOn(5));
   ASSERT_TRUE(WaitForStep(cluster_->coordinator(), cluster_->run(), CommittedSteps(cluster_->run()) + 20));
-  ASSERT_TRUE(network_->SlowDown("c"));
-  const auto count = [&](const char* event) { return Events(cluster_->run(), event).size(); };
   // On a busy machine steps may be slow before, too, and others be named for it.
+  const auto count = [&](const char* event) { return Events(cluster_->run(), event).size(); };
+  const auto is_over = [&] { return count("step_slow_resolved") == count("step_slow"); };
+  ASSERT_TRUE(WaitFor(cluster_->coordinator(), is_over));
+  ASSERT_TRUE(network_->SlowDown("c"));
   ASSERT_TRUE(WaitFor(cluster_->coordinator(), [&] {
     const auto events = Events(cluster_->run(), "link_slow");
     return std::any_of(events.begin(), events.end(), [](const nlohmann::json& e) { return e["worker"] == "c/0"; });
   }));
-  EXPECT_EQ(count("step_slow"), count("step_slow_resolved") + 1);
+  const size_t slow = count("step_slow");
+  EXPECT_GE(slow, 1u);
+  EXPECT_LE(slow, count("step_slow_resolved") + 1) << "it is said again before it is over";
   network_->SpeedUp("c");
-  ASSERT_TRUE(WaitFor(cluster_->coordinator(), [&] { return count("step_slow_resolved") == count("step_slow"); }));
+  ASSERT_TRUE(WaitFor(cluster_->coordinator(), is_over));
   cluster_->StopAndCompare();
 }
 

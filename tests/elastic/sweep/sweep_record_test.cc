@@ -3,12 +3,12 @@
 #include "elastic/sweep/sweep_record.h"
 
 #include <cmath>
-#include <filesystem>
 #include <fstream>
 #include <string>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/framework/base/temporary_directory.h"
 
 namespace holdfast {
 namespace {
@@ -31,9 +31,8 @@ class SweepRecord : public ::testing::Test {
     std::ofstream(path_) << text;
     return path_;
   }
-  void TearDown() override { std::filesystem::remove(path_); }
-  const std::string path_ =
-      ::testing::TempDir() + "/" + ::testing::UnitTest::GetInstance()->current_test_info()->name() + ".jsonl";
+  const TemporaryDirectory directory_;
+  const std::string path_ = directory_ / "record.jsonl";
 };
 
 TEST_F(SweepRecord, IsReadBackToTheLastBit) {

@@ -19,6 +19,7 @@
 #include "gtest/gtest.h"
 #include "models/plan.h"
 #include "models/transformer.h"
+#include "tests/framework/base/temporary_directory.h"
 #include "tests/framework/train/digest_of.h"
 #include "tests/paths.h"
 
@@ -28,8 +29,9 @@ namespace {
 constexpr int64_t kVocab = 61, kSequence = 24, kSteps = 6;
 
 std::string TokenPath() {
+  static const TemporaryDirectory directory;
   static const std::string path = [] {
-    std::string p = ::testing::TempDir() + "/trainer_test_tokens.bin";
+    std::string p = directory / "tokens.bin";
     LocalFileAccess files;
     auto writer = TokenFileWriter::Create(files, p, kVocab).value();
     std::vector<int32_t> tokens(2000);

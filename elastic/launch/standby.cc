@@ -256,7 +256,10 @@ absl::StatusOr<Turn> WaitForTurn(std::unique_ptr<Lease> lease, const TurnOptions
 }
 
 bool SomebodyStandsBy(const RunDirectory& directory) {
-  const Notices then = ReadNotices(directory);
+  constexpr milliseconds kAtOnce{500};  // in which whoever is told to end with this one may still say that it is there
+  Notices then = ReadNotices(directory);
+  if (!then.empty()) std::this_thread::sleep_for(kAtOnce);
+  then = ReadNotices(directory);
   for (const auto end = Clock::now() + kLongest; !then.empty() && Clock::now() < end;) {
     std::this_thread::sleep_for(kLook / 4);
     if (SaysSomethingNew(then, ReadNotices(directory))) return true;

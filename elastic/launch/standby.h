@@ -70,7 +70,8 @@ struct TurnOptions {
 absl::StatusOr<Turn> WaitForTurn(std::unique_ptr<Lease> lease, const TurnOptions& options, const std::stop_token& stop,
                                  const std::function<void(const std::string&)>& report);
 
-/// Whether somebody waits in WaitForTurn now. Takes until one says so, at most a second.
+/// Whether somebody waits in WaitForTurn now, and still does in half a second: who is told to end at the same time does
+/// not. Takes until one says so then, at most another second.
 bool SomebodyStandsBy(const RunDirectory& directory);
 
 }  // namespace holdfast

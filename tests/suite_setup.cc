@@ -1,8 +1,11 @@
 // What holds for all tests of a program. A failure outside of tests, as when a suite is set up, ends the program: the
 // suite's tests would be skipped, which ctest does not count as failed. A program all of whose tests were skipped says
-// so for ctest. SIGINT is heeded, here and by what tests start, also where the tests run in the background of a script,
-// which ignores it.
+// so for ctest. As many files may be open as the tests of many connections need, whatever the shell allows. SIGINT is
+// heeded, here and by what tests start, also where the tests run in the background of a script, which ignores it.
 
+#include <sys/resource.h>
+
+#include <algorithm>
 #include <atomic>
 #include <csignal>
 #include <cstdio>
@@ -27,8 +30,18 @@ class TellsCtest final : public ::testing::EmptyTestEventListener {
   std::atomic<bool> is_in_test_ = false;
 };
 
+// Not as many as the machine allows, which may be a billion: mpirun closes each in every process that it starts.
+void RaiseOpenFileLimitForTests() {
+  constexpr rlim_t kFiles = 8192;
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= kFiles) return;
+  limit.rlim_cur = std::min(kFiles, limit.rlim_max);
+  setrlimit(RLIMIT_NOFILE, &limit);
+}
+
 [[maybe_unused]] const bool kIsListening = [] {
   ::testing::UnitTest::GetInstance()->listeners().Append(new TellsCtest);
+  RaiseOpenFileLimitForTests();
   std::signal(SIGINT, SIG_DFL);
   return true;
 }();

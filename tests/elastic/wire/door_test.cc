@@ -95,7 +95,7 @@ TEST_F(DoorTest, WhoIsNotLetInInTimeIsCut) {
 
 // The server may read what comes, or not.
 TEST_F(DoorTest, WhoSendsTooMuchBeforeItIsLetInIsCut) {
-  Begin({.max_bytes = 10'000});
+  Begin({.patience = 1h, .max_bytes = 10'000});
   const FileDescriptor member = Enter(), stranger = Enter(), modest = Enter();
   door_->LetIn(PeerName(member));
   const std::string piece(10'000, 'x');
@@ -110,7 +110,7 @@ TEST_F(DoorTest, WhoSendsTooMuchBeforeItIsLetInIsCut) {
 }
 
 TEST_F(DoorTest, OneHostOfStrangersTakesNoPlaceFromOthers) {
-  Begin({.max_strangers = 4});
+  Begin({.patience = 1h, .max_strangers = 4});
   const FileDescriptor a = Enter("127.0.0.2"), b = Enter("127.0.0.2"), c = Enter("127.0.0.2"), d = Enter("127.0.0.2");
   EXPECT_TRUE(IsCut(Dial(address_, "127.0.0.2"))) << "no place for a fifth one";
   EXPECT_EQ(connections_.size(), 4u);
@@ -157,7 +157,7 @@ TEST_F(DoorTest, NamesOfPeersAreThoseOfGrpc) {
 }
 
 TEST_F(DoorTest, NobodyComesInAfterItIsClosed) {
-  Begin({});
+  Begin({.patience = 1h});
   const FileDescriptor stranger = Enter();
   door_->Close();
   EXPECT_TRUE(IsOpen(stranger)) << "those that are in are the server's";

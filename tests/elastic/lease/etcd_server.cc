@@ -95,7 +95,14 @@ EtcdServer::~EtcdServer() {
 
 void EtcdServer::Signal(int signal) const { kill(process_->pid(), signal); }
 
-void EtcdServer::StartAgain() { EXPECT_TRUE(StartAt(client_port_, peer_port_)) << "etcd does not come back"; }
+void EtcdServer::StartAgain() {
+  // Its ports may be another process's for a moment.
+  for (int attempt = 0; attempt < 100; ++attempt) {
+    if (StartAt(client_port_, peer_port_)) return;
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  }
+  ADD_FAILURE() << "etcd does not come back";
+}
 
 std::string EtcdServer::Call(const std::string& path, const std::string& body, const std::string& token) const {
   const std::unique_ptr<HttpConnection> connection = *HttpConnection::Create();

@@ -17,7 +17,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "tests/chaos/chaos_run.h"
-#include "tests/framework/base/file_size_limit.h"
 
 namespace holdfast::chaos {
 namespace {
@@ -41,8 +40,13 @@ class Resume : public StageTest {
   /// The same where files may have 12,000 bytes, as on a disk that is full by then: some forty lines of its metrics,
   /// the longest of them. It is limited from the beginning, or it might be over before.
   static std::unique_ptr<LoggedProcess> TrainWithLittleRoom(int workers, const std::vector<std::string>& settings) {
-    const FileSizeLimit limit(12'000);
-    return Train(workers, settings);
+    rlimit before{};
+    getrlimit(RLIMIT_FSIZE, &before);
+    const rlimit little{12'000, before.rlim_max};
+    setrlimit(RLIMIT_FSIZE, &little);
+    auto process = Train(workers, settings);
+    setrlimit(RLIMIT_FSIZE, &before);
+    return process;
   }
   /// The same until some steps past what was done, which is then the end of the run.
   static void ExpectToGoOn(int workers, std::vector<std::string> settings) {

@@ -47,7 +47,7 @@ absl::StatusOr<CoordinatorShell::Outcome> ServerLauncher::Run(const PreparedRun&
     coordinator->shell().Report(event::CoordinatorChanged{options_.taken_over_from});
   }
   if (options_.on_listening != nullptr) options_.on_listening(coordinator->address());
-  std::jthread way;  // looks around for a second, in which a second SIGINT is to be heard
+  std::jthread way;  // looks around for up to one and a half seconds, in which a second SIGINT is to be heard
   const std::stop_callback on_stop(stop.token(), [&] {
     way = std::jthread([&shell = coordinator->shell(), &directory = directory_, signal = stop.received(),
                         hands_over = options_.hands_over] {

@@ -150,6 +150,7 @@ absl::Status CheckPlace(const Config& config, const RunDirectory& directory, con
 /// What the new run reads is not removed with the old one.
 absl::Status CheckInputsStay(const Config& config, const RunDirectory& directory) {
   std::vector<std::pair<std::string, std::string>> inputs = {{"train.init_from", config.train.init_from},
+                                                             {"lora.init_from", config.lora.init_from},
                                                              {"data.tokenizer", config.data.tokenizer},
                                                              {"train.gemm_table", config.train.gemm_table}};
   if (!config.train.init_from.empty()) inputs.emplace_back("train.init_from", config.train.init_from + "/model");

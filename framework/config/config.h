@@ -241,6 +241,8 @@ struct LoraConfig {
   /// k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj; of layers with experts: experts (all matrices of all),
   /// router, shared_expert, shared_expert_gate.
   std::vector<std::string> targets = {"attention"};
+  std::string init_from = {};    // directory of adapters to start from; empty = random
+  std::string init_digest = {};  // of their values; filled in from there
 
   bool operator==(const LoraConfig&) const = default;
 };

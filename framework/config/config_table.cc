@@ -167,7 +167,9 @@ Section LoraTable(LoraConfig* lora) {
                                Double("alpha", &lora->alpha, 1e-6, 1e6),
                                Bool("rslora", &lora->rslora),
                                Double("dropout", &lora->dropout, 0.0, 0.999),
-                               {"targets", ListValue{&lora->targets, "layer", targets}}}});
+                               {"targets", ListValue{&lora->targets, "layer", targets}},
+                               With(Decides::kContent, String("init_from", &lora->init_from, StringRule::kAny)),
+                               String("init_digest", &lora->init_digest, StringRule::kAny)}});
 }
 
 // The optimizer computes in float: eps must not round to 0 there, nor a beta or another decay to 1 (bias correction

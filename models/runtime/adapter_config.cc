@@ -130,11 +130,13 @@ absl::StatusOr<AdapterKind> ReadAdapterKind(const std::string& directory) {
   ASSIGN_OR_RETURN(const json config, ReadConfig(path));
   RETURN_IF_ERROR(CheckConfig(config, path));
   ConfigFields in(config, path);
-  const int64_t rank = in.Size("r");
-  const double alpha = ReadAlpha(in), divisor = static_cast<double>(rank);
-  const double scale = alpha / (in.Bool("use_rslora", false) ? std::sqrt(divisor) : divisor);
-  AdapterKind kind{.rank = rank, .scale = static_cast<float>(scale), .parameters = ReadTargetParameters(in)};
+  AdapterKind kind{.rank = in.Size("r"),
+                   .alpha = ReadAlpha(in),
+                   .rslora = in.Bool("use_rslora", false),
+                   .parameters = ReadTargetParameters(in)};
   RETURN_IF_ERROR(in.status());
+  const auto rank = static_cast<double>(kind.rank);
+  kind.scale = static_cast<float>(kind.alpha / (kind.rslora ? std::sqrt(rank) : rank));
   return kind;
 }
 

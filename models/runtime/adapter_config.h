@@ -21,7 +21,9 @@ absl::StatusOr<std::string> BaseModelOf(const std::string& directory);
 /// What adapters compute.
 struct AdapterKind {
   int64_t rank = 0;
-  float scale = 1;
+  double alpha = 1;
+  bool rslora = false;
+  float scale = 1;                           // alpha / rank, or alpha / sqrt(rank)
   std::vector<std::string> parameters = {};  // that they are for besides modules, by the ends of their names
 };
 

@@ -84,6 +84,7 @@ absl::Status AdapterDeltas::ReadPair(const SafetensorsReader& file, const std::s
   for (int64_t e = 0; e < experts; ++e) {
     LowRank& low = weights[static_cast<size_t>(e)];
     low.rank = rank;
+    low.module = module;
     low.a = matrix(all_a, rank * cols, ElementsOfA(e, rank * cols));
     low.b = matrix(all_b, rows * rank, ElementsOfB(e, experts));
     all_.push_back(std::move(low));

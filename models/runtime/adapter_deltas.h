@@ -19,6 +19,14 @@ namespace holdfast {
 /// What adapters add to the weights of a model. Immutable.
 class AdapterDeltas {
  public:
+  /// scale * b a is added to rows [first_row, first_row + rows) of a parameter.
+  struct LowRank {
+    int parameter = 0;
+    int64_t first_row = 0, rows = 0, rank = 0;
+    std::string module = {};            // in the file, of one that was read
+    std::vector<float> a = {}, b = {};  // (rank, in), (rows, rank)
+  };
+
   /// Of a directory, for a saved model of config `model`: InvalidArgument if adapters are of another kind than these,
   /// or for another model: a name or a shape that it does not have, or, if `base_digest` is not empty, if they name
   /// another one.
@@ -32,14 +40,9 @@ class AdapterDeltas {
   /// (TransformerLayout).
   void AddTo(const ParameterLayout& layout, int64_t first, absl::Span<float> out) const;
 
- private:
-  /// scale * b a is added to rows [first_row, first_row + rows) of a parameter.
-  struct LowRank {
-    int parameter = 0;
-    int64_t first_row = 0, rows = 0, rank = 0;
-    std::vector<float> a = {}, b = {};  // (rank, in), (rows, rank)
-  };
+  const std::vector<LowRank>& all() const { return all_; }
 
+ private:
   /// Adds the pair of `module` in a file of adapters of `rank`, which is for `weights`: of one layer, or of all experts
   /// of one. Of `weights` what they are for is filled in.
   absl::Status ReadPair(const SafetensorsReader& file, const std::string& module, int64_t rank,

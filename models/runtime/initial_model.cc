@@ -58,7 +58,8 @@ absl::StatusOr<std::optional<InitialModel>> ReadInitialModel(const std::string& 
   if (is_adapter) {
     return absl::InvalidArgumentError(
         absl::StrCat(directory, " holds adapters, not a model: `holdfast ckpt export RUN OUT_DIR --merge` writes ",
-                     "the model that they make of theirs"));
+                     "the model that they make of theirs; to train them further set train.init_from to their model ",
+                     "and lora.init_from to them"));
   }
   if (std::filesystem::is_directory(directory, error) && !std::filesystem::exists(ConfigFileOf(directory), error)) {
     if (const std::string of_run = directory + "/model"; std::filesystem::exists(ConfigFileOf(of_run), error)) {

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "framework/base/status.h"
+#include "models/runtime/initial_adapters.h"
 #include "models/runtime/initial_weights.h"
 #include "models/runtime/pass_plans.h"
 
@@ -30,9 +31,13 @@ absl::StatusOr<TrainerOptions> MakeTrainerOptions(const Config& config, Language
         .evaluation_schedule = std::move(plans.evaluation_in_parts.schedule),
         .second_arena_bytes = config.parallel.overlap_microbatches ? plans.training_in_parts.arena_bytes : 0});
   }
-  options.begins_random = config.lora.rank > 0;
+  options.begins_random = config.lora.rank > 0 && config.lora.init_from.empty();
   if (!config.train.init_from.empty()) {
     ASSIGN_OR_RETURN(options.initial_weights, OpenInitialWeights(config, model.layout()));
+    if (!config.lora.init_from.empty()) {
+      ASSIGN_OR_RETURN(options.initial_weights,
+                       OpenInitialAdapters(config, model.layout(), std::move(options.initial_weights)));
+    }
   } else if (config.trains_part()) {  // for `tune`, which times products
     options.initial_weights = [](int64_t, absl::Span<float> out) {
       std::fill(out.begin(), out.end(), 0.0f);

@@ -8,7 +8,7 @@
 
 namespace holdfast {
 
-/// Plans the model's passes, and reads train.init_from, if it is set.
+/// Plans the model's passes, and reads train.init_from and lora.init_from, if they are set.
 absl::StatusOr<TrainerOptions> MakeTrainerOptions(const Config& config, LanguageModel& model);
 
 }  // namespace holdfast

@@ -61,7 +61,11 @@ const std::vector<std::string> kAdapters = {"lora.rank=3", "lora.alpha=6", "lora
 const std::vector<std::string> kPart = {"train.only=[\"blocks.1.*\", \"*norm*\"]", "train.freeze=\"blocks.1.mlp.*\""};
 
 TEST_F(FineTuneTest, EqualBitsInAnyWorldAndAfterKills) {
-  for (const auto& [name, settings] : {std::pair{"adapters", kAdapters}, std::pair{"part", kPart}}) {
+  ASSERT_EQ(Train("first", FromBase(kAdapters)).exit_code, 0);
+  std::vector<std::string> further = kAdapters;
+  further.push_back("lora.init_from=" + Path("first/model"));
+  for (const auto& [name, settings] :
+       {std::pair{"adapters", kAdapters}, std::pair{"part", kPart}, std::pair{"further", further}}) {
     const std::string one = std::string(name) + "1", killed = std::string(name) + "killed";
     const CommandResult trained = Train(one, FromBase(settings));
     ASSERT_EQ(trained.exit_code, 0) << trained.output;
@@ -213,6 +217,42 @@ TEST_F(FineTuneTest, AdaptersAreSavedEvaluatedSampledAndMerged) {
   EXPECT_EQ(no_adapters.exit_code, 2);
   EXPECT_THAT(no_adapters.output, HasSubstr("the run had no adapters"));
   EXPECT_FALSE(fs::exists(Path("no")));
+}
+
+TEST_F(FineTuneTest, ARunBeginsWithAdapters) {
+  ASSERT_EQ(Train("first", FromBase(kAdapters)).exit_code, 0);
+  const auto from = [&](const std::string& adapters, const std::vector<std::string>& more) {
+    std::vector<std::string> settings = kAdapters;
+    settings.push_back("lora.init_from=" + Path(adapters));
+    settings.insert(settings.end(), more.begin(), more.end());
+    return FromBase(settings);
+  };
+  // One that learns nothing leaves what it began with.
+  const CommandResult same = Train("same", On(3, from("first/model", {"optimizer.lr=0"})));
+  ASSERT_EQ(same.exit_code, 0) << same.output;
+  for (const char* file : {"/adapter_model.safetensors", "/adapter_config.json"}) {
+    EXPECT_EQ(ReadAll(Path("same/model") + file), ReadAll(Path("first/model") + file)) << file;
+  }
+  ASSERT_EQ(Export("first", "exported").exit_code, 0);
+  const CommandResult further = Train("further", from("first/model", {})),
+                      elsewhere = Train("elsewhere", from("exported", {}));
+  ASSERT_EQ(further.exit_code, 0) << further.output;
+  ASSERT_EQ(elsewhere.exit_code, 0) << elsewhere.output;
+  ExpectEqual("further", "elsewhere");
+  EXPECT_NE(Evaluate("further"), Evaluate("first"));
+  ASSERT_EQ(Train("other", {"--set", "train.steps=7"}).exit_code, 0);
+  const auto expect = [&](const std::vector<std::string>& settings, int exit_code, const std::string& part) {
+    const CommandResult trained = Train("bad", from("first/model", settings));
+    EXPECT_EQ(trained.exit_code, exit_code) << trained.output;
+    EXPECT_THAT(trained.output, HasSubstr(part));
+    EXPECT_FALSE(fs::exists(Path("bad/metrics.jsonl")));
+  };
+  expect({"lora.rank=4"}, 2, "set lora.rank: 3, lora.alpha: 6, lora.rslora: false (adapter_config.json)");
+  expect({"lora.targets=[mlp]"}, 2, ": set lora.targets: [attention, mlp]");
+  expect({"lora.init_from=" + Path("base/model")}, 2, "lora.init_from: " + Path("base/model") + " holds no adapters");
+  expect({"lora.init_from=" + Path("first")}, 2, "; name " + Path("first/model"));
+  expect({"lora.init_digest=0123456789abcdef"}, 1, "these are others than the run began with");
+  expect({"train.init_from=" + Path("other/model")}, 2, "the adapters are for another model");
 }
 
 // There is nothing to write its sample with.

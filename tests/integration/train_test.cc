@@ -597,7 +597,7 @@ INSTANTIATE_TEST_SUITE_P(
         BadInput{"AdaptersAsInitialModel",
                  {"train.init_from=%D/adapters"},
                  2,
-                 {"adapters holds adapters, not a model", "--merge"}},
+                 {"adapters holds adapters, not a model", "--merge", "lora.init_from to them"}},
         BadInput{"InitialModelWithoutConfig",
                  {"train.init_from=%D"},
                  2,

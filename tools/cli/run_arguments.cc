@@ -24,6 +24,7 @@
 #include "models/runtime/arithmetic.h"
 #include "models/runtime/epochs.h"
 #include "models/runtime/gemm_table.h"
+#include "models/runtime/initial_adapters.h"
 #include "models/runtime/initial_model.h"
 #include "models/runtime/initial_weights.h"
 #include "models/runtime/trained_parameters.h"
@@ -40,6 +41,7 @@ absl::StatusOr<Config> Resolved(absl::StatusOr<Config> config, absl::FunctionRef
   RETURN_IF_ERROR(ResolveSteps(&*config, run_config(*config), stop));
   RETURN_IF_ERROR(ResolveGemmTable(&config->train));
   RETURN_IF_ERROR(ResolveInitDigest(&*config));
+  RETURN_IF_ERROR(ResolveAdapterDigest(&*config));
   RETURN_IF_ERROR(ResolveArithmetic(&config->train, run_config(*config)));
   return config;
 }

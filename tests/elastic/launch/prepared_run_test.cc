@@ -600,6 +600,10 @@ TEST_F(PreparedRunTest, WhatTheNewRunReadsIsNotRemovedWithTheOldOne) {
   config.data.tokenizer = directory_.model();
   const auto run = PrepareRun(config, directory_, outline->layout, {.overwrite = true, .workers_are_new = true});
   EXPECT_THAT(std::string(run.status().message()), HasSubstr("data.tokenizer reads"));
+  Config further = ConfigOf();
+  further.lora.init_from = directory_.model();
+  const auto adapters = PrepareRun(further, directory_, outline->layout, {.overwrite = true, .workers_are_new = true});
+  EXPECT_THAT(std::string(adapters.status().message()), HasSubstr("lora.init_from reads"));
   EXPECT_TRUE(std::filesystem::exists(directory_.model() + "/model.safetensors"));
   EXPECT_EQ(directory_.ReadMetrics()->size(), 12u);
 }

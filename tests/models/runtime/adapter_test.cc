@@ -17,11 +17,13 @@
 #include "framework/train/trainer.h"
 #include "models/plan.h"
 #include "models/runtime/adapter_files.h"
+#include "models/runtime/initial_adapters.h"
 #include "models/runtime/initial_model.h"
 #include "models/runtime/initial_weights.h"
 #include "models/runtime/loaded_model.h"
 #include "models/runtime/make_model.h"
 #include "models/runtime/trained_parameters.h"
+#include "models/runtime/trainer_options.h"
 #include "models/transformer.h"
 #include "tests/models/runtime/next_logits.h"
 #include "tests/paths.h"
@@ -194,6 +196,31 @@ TEST_P(AdapterTest, TrainsAsPeft) {
   }
 }
 
+TEST_P(AdapterTest, ARunBeginsWithThem) {
+  config_.lora.init_from = directory_.string();
+  const absl::Status resolved = ResolveAdapterDigest(&config_);
+  ASSERT_TRUE(resolved.ok()) << resolved;
+  EXPECT_EQ(config_.lora.init_digest.size(), 16u);
+  const auto device = MakeCpuDevice(2);
+  const auto model = MakeModel(config_, *device).value();
+  const auto options = MakeTrainerOptions(config_, *model);
+  ASSERT_TRUE(options.ok()) << options.status();
+  EXPECT_FALSE(options->begins_random);
+  const auto file = SafetensorsReader::Open(directory_ / "adapter_model.safetensors").value();
+  const ReadWeightsFn expected = Values(model->layout(), *file, "");
+  for (const ParameterSpec& spec : model->layout().parameters()) {
+    std::vector<float> ours(static_cast<size_t>(spec.shape.elements())), theirs(ours.size());
+    ASSERT_TRUE(options->initial_weights(spec.offset, absl::MakeSpan(ours)).ok());
+    ASSERT_TRUE(expected(spec.offset, absl::MakeSpan(theirs)).ok());
+    EXPECT_EQ(ours, theirs) << spec.name;
+    if (!spec.adapter) continue;
+    const int64_t last = spec.shape.elements() - spec.shape.cols();  // a piece of it, as a chunk is
+    ours.resize(static_cast<size_t>(spec.shape.cols()));
+    ASSERT_TRUE(options->initial_weights(spec.offset + last, absl::MakeSpan(ours)).ok());
+    EXPECT_TRUE(std::equal(ours.begin(), ours.end(), theirs.begin() + last)) << spec.name;
+  }
+}
+
 TEST_P(AdapterTest, WhatIsWrittenIsWhatPeftWrote) {
   const ParameterLayout layout = TransformerLayout(config_.model, LoraOptionsOf(config_).value());
   const auto file = SafetensorsReader::Open(directory_ / "adapter_model.safetensors").value();
@@ -304,6 +331,31 @@ TEST_P(BadAdapterTest, ForWeightsThatWereReplaced) {
   EXPECT_NE(Error().find("were trained on weights with the digest 0123456789abcdef"), std::string::npos) << Error();
 }
 
+TEST_P(BadAdapterTest, ARunDoesNotBeginWithOthersThanItsConfigSays) {
+  config_.lora.init_from = directory_.string();
+  const auto error_with = [&](const auto& change) {
+    Config changed = config_;
+    change(&changed.lora);
+    return std::string(ResolveAdapterDigest(&changed).message());
+  };
+  EXPECT_EQ(error_with([](LoraConfig*) {}), "");
+  const std::string set = "set lora.rank: 3, lora.alpha: 7, lora.rslora: false (adapter_config.json), not lora.rank: ";
+  EXPECT_THAT(error_with([](LoraConfig* lora) { lora->rank = 4; }), HasSubstr(set + "4, lora.alpha: 7"));
+  EXPECT_THAT(error_with([](LoraConfig* lora) { lora->alpha = 14; }), HasSubstr(set + "3, lora.alpha: 14"));
+  EXPECT_THAT(error_with([](LoraConfig* lora) { lora->rslora = true; }), HasSubstr("lora.rslora: true"));
+  EXPECT_THAT(error_with([](LoraConfig* lora) {
+                lora->targets = {"attention", "down_proj"};
+              }),
+              HasSubstr("has adapters for model.layers.0.mlp.gate_proj and 3 more, and lora.targets has none: set "
+                        "lora.targets: [attention, mlp]"));
+  EXPECT_THAT(error_with([](LoraConfig* lora) { lora->init_digest = "0123456789abcdef"; }),
+              HasSubstr("these are others than the run began with"));
+  EXPECT_THAT(error_with([&](LoraConfig* lora) { lora->init_from = base_; }),
+              HasSubstr("lora.init_from: " + base_ + " holds no adapters: it has no adapter_config.json"));
+  fs::resize_file(directory_ / "adapter_model.safetensors", 3000);
+  EXPECT_THAT(error_with([](LoraConfig*) {}), HasSubstr("adapter_model.safetensors"));
+}
+
 // As those of TRL have it, with tokens for padding: it has more than these models have.
 TEST_P(BadAdapterTest, ATokenizerBesideThatDoesNotFitIsNotUsed) {
   fs::copy(absl::StrCat(SourceDir(), "/tests/framework/data/golden/tokenizer_gpt2_style.json"),
@@ -331,6 +383,21 @@ TEST_P(BadAdapterTest, ATokenizerOfOthersGoes) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Llama, BadAdapterTest, ::testing::Values("tiny_llama"));
+
+class SomeLayersTest : public BadAdapterTest {};
+
+TEST_P(SomeLayersTest, AreSaidWhereARunWouldHaveOthers) {
+  config_.lora.init_from = directory_.string();
+  ASSERT_EQ(std::string(ResolveAdapterDigest(&config_).message()), "");
+  config_.lora.targets = {"attention"};
+  config_.lora.init_digest.clear();
+  EXPECT_THAT(std::string(ResolveAdapterDigest(&config_).message()),
+              HasSubstr("has adapters for model.layers.0.mlp.down_proj and 1 more, and lora.targets has none; has none "
+                        "for model.layers.0.self_attn.k_proj and 3 more, and lora.targets has: set lora.targets: "
+                        "[q_proj, v_proj, down_proj]"));
+}
+
+INSTANTIATE_TEST_SUITE_P(Qwen2, SomeLayersTest, ::testing::Values("tiny_qwen2"));
 
 class BadExpertAdapterTest : public BadAdapterTest {};
 

@@ -1,0 +1,200 @@
+#include "models/runtime/initial_adapters.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/types/span.h"
+#include "checkpoint/model_directory.h"
+#include "framework/base/status.h"
+#include "framework/nn/trained_part.h"
+#include "models/runtime/adapted_layers.h"
+#include "models/runtime/adapter_config.h"
+#include "models/runtime/adapter_deltas.h"
+#include "models/runtime/trained_parameters.h"
+#include "models/transformer.h"
+#include "xxhash.h"
+
+namespace holdfast {
+namespace {
+
+using AdapterValues = std::vector<std::vector<float>>;  // by parameter; empty: no adapter
+
+absl::Status CheckHoldsAdapter(const std::string& directory) {
+  ASSIGN_OR_RETURN(const bool is_adapter, HoldsAdapter(directory));
+  if (is_adapter) return absl::OkStatus();
+  const std::string of_run = directory + "/model";
+  ASSIGN_OR_RETURN(const bool run_has_them, HoldsAdapter(of_run));
+  return absl::NotFoundError(absl::StrCat(directory, " holds no adapters: it has no ", kAdapterConfigFile,
+                                          run_has_them ? absl::StrCat("; name ", of_run) : ""));
+}
+
+/// The config's adapters compute what those in `kind` do.
+absl::Status CheckKind(const std::string& directory, const AdapterKind& kind, const Config& config) {
+  ASSIGN_OR_RETURN(const LoraOptions lora, LoraOptionsOf(config));
+  if (kind.rank == lora.rank && kind.scale == lora.scale) return absl::OkStatus();
+  const auto keys = [](int64_t rank, double alpha, bool rslora) {
+    return absl::StrCat("lora.rank: ", rank, ", lora.alpha: ", alpha, ", lora.rslora: ", rslora ? "true" : "false");
+  };
+  return absl::InvalidArgumentError(
+      absl::StrCat("the adapters in ", directory, " have another rank or scale than the config's: set ",
+                   keys(kind.rank, kind.alpha, kind.rslora), " (", kAdapterConfigFile, "), not ",
+                   keys(config.lora.rank, config.lora.alpha, config.lora.rslora)));
+}
+
+using Modules = std::set<std::string>;
+
+/// Of which the config's lora.targets are replaced; empty if the model has none of them by themselves.
+Modules ModulesOfTargets(Config config, std::vector<std::string> targets) {
+  config.lora.targets = std::move(targets);
+  Modules modules;
+  const auto lora = LoraOptionsOf(config);
+  if (!lora.ok()) return modules;
+  const auto adapted = AdaptedLayers(config, TransformerLayout(config.model, *lora));
+  if (!adapted.ok()) return modules;
+  for (const AdaptedLayer& layer : *adapted) modules.insert(layer.module);
+  return modules;
+}
+
+/// lora.targets whose layers are these; empty if there are none.
+std::vector<std::string> TargetsFor(const Config& config, const Modules& wanted) {
+  std::vector<std::string> targets;
+  Modules found;
+  for (const std::vector<std::string>& some : std::vector<std::vector<std::string>>{{"attention"},
+                                                                                    {"mlp"},
+                                                                                    {"q_proj"},
+                                                                                    {"k_proj"},
+                                                                                    {"v_proj"},
+                                                                                    {"o_proj"},
+                                                                                    {"q_proj", "k_proj", "v_proj"},
+                                                                                    {"gate_proj"},
+                                                                                    {"up_proj"},
+                                                                                    {"down_proj"},
+                                                                                    {"gate_proj", "up_proj"},
+                                                                                    {"experts"},
+                                                                                    {"router"},
+                                                                                    {"shared_expert"},
+                                                                                    {"shared_expert_gate"}}) {
+    const Modules modules = ModulesOfTargets(config, some);
+    const bool fit = std::includes(wanted.begin(), wanted.end(), modules.begin(), modules.end());
+    if (!fit || std::includes(found.begin(), found.end(), modules.begin(), modules.end())) continue;
+    targets.insert(targets.end(), some.begin(), some.end());
+    found.insert(modules.begin(), modules.end());
+  }
+  return found == wanted ? targets : std::vector<std::string>();
+}
+
+std::string FirstOfModules(const Modules& modules) {
+  return absl::StrCat(*modules.begin(), modules.size() > 1 ? absl::StrCat(" and ", modules.size() - 1, " more") : "");
+}
+
+/// Of layers `read` that have adapters in the directory lora.targets has none for `surplus`, and one for `missing`.
+absl::Status OtherLayers(const Config& config, const Modules& read, const Modules& surplus, const Modules& missing) {
+  std::vector<std::string> differences;
+  if (!surplus.empty()) {
+    differences.push_back(absl::StrCat("has adapters for ", FirstOfModules(surplus), ", and lora.targets has none"));
+  }
+  if (!missing.empty()) {
+    differences.push_back(absl::StrCat("has none for ", FirstOfModules(missing), ", and lora.targets has"));
+  }
+  const std::vector<std::string> targets = TargetsFor(config, read);
+  return absl::InvalidArgumentError(
+      absl::StrCat(config.lora.init_from, " ", absl::StrJoin(differences, "; "),
+                   targets.empty() ? ": no lora.targets are just its layers"
+                                   : absl::StrCat(": set lora.targets: [", absl::StrJoin(targets, ", "), "]")));
+}
+
+/// Parameter, first row and rows that an adapter is for, in the layout without adapters.
+using AdaptedRows = std::tuple<int, int64_t, int64_t>;
+
+absl::StatusOr<std::map<AdaptedRows, const AdapterDeltas::LowRank*>> ByRows(const AdapterDeltas& adapters) {
+  std::map<AdaptedRows, const AdapterDeltas::LowRank*> by_rows;
+  for (const AdapterDeltas::LowRank& low : adapters.all()) {
+    if (by_rows.emplace(AdaptedRows(low.parameter, low.first_row, low.rows), &low).second) continue;
+    return absl::InvalidArgumentError(absl::StrCat(low.module, " has two adapters, of two names"));
+  }
+  return by_rows;
+}
+
+absl::StatusOr<AdapterValues> ReadAdapters(const Config& config, const ParameterLayout& layout) {
+  const std::string& directory = config.lora.init_from;
+  RETURN_IF_ERROR(CheckHoldsAdapter(directory));
+  ASSIGN_OR_RETURN(const AdapterKind kind, ReadAdapterKind(directory));
+  RETURN_IF_ERROR(CheckKind(directory, kind, config));
+  ASSIGN_OR_RETURN(const AdapterDeltas theirs, AdapterDeltas::Read(directory, config.model, config.train.init_digest));
+  ASSIGN_OR_RETURN(auto by_rows, ByRows(theirs));
+  ASSIGN_OR_RETURN(const std::vector<AdaptedLayer> ours, AdaptedLayers(config, layout));
+  AdapterValues values;
+  for (const ParameterSpec& spec : layout.parameters()) {
+    values.emplace_back(static_cast<size_t>(spec.adapter ? spec.shape.elements() : 0));
+  }
+  const auto put = [&](const std::vector<float>& rows, int parameter, int64_t first_row) {
+    const auto p = static_cast<size_t>(parameter);
+    std::copy(rows.begin(), rows.end(), values[p].begin() + first_row * layout.parameters()[p].shape.cols());
+  };
+  Modules read, surplus, missing;
+  for (const AdaptedLayer& layer : ours) {
+    const auto low = by_rows.find(AdaptedRows(layer.weight, layer.first_row, layer.rows));
+    (low == by_rows.end() ? missing : read).insert(layer.module);
+    if (low == by_rows.end()) continue;
+    put(low->second->a, layer.a, layer.first_row_of_a);
+    put(low->second->b, layer.b, layer.first_row_of_b);
+    by_rows.erase(low);
+  }
+  for (const auto& [rows, low] : by_rows) surplus.insert(low->module);
+  if (surplus.empty() && missing.empty()) return values;
+  read.insert(surplus.begin(), surplus.end());
+  return OtherLayers(config, read, surplus, missing);
+}
+
+std::string DigestOfAdapters(const AdapterValues& values) {
+  uint64_t digest = 0;
+  for (const std::vector<float>& of_parameter : values) {
+    digest = XXH3_64bits_withSeed(of_parameter.data(), of_parameter.size() * sizeof(float), digest);
+  }
+  return absl::StrCat(absl::Hex(digest, absl::kZeroPad16));
+}
+
+absl::Status CheckAdapterDigest(const Config& config, const AdapterValues& values) {
+  const std::string digest = DigestOfAdapters(values);
+  if (config.lora.init_digest.empty() || config.lora.init_digest == digest) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat("the adapters in ", config.lora.init_from, " have the digest ",
+                                                    digest, ", but lora.init_digest is ", config.lora.init_digest,
+                                                    ": these are others than the run began with; bring those back"));
+}
+
+}  // namespace
+
+absl::StatusOr<ReadWeightsFn> OpenInitialAdapters(const Config& config, const ParameterLayout& layout,
+                                                  ReadWeightsFn base) {
+  absl::StatusOr<AdapterValues> read = ReadAdapters(config, layout);
+  if (!read.ok()) return Annotate(read.status(), "lora.init_from");
+  RETURN_IF_ERROR(CheckAdapterDigest(config, *read));
+  return [layout, base = std::move(base), values = std::make_shared<const AdapterValues>(*std::move(read))](
+             int64_t first, absl::Span<float> out) -> absl::Status {
+    const auto p = static_cast<size_t>(ParameterAt(layout, first));
+    if (!layout.parameters()[p].adapter) return base(first, out);
+    std::copy_n((*values)[p].begin() + (first - layout.parameters()[p].offset), out.size(), out.begin());
+    return absl::OkStatus();
+  };
+}
+
+absl::Status ResolveAdapterDigest(Config* config) {
+  if (config->lora.init_from.empty()) return absl::OkStatus();
+  ASSIGN_OR_RETURN(const LoraOptions lora, LoraOptionsOf(*config));
+  const absl::StatusOr<AdapterValues> values = ReadAdapters(*config, TransformerLayout(config->model, lora));
+  if (!values.ok()) return Annotate(values.status(), "lora.init_from");
+  RETURN_IF_ERROR(CheckAdapterDigest(*config, *values));
+  config->lora.init_digest = DigestOfAdapters(*values);
+  return absl::OkStatus();
+}
+
+}  // namespace holdfast

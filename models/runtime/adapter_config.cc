@@ -3,12 +3,17 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <optional>
 #include <set>
 
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
 #include "checkpoint/model_directory.h"
 #include "framework/base/files.h"
+#include "framework/base/glob.h"
 #include "framework/base/json.h"
 #include "framework/base/status.h"
 #include "models/families/config_fields.h"
@@ -23,6 +28,8 @@ using nlohmann::json;
 constexpr size_t kMaxConfigBytes = size_t{1} << 20;
 constexpr int kMaxConfigDepth = 16;
 constexpr double kMaxAlpha = 1e9;
+constexpr size_t kMaxPatterns = 4096;
+constexpr int64_t kMaxPatternRank = int64_t{1} << 24;
 
 std::string PathOf(const std::string& directory) { return absl::StrCat(directory, "/", kAdapterConfigFile); }
 
@@ -68,25 +75,13 @@ bool IsSet(const json& value) {
 
 /// Keys that say what is in the tensors' names anyway, or nothing about what adapters compute.
 bool IsUnderstood(const std::string& key) {
-  static const std::set<std::string> keys = {"peft_type",
-                                             "task_type",
-                                             "base_model_name_or_path",
-                                             "r",
-                                             "lora_alpha",
-                                             "lora_dropout",
-                                             "use_rslora",
-                                             "target_modules",
-                                             "target_parameters",
-                                             "exclude_modules",
-                                             "auto_mapping",
-                                             "fan_in_fan_out",
-                                             "inference_mode",
-                                             "revision",
-                                             "peft_version",
-                                             "megatron_core",
-                                             "layers_pattern",
-                                             "layers_to_transform",
-                                             "qalora_group_size"};
+  static const std::set<std::string> keys = {
+      "peft_type",        "task_type",      "base_model_name_or_path", "r",
+      "lora_alpha",       "rank_pattern",   "alpha_pattern",           "lora_dropout",
+      "use_rslora",       "target_modules", "target_parameters",       "exclude_modules",
+      "auto_mapping",     "fan_in_fan_out", "inference_mode",          "revision",
+      "peft_version",     "megatron_core",  "layers_pattern",          "layers_to_transform",
+      "qalora_group_size"};
   return keys.contains(key);
 }
 
@@ -104,13 +99,82 @@ absl::Status CheckConfig(const json& config, const std::string& path) {
   return absl::OkStatus();
 }
 
-double ReadAlpha(ConfigFields& in) {
-  const char* const key = "lora_alpha";
-  if (!in.Has(key)) return in.Invalid(key, "is missing"), 1;
-  const json& value = in[key];
+double AlphaIn(ConfigFields& in, const std::string& key, const json& value) {
   const double alpha = value.is_number() ? value.get<double>() : kMaxAlpha * 2;
   if (std::abs(alpha) <= kMaxAlpha) return alpha;
   return in.Invalid(key, absl::StrCat("is ", value.dump(), ", not a number from ", -kMaxAlpha, " to ", kMaxAlpha)), 1;
+}
+
+double ReadAlpha(ConfigFields& in) {
+  const char* const key = "lora_alpha";
+  if (!in.Has(key)) return in.Invalid(key, "is missing"), 1;
+  return AlphaIn(in, key, in[key]);
+}
+
+/// PEFT's patterns are regular expressions of Python. Of these the ones that are names with any characters in them.
+std::optional<std::string> GlobOf(absl::string_view expression) {
+  std::string glob;
+  while (!expression.empty()) {
+    if (absl::ConsumePrefix(&expression, ".*")) {
+      glob += '*';
+    } else if (absl::ConsumePrefix(&expression, ".")) {
+      glob += '?';
+    } else {
+      const bool escaped = absl::ConsumePrefix(&expression, "\\");
+      const char c = expression.empty() ? '\0' : expression[0];
+      const bool plain = c == '_' || c == '-' || (escaped ? c == '.' : absl::ascii_isalnum(static_cast<uint8_t>(c)));
+      if (!plain) return std::nullopt;
+      glob += c;
+      expression.remove_prefix(1);
+    }
+  }
+  return glob;
+}
+
+std::vector<AdapterPattern> ReadPatterns(ConfigFields& in, const std::string& key,
+                                         double (*value_of)(ConfigFields&, const std::string&, const json&)) {
+  std::vector<AdapterPattern> patterns;
+  if (!in.Has(key) || !IsSet(in[key])) return patterns;
+  if (!in[key].is_object() || in[key].size() > kMaxPatterns) {
+    return in.Invalid(key, absl::StrCat("is no object of at most ", kMaxPatterns, " patterns")), patterns;
+  }
+  for (const auto& [text, value] : in[key].items()) {
+    absl::string_view expression = text;
+    const bool whole = absl::ConsumePrefix(&expression, "^");
+    const std::optional<std::string> glob = GlobOf(expression);
+    if (!glob.has_value()) {
+      in.Unsupported(key, absl::StrCat(": ", json(text).dump(), " is more than a name with . and .*"));
+      return patterns;
+    }
+    patterns.push_back({.text = text,
+                        .glob = *glob,
+                        .whole = whole,
+                        .value = value_of(in, absl::StrCat(key, " ", json(text).dump()), value)});
+  }
+  return patterns;
+}
+
+double RankIn(ConfigFields& in, const std::string& key, const json& value) {
+  if (value.is_number_integer() && value >= 1 && value <= kMaxPatternRank) return value.get<double>();
+  return in.Invalid(key, absl::StrCat("is ", value.dump(), ", not a whole number from 1 to ", kMaxPatternRank)), 1;
+}
+
+bool Matches(const AdapterPattern& pattern, const std::string& name) {
+  return MatchesGlob(pattern.glob, name) || (!pattern.whole && MatchesGlob(absl::StrCat("*.", pattern.glob), name));
+}
+
+absl::StatusOr<double> ValueFor(const std::string& name, const std::vector<AdapterPattern>& patterns,
+                                double otherwise) {
+  const AdapterPattern* first = nullptr;
+  for (const AdapterPattern& pattern : patterns) {
+    if (!Matches(pattern, name)) continue;
+    if (first != nullptr && first->value != pattern.value) {
+      return absl::InvalidArgumentError(absl::StrCat("the patterns ", json(first->text).dump(), " and ",
+                                                     json(pattern.text).dump(), " say different things of ", name));
+    }
+    first = &pattern;
+  }
+  return first == nullptr ? otherwise : first->value;
 }
 
 std::vector<std::string> ReadTargetParameters(ConfigFields& in) {
@@ -130,14 +194,28 @@ absl::StatusOr<AdapterKind> ReadAdapterKind(const std::string& directory) {
   ASSIGN_OR_RETURN(const json config, ReadConfig(path));
   RETURN_IF_ERROR(CheckConfig(config, path));
   ConfigFields in(config, path);
-  AdapterKind kind{.rank = in.Size("r"),
+  AdapterKind kind{.path = path,
+                   .rank = in.Size("r"),
                    .alpha = ReadAlpha(in),
                    .rslora = in.Bool("use_rslora", false),
+                   .ranks = ReadPatterns(in, "rank_pattern", RankIn),
+                   .alphas = ReadPatterns(in, "alpha_pattern", AlphaIn),
                    .parameters = ReadTargetParameters(in)};
   RETURN_IF_ERROR(in.status());
-  const auto rank = static_cast<double>(kind.rank);
-  kind.scale = static_cast<float>(kind.alpha / (kind.rslora ? std::sqrt(rank) : rank));
   return kind;
+}
+
+absl::StatusOr<RankAndScale> AdapterKind::Of(const std::string& name) const {
+  const auto rank_for = ValueFor(name, ranks, static_cast<double>(rank)), alpha_for = ValueFor(name, alphas, alpha);
+  if (!rank_for.ok()) return Annotate(rank_for.status(), absl::StrCat(path, ": rank_pattern"));
+  if (!alpha_for.ok()) return Annotate(alpha_for.status(), absl::StrCat(path, ": alpha_pattern"));
+  const double scale = *alpha_for / (rslora ? std::sqrt(*rank_for) : *rank_for);
+  return RankAndScale{.rank = static_cast<int64_t>(*rank_for), .scale = static_cast<float>(scale)};
+}
+
+bool AdapterKind::IsForParameter(const std::string& name) const {
+  return std::any_of(parameters.begin(), parameters.end(),
+                     [&](const std::string& target) { return target == name || absl::EndsWith(name, "." + target); });
 }
 
 absl::StatusOr<bool> HoldsAdapter(const std::string& directory) {

@@ -49,8 +49,9 @@ absl::StatusOr<std::set<std::string>> ModulesOf(const SafetensorsReader& file) {
 
 }  // namespace
 
-absl::Status AdapterDeltas::ReadPair(const SafetensorsReader& file, const std::string& module, int64_t rank,
+absl::Status AdapterDeltas::ReadPair(const SafetensorsReader& file, const std::string& module, const RankAndScale& kind,
                                      const ParameterLayout& layout, std::vector<LowRank> weights) {
+  const int64_t rank = kind.rank;
   const std::string name_a = absl::StrCat(kAdapterPrefix, module, kAdapterA),
                     name_b = absl::StrCat(kAdapterPrefix, module, kAdapterB);
   const auto a = file.entries().find(name_a), b = file.entries().find(name_b);
@@ -84,6 +85,7 @@ absl::Status AdapterDeltas::ReadPair(const SafetensorsReader& file, const std::s
   for (int64_t e = 0; e < experts; ++e) {
     LowRank& low = weights[static_cast<size_t>(e)];
     low.rank = rank;
+    low.scale = kind.scale;
     low.module = module;
     low.a = matrix(all_a, rank * cols, ElementsOfA(e, rank * cols));
     low.b = matrix(all_b, rows * rank, ElementsOfB(e, experts));
@@ -92,50 +94,52 @@ absl::Status AdapterDeltas::ReadPair(const SafetensorsReader& file, const std::s
   return absl::OkStatus();
 }
 
-std::map<std::string, std::vector<AdapterDeltas::LowRank>> AdapterDeltas::WeightsOf(
-    const ModelConfig& model, const ParameterLayout& layout, const std::vector<std::string>& target_parameters) {
-  std::map<std::string, std::vector<LowRank>> weights;
-  std::map<std::string, std::vector<std::string>> targets;  // parameters of one module, in its order
+std::map<std::string, AdapterDeltas::Target> AdapterDeltas::TargetsOf(const ModelConfig& model,
+                                                                      const ParameterLayout& layout,
+                                                                      const AdapterKind& kind) {
+  std::map<std::string, Target> targets;
+  std::map<std::string, std::vector<std::string>> stacked_of;  // parameters of one module, in its order
   for (const ExternalTensor& tensor : HuggingFaceTensorMap(model, layout)) {
     for (const std::string& name : {tensor.name, NewestName(tensor)}) {
       if (!absl::EndsWith(name, kWeightSuffix)) continue;
-      weights[std::string(absl::StripSuffix(name, kWeightSuffix))] = {
-          {.parameter = tensor.parameter, .first_row = tensor.first_row, .rows = tensor.num_rows}};
+      const std::string module(absl::StripSuffix(name, kWeightSuffix));
+      targets[module] = {
+          .name = kind.IsForParameter(name) ? name : module,
+          .weights = {{.parameter = tensor.parameter, .first_row = tensor.first_row, .rows = tensor.num_rows}}};
     }
     const ExternalRows* const stacked = StackedTensor(tensor);
-    if (stacked == nullptr || tensor.first_row > 0) continue;
-    const bool wanted = std::any_of(target_parameters.begin(), target_parameters.end(), [&](const std::string& target) {
-      return target == stacked->name || absl::EndsWith(stacked->name, "." + target);
-    });
-    if (!wanted) continue;
-    std::vector<LowRank>& experts = weights[stacked->name];  // until it is known what is adapted besides
-    if (experts.empty()) targets[stacked->name.substr(0, stacked->name.rfind('.'))].push_back(stacked->name);
-    experts.push_back({.parameter = tensor.parameter,
-                       .rows = layout.parameters()[static_cast<size_t>(tensor.parameter)].shape.rows()});
+    if (stacked == nullptr || tensor.first_row > 0 || !kind.IsForParameter(stacked->name)) continue;
+    Target& experts = targets[stacked->name];  // until it is known what is adapted besides
+    experts.name = stacked->name;
+    if (experts.weights.empty()) {
+      stacked_of[stacked->name.substr(0, stacked->name.rfind('.'))].push_back(stacked->name);
+    }
+    experts.weights.push_back({.parameter = tensor.parameter,
+                               .rows = layout.parameters()[static_cast<size_t>(tensor.parameter)].shape.rows()});
   }
-  for (const auto& [module, names] : targets) {
+  for (const auto& [module, names] : stacked_of) {
     for (size_t i = 0; i < names.size(); ++i) {
-      weights[WrappedModule(module, i, names.size())] = std::move(weights[names[i]]);
-      weights.erase(names[i]);
+      targets[WrappedModule(module, i, names.size())] = std::move(targets[names[i]]);
+      targets.erase(names[i]);
     }
   }
-  return weights;
+  return targets;
 }
 
 absl::StatusOr<AdapterDeltas> AdapterDeltas::Read(const std::string& directory, const ModelConfig& model,
                                                   const std::string& base_digest) {
   AdapterDeltas deltas;
   ASSIGN_OR_RETURN(const AdapterKind kind, ReadAdapterKind(directory));
-  deltas.scale_ = kind.scale;
   ASSIGN_OR_RETURN(const auto file, SafetensorsReader::Open(absl::StrCat(directory, "/", kAdapterWeightsFile)));
   RETURN_IF_ERROR(CheckBase(*file, base_digest));
   const ParameterLayout layout = TransformerLayout(model);
-  const std::map<std::string, std::vector<LowRank>> weights = WeightsOf(model, layout, kind.parameters);
+  const std::map<std::string, Target> targets = TargetsOf(model, layout, kind);
   ASSIGN_OR_RETURN(const std::set<std::string> modules, ModulesOf(*file));
   for (const std::string& module : modules) {
-    const auto found = weights.find(module);
-    if (found == weights.end()) return OtherModel(file->path(), absl::StrCat(module, " is no layer of it"));
-    RETURN_IF_ERROR(deltas.ReadPair(*file, module, kind.rank, layout, found->second));
+    const auto found = targets.find(module);
+    if (found == targets.end()) return OtherModel(file->path(), absl::StrCat(module, " is no layer of it"));
+    ASSIGN_OR_RETURN(const RankAndScale of_module, kind.Of(found->second.name));
+    RETURN_IF_ERROR(deltas.ReadPair(*file, module, of_module, layout, found->second.weights));
   }
   return deltas;
 }
@@ -144,7 +148,6 @@ absl::StatusOr<AdapterDeltas> AdapterDeltas::Of(const Config& config, const Para
                                                 const ReadWeightsFn& read) {
   AdapterDeltas deltas;
   ASSIGN_OR_RETURN(const LoraOptions lora, LoraOptionsOf(config));
-  deltas.scale_ = lora.scale;
   ASSIGN_OR_RETURN(const std::vector<AdaptedLayer> adapted, AdaptedLayers(config, layout));
   const auto rows = [&](int parameter, int64_t first, int64_t count, std::vector<float>* out) {
     const ParameterSpec& spec = layout.parameters()[static_cast<size_t>(parameter)];
@@ -152,7 +155,11 @@ absl::StatusOr<AdapterDeltas> AdapterDeltas::Of(const Config& config, const Para
     return read(spec.offset + first * spec.shape.cols(), absl::MakeSpan(*out));
   };
   for (const AdaptedLayer& layer : adapted) {
-    LowRank low{.parameter = layer.weight, .first_row = layer.first_row, .rows = layer.rows, .rank = lora.rank};
+    LowRank low{.parameter = layer.weight,
+                .first_row = layer.first_row,
+                .rows = layer.rows,
+                .rank = lora.rank,
+                .scale = lora.scale};
     RETURN_IF_ERROR(rows(layer.a, layer.first_row_of_a, lora.rank, &low.a));
     RETURN_IF_ERROR(rows(layer.b, layer.first_row_of_b, layer.rows, &low.b));
     deltas.all_.push_back(std::move(low));
@@ -175,7 +182,7 @@ void AdapterDeltas::AddTo(const ParameterLayout& layout, int64_t first, absl::Sp
         for (int64_t c = 0; c < cols; ++c) row[static_cast<size_t>(c)] += factor * a[c];
       }
       for (int64_t at = std::max(begin, r * cols); at < std::min(end, (r + 1) * cols); ++at) {
-        out[static_cast<size_t>(at - begin)] += scale_ * row[static_cast<size_t>(at - r * cols)];
+        out[static_cast<size_t>(at - begin)] += low.scale * row[static_cast<size_t>(at - r * cols)];
       }
     }
   }

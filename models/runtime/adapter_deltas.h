@@ -13,6 +13,7 @@
 #include "framework/config/config.h"
 #include "framework/nn/layout.h"
 #include "framework/train/weight_exchange.h"
+#include "models/runtime/adapter_config.h"
 
 namespace holdfast {
 
@@ -23,6 +24,7 @@ class AdapterDeltas {
   struct LowRank {
     int parameter = 0;
     int64_t first_row = 0, rows = 0, rank = 0;
+    float scale = 1;
     std::string module = {};            // in the file, of one that was read
     std::vector<float> a = {}, b = {};  // (rank, in), (rows, rank)
   };
@@ -43,16 +45,19 @@ class AdapterDeltas {
   const std::vector<LowRank>& all() const { return all_; }
 
  private:
-  /// Adds the pair of `module` in a file of adapters of `rank`, which is for `weights`: of one layer, or of all experts
-  /// of one. Of `weights` what they are for is filled in.
-  absl::Status ReadPair(const SafetensorsReader& file, const std::string& module, int64_t rank,
+  /// What a module in a file of adapters is for.
+  struct Target {
+    std::string name;              // of the module or parameter, by which its rank and scale are said
+    std::vector<LowRank> weights;  // of one layer, or of all experts of one; without values
+  };
+  /// By the names of modules in files of adapters of this kind.
+  static std::map<std::string, Target> TargetsOf(const ModelConfig& model, const ParameterLayout& layout,
+                                                 const AdapterKind& kind);
+
+  /// Adds the pair of `module` in a file, which is for `weights`.
+  absl::Status ReadPair(const SafetensorsReader& file, const std::string& module, const RankAndScale& kind,
                         const ParameterLayout& layout, std::vector<LowRank> weights);
 
-  /// By the names of modules in files of adapters which weights these are for, without values.
-  static std::map<std::string, std::vector<LowRank>> WeightsOf(const ModelConfig& model, const ParameterLayout& layout,
-                                                               const std::vector<std::string>& target_parameters);
-
-  float scale_ = 1;
   std::vector<LowRank> all_;
 };
 

@@ -1,7 +1,9 @@
 #include "models/runtime/initial_adapters.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
+#include <iterator>
 #include <map>
 #include <memory>
 #include <set>
@@ -37,16 +39,37 @@ absl::Status CheckHoldsAdapter(const std::string& directory) {
                                           run_has_them ? absl::StrCat("; name ", of_run) : ""));
 }
 
-/// The config's adapters compute what those in `kind` do.
-absl::Status CheckKind(const std::string& directory, const AdapterKind& kind, const Config& config) {
+/// Adapters that are trained are of one rank and one scale.
+absl::Status CheckAreAlike(const AdapterDeltas& adapters, const std::string& directory) {
+  const auto words = [](const AdapterDeltas::LowRank& of) {
+    return absl::StrCat(of.module, " has rank ", of.rank, " and scale ", of.scale);
+  };
+  for (const AdapterDeltas::LowRank& low : adapters.all()) {
+    const AdapterDeltas::LowRank& first = adapters.all().front();
+    if (low.rank == first.rank && low.scale == first.scale) continue;
+    return absl::InvalidArgumentError(absl::StrCat("of the adapters in ", directory, " ", words(first), ", but ",
+                                                   words(low), "; a run trains adapters that are alike in both"));
+  }
+  return absl::OkStatus();
+}
+
+/// The config's adapters compute what these do.
+absl::Status CheckScale(const AdapterDeltas& adapters, const Config& config) {
+  const std::string& directory = config.lora.init_from;
+  RETURN_IF_ERROR(CheckAreAlike(adapters, directory));
+  if (adapters.all().empty()) return absl::OkStatus();
   ASSIGN_OR_RETURN(const LoraOptions lora, LoraOptionsOf(config));
-  if (kind.rank == lora.rank && kind.scale == lora.scale) return absl::OkStatus();
-  const auto keys = [](int64_t rank, double alpha, bool rslora) {
-    return absl::StrCat("lora.rank: ", rank, ", lora.alpha: ", alpha, ", lora.rslora: ", rslora ? "true" : "false");
+  const AdapterDeltas::LowRank& low = adapters.all().front();
+  if (low.rank == lora.rank && low.scale == lora.scale) return absl::OkStatus();
+  ASSIGN_OR_RETURN(const AdapterKind kind, ReadAdapterKind(directory));
+  const auto rank = static_cast<double>(low.rank);
+  const double alpha = static_cast<double>(low.scale) * (kind.rslora ? std::sqrt(rank) : rank);
+  const auto keys = [](int64_t r, double a, bool rslora) {
+    return absl::StrCat("lora.rank: ", r, ", lora.alpha: ", a, ", lora.rslora: ", rslora ? "true" : "false");
   };
   return absl::InvalidArgumentError(
       absl::StrCat("the adapters in ", directory, " have another rank or scale than the config's: set ",
-                   keys(kind.rank, kind.alpha, kind.rslora), " (", kAdapterConfigFile, "), not ",
+                   keys(low.rank, alpha, kind.rslora), " (", kAdapterConfigFile, "), not ",
                    keys(config.lora.rank, config.lora.alpha, config.lora.rslora)));
 }
 
@@ -127,9 +150,8 @@ absl::StatusOr<std::map<AdaptedRows, const AdapterDeltas::LowRank*>> ByRows(cons
 absl::StatusOr<AdapterValues> ReadAdapters(const Config& config, const ParameterLayout& layout) {
   const std::string& directory = config.lora.init_from;
   RETURN_IF_ERROR(CheckHoldsAdapter(directory));
-  ASSIGN_OR_RETURN(const AdapterKind kind, ReadAdapterKind(directory));
-  RETURN_IF_ERROR(CheckKind(directory, kind, config));
   ASSIGN_OR_RETURN(const AdapterDeltas theirs, AdapterDeltas::Read(directory, config.model, config.train.init_digest));
+  RETURN_IF_ERROR(CheckScale(theirs, config));
   ASSIGN_OR_RETURN(auto by_rows, ByRows(theirs));
   ASSIGN_OR_RETURN(const std::vector<AdaptedLayer> ours, AdaptedLayers(config, layout));
   AdapterValues values;

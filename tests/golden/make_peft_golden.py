@@ -1,6 +1,7 @@
-"""Makes peft/ beside some of the tiny models: adapters as PEFT saves them, and how PEFT trains them.
+"""Makes peft/ beside some of the tiny models: adapters as PEFT saves them, and how PEFT trains them; and peft_patterns/
+beside one: adapters whose ranks and scales differ.
 
-    python3 tests/golden/make_peft_golden.py [NAME...]   # rewrites tests/golden/tiny_*/peft, or those named
+    python3 tests/golden/make_peft_golden.py [NAME...]   # rewrites all in tests/golden, or those of the models named
 
 Needs torch, transformers 5.23 and peft 0.21 (tiny_phi3: transformers 5.24).
 
@@ -10,6 +11,8 @@ Needs torch, transformers 5.23 and peft 0.21 (tiny_phi3: transformers 5.24).
     logits (B, T, V)                of the first B sequences
     losses, norms (S)               mean cross-entropy of a step, gradient norm before clipping
     gradient.<name>, final.<name>   of the first step; the adapters after the last one
+
+In peft_patterns/ peft.safetensors has inputs (B, T) and logits only.
 """
 import json
 import os
@@ -47,22 +50,27 @@ MODELS = {
     "tiny_gemma3": {"r": 2, "lora_alpha": 5, "target_modules": ATTENTION + MLP},
     "tiny_olmo2": {"r": 2, "lora_alpha": 6, "target_modules": ATTENTION + MLP},
 }
+# What PEFT makes of all-linear for a mixture, twice the rank for gate and up of experts, and patterns of one's own.
+PATTERNS = {
+    "tiny_mixtral": {"r": 2, "lora_alpha": 4, "target_modules": "all-linear", "use_rslora": True,
+                     "rank_pattern": {"^model.layers.1.self_attn.q_proj": 5},
+                     "alpha_pattern": {"k_proj": 9, r"layers\.0\..*v_proj": 1}},
+}
 
 
 def name_of(parameter):
     return parameter.replace(".default", "")
 
 
-def make(name, options):
+def adapted(name, options, directory):
+    """The model with random adapters, which are saved, and their parameters by name."""
     torch.manual_seed(hash_of(name))
     model = AutoModelForCausalLM.from_pretrained(os.path.join(HERE, name), dtype=torch.float32, attn_implementation="eager")
-    vocabulary = model.config.vocab_size
     model = get_peft_model(model, LoraConfig(task_type="CAUSAL_LM", bias="none", **options))
     adapters = {n: p for n, p in model.named_parameters() if p.requires_grad}
     with torch.no_grad():
         for parameter in adapters.values():
             parameter.normal_(0, 0.2)
-    directory = os.path.join(HERE, name, "peft")
     shutil.rmtree(directory, ignore_errors=True)
     model.save_pretrained(directory)
     os.remove(os.path.join(directory, "README.md"))
@@ -75,8 +83,28 @@ def make(name, options):
         config["target_parameters"] = sorted(config["target_parameters"])
     with open(config_file, "w") as file:
         json.dump(config, file, indent=2)
-    inputs = torch.randint(0, vocabulary, (STEPS, MICROBATCHES, BATCH, LENGTH))
-    targets = torch.randint(0, vocabulary, inputs.shape)
+    return model, adapters
+
+
+def save(out, directory):
+    save_file({k: v.float().contiguous() for k, v in out.items()}, os.path.join(directory, "peft.safetensors"))
+    for file in os.listdir(directory):
+        os.chmod(os.path.join(directory, file), 0o644)
+
+
+def make_patterns(name, options):
+    directory = os.path.join(HERE, name, "peft_patterns")
+    model, _ = adapted(name, options, directory)
+    inputs = torch.randint(0, model.config.vocab_size, (BATCH, LENGTH))
+    with torch.no_grad():
+        save({"inputs": inputs, "logits": model(inputs).logits}, directory)
+
+
+def make(name, options):
+    directory = os.path.join(HERE, name, "peft")
+    model, adapters = adapted(name, options, directory)
+    inputs = torch.randint(0, model.config.vocab_size, (STEPS, MICROBATCHES, BATCH, LENGTH))
+    targets = torch.randint(0, model.config.vocab_size, inputs.shape)
     out = {"inputs": inputs.float(), "targets": targets.float()}
     with torch.no_grad():
         out["logits"] = model(inputs[0, 0]).logits
@@ -98,9 +126,7 @@ def make(name, options):
     out["losses"], out["norms"] = torch.tensor(losses), torch.tensor(norms)
     for n, p in adapters.items():
         out["final." + name_of(n)] = p.detach().clone()
-    save_file({k: v.float().contiguous() for k, v in out.items()}, os.path.join(directory, "peft.safetensors"))
-    for file in os.listdir(directory):
-        os.chmod(os.path.join(directory, file), 0o644)
+    save(out, directory)
     print(name, losses[0], losses[-1], sum(p.numel() for p in adapters.values()), "values")
 
 
@@ -110,3 +136,5 @@ def hash_of(name):
 
 for model_name in sys.argv[1:] or MODELS:
     make(model_name, MODELS[model_name])
+    if model_name in PATTERNS:
+        make_patterns(model_name, PATTERNS[model_name])

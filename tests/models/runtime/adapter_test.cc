@@ -251,6 +251,41 @@ INSTANTIATE_TEST_SUITE_P(Families, AdapterTest,
                                            "tiny_glm4_moe", "tiny_olmo2", "tiny_gemma3"),
                          [](const auto& model) { return model.param; });
 
+// What all-linear is for a mixture, where gate and up of experts have twice the rank, with other patterns besides.
+TEST(PatternsTest, LogitsAreThoseOfPeft) {
+  const std::string base = absl::StrCat(SourceDir(), "/tests/golden/tiny_mixtral");
+  const fs::path directory = fs::path(::testing::TempDir()) / absl::StrCat("patterns_test_", getpid());
+  fs::remove_all(directory);
+  fs::copy(base + "/peft_patterns", directory);
+  json adapter = json::parse(ReadText(directory / "adapter_config.json"));
+  adapter["base_model_name_or_path"] = base;
+  const auto golden = SafetensorsReader::Open(directory / "peft.safetensors").value();
+  std::vector<float> values(static_cast<size_t>(kBatch * kLength));
+  ASSERT_TRUE(golden->Read("inputs", 0, absl::MakeSpan(values)).ok());
+  const std::vector<int32_t> inputs(values.begin(), values.end());
+  const auto error = [&] {
+    std::ofstream(directory / "adapter_config.json") << adapter.dump();
+    const auto loaded = LoadSavedModel(directory, {.compute_dtype = ComputeDType::kF32, .threads = 2});
+    EXPECT_TRUE(loaded.ok()) << loaded.status();
+    if (!loaded.ok()) return 1.0;
+    const int64_t vocab = (*loaded)->config.vocab_size;
+    const auto logits = NextLogits(**loaded, absl::MakeConstSpan(inputs).first(static_cast<size_t>(kLength)));
+    std::vector<float> expected(static_cast<size_t>(vocab));
+    EXPECT_TRUE(logits.ok()) << logits.status();
+    EXPECT_TRUE(golden->Read("logits", (kLength - 1) * vocab, absl::MakeSpan(expected)).ok());
+    return logits.ok() ? RelativeError(*logits, expected) : 1.0;
+  };
+  EXPECT_LT(error(), 1e-5);
+  const json alphas = adapter["alpha_pattern"];
+  ASSERT_EQ(alphas.size(), 3u) << "experts, and two that its maker asked for";
+  for (const auto& [pattern, alpha] : alphas.items()) {
+    adapter["alpha_pattern"] = alphas;
+    adapter["alpha_pattern"].erase(pattern);
+    EXPECT_GT(error(), 1e-4) << pattern << " counts";
+  }
+  fs::remove_all(directory);
+}
+
 class BadAdapterTest : public AdapterTest {
  protected:
   std::string Error() const {
@@ -286,7 +321,17 @@ TEST_P(BadAdapterTest, IsRefusedByName) {
   };
   expect(with("peft_type", "IA3"), "peft_type is not LORA");
   expect(with("use_dora", true), "use_dora true is not supported");
-  expect(with("rank_pattern", {{"q_proj", 4}}), "rank_pattern");
+  expect(with("rank_pattern", {{"q_proj", 4}}), ", r 4: the adapters are for another model");
+  expect(with("rank_pattern", {{"q_proj", 3.5}}),
+         "rank_pattern \"q_proj\" is 3.5, not a whole number from 1 to 16777216");
+  expect(with("rank_pattern", {{"q_proj", 0}}), "rank_pattern \"q_proj\" is 0, not a whole number");
+  expect(with("rank_pattern", "q_proj"), "rank_pattern is no object of at most 4096 patterns");
+  expect(
+      with("rank_pattern", {{".*proj", 3}, {"q_proj", 4}}),
+      "rank_pattern: the patterns \".*proj\" and \"q_proj\" say different things of model.layers.0.self_attn.q_proj");
+  expect(with("alpha_pattern", {{"(q|k)_proj", 4}}),
+         "is not supported: \"(q|k)_proj\" is more than a name with . and .*");
+  expect(with("alpha_pattern", {{"q_proj", "4"}}), "alpha_pattern \"q_proj\" is \"4\", not a number from");
   expect(with("bias", "all"), "bias \"all\" is not supported");
   expect(with("init_lora_weights", "pissa"), "init_lora_weights \"pissa\" is not supported");
   expect(with("modules_to_save", json::array({"lm_head"})), "modules_to_save");
@@ -352,6 +397,16 @@ TEST_P(BadAdapterTest, ARunDoesNotBeginWithOthersThanItsConfigSays) {
               HasSubstr("these are others than the run began with"));
   EXPECT_THAT(error_with([&](LoraConfig* lora) { lora->init_from = base_; }),
               HasSubstr("lora.init_from: " + base_ + " holds no adapters: it has no adapter_config.json"));
+  json adapter = json::parse(ReadText(directory_ / "adapter_config.json"));
+  adapter["alpha_pattern"] = {{"k_proj", 14}};
+  Write(adapter);
+  EXPECT_THAT(
+      error_with([](LoraConfig*) {}),
+      HasSubstr("model.layers.0.mlp.down_proj has rank 3 and scale 2.33333, but model.layers.0.self_attn.k_proj "
+                "has rank 3 and scale 4.66667; a run trains adapters that are alike in both"));
+  adapter["alpha_pattern"] = {{".*", 14}};
+  Write(adapter);
+  EXPECT_EQ(error_with([](LoraConfig* lora) { lora->alpha = 14; }), "");
   fs::resize_file(directory_ / "adapter_model.safetensors", 3000);
   EXPECT_THAT(error_with([](LoraConfig*) {}), HasSubstr("adapter_model.safetensors"));
 }
@@ -379,6 +434,21 @@ TEST_P(BadAdapterTest, ATokenizerOfOthersGoes) {
   };
   ASSERT_TRUE(SaveAdapter(directory_, config_, layout, zeros, FileDType::kF32).ok());
   EXPECT_FALSE(fs::exists(directory_ / "tokenizer.json"));
+  EXPECT_EQ(Error(), "loaded");
+}
+
+// A pattern is the end of a name, from a point on, or the whole of it.
+TEST_P(BadAdapterTest, PatternsThatMatchNothingOrSayTheSameChangeNothing) {
+  json adapter = json::parse(ReadText(directory_ / "adapter_config.json"));
+  adapter["rank_pattern"] = {{"proj", 9},
+                             {"q_pro", 9},
+                             {"^q_proj", 9},
+                             {"q_proj", 3},
+                             {"layers\\.1..*", 3},
+                             {"^model.layers.0.self_attn.q_proj", 3},
+                             {".*\\.gate_up_proj", 9}};
+  adapter["alpha_pattern"] = {{"elsewhere", 1}};
+  Write(adapter);
   EXPECT_EQ(Error(), "loaded");
 }
 

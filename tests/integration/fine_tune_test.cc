@@ -109,6 +109,11 @@ TEST_F(FineTuneTest, AMixtureOfExpertsToo) {
     ExpectEqual("1", "3");
   }
   EXPECT_THAT(ReadAll(Path("3/model/adapter_config.json")), HasSubstr("mlp.experts.gate_up_proj"));
+  std::vector<std::string> still = adapters;
+  still.insert(still.end(), {"lora.init_from=" + Path("3/model"), "optimizer.lr=0"});
+  const CommandResult same = Train("same", On(3, from(still)));
+  EXPECT_EQ(same.exit_code, 0) << same.output;
+  EXPECT_EQ(ReadAll(Path("same/model/adapter_model.safetensors")), ReadAll(Path("3/model/adapter_model.safetensors")));
   std::vector<std::string> validate{"validate", Path("config.yaml")};
   for (const std::string& argument : from(adapters)) validate.push_back(argument);
   const CommandResult validated = RunHoldfast(validate);

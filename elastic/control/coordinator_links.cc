@@ -41,6 +41,7 @@ std::map<std::string, int> NumbersOfEnds(const std::vector<Link>& links) {
 }  // namespace
 
 /// False if there is nobody to be tried, or there are too many. Where many are, one of each node stands for all of it.
+/// Those that are cut off and still too many are tried in turn: thousands may be, of several rounds.
 bool Coordinator::BeginProbe(LinkWatch::Purpose purpose) {
   const bool returns = purpose == LinkWatch::Purpose::kReturn;
   std::vector<const Member*> all;
@@ -55,6 +56,7 @@ bool Coordinator::BeginProbe(LinkWatch::Purpose purpose) {
     if (one_of_each && !nodes.insert(member->node).second) continue;
     targets.emplace_back(member->id.name, member->probe_address);
   }
+  if (returns && targets.size() > kMaxTried) targets = OfTurn(targets, kMaxTried, links_.TakeTurn());
   if (targets.size() < 2 || targets.size() > kMaxTried) return false;
   const LinkWatch::Probe& probe =
       links_.Begin(now_, purpose, one_of_each, open_.has_value() ? open_->world.generation : 0, std::move(targets));

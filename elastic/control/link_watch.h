@@ -59,12 +59,14 @@ class LinkWatch {
   bool any_cut() const { return !peers_.empty(); }
   /// From somebody who is there; `but_left_out`: and is not left out for that.
   bool IsCutOff(const Member& member, const Roster& roster, bool but_left_out = false) const;
+  /// Where too many are cut off to be tried at once: whose turn it is, another one each time.
+  uint64_t TakeTurn() { return turns_++; }
   /// Forgets those of which one end is gone, and those whose ends reach each other, which are returned.
   std::set<Link> TakeBack(const Probe& probe, const Roster& roster);
 
  private:
   std::optional<Probe> probe_;  // under way
-  uint64_t rounds_ = 0;
+  uint64_t rounds_ = 0, turns_ = 0;
   Instant last_end_{0};
   std::map<std::string, std::set<std::string>> peers_;  // by end of a link that is cut: the other ends
 };

@@ -139,6 +139,21 @@ std::optional<std::vector<std::string>> FewestToLeaveOut(
   return Search(links, worth, can_go).Best();
 }
 
+// Two halves of a turn each: all pairs of halves.
+std::vector<std::pair<std::string, std::string>> OfTurn(const std::vector<std::pair<std::string, std::string>>& targets,
+                                                        size_t most, uint64_t turn) {
+  if (targets.size() <= most) return targets;
+  const size_t half = most / 2, halves = (targets.size() + half - 1) / half;
+  size_t first = 0, after = turn % (halves * (halves - 1) / 2);
+  while (after >= halves - 1 - first) after -= halves - 1 - first++;
+  std::vector<std::pair<std::string, std::string>> chosen;
+  for (const size_t which : {first, first + 1 + after}) {
+    const size_t end = std::min(targets.size(), (which + 1) * half);
+    for (size_t i = which * half; i < end; ++i) chosen.push_back(targets[i]);
+  }
+  return chosen;
+}
+
 ProbeRound::ProbeRound(uint64_t round, Instant now, std::vector<std::pair<std::string, std::string>> targets,
                        std::set<std::string> asked)
     : round_(round), begun_(now), targets_(std::move(targets)), asked_(std::move(asked)) {}

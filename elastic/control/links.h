@@ -5,6 +5,7 @@
 // Thread-safety: none.
 
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -29,6 +30,11 @@ Link LinkBetween(const std::string& a, const std::string& b);
 std::optional<std::vector<std::string>> FewestToLeaveOut(
     const std::vector<Link>& links, const std::function<double(const std::string&)>& worth,
     const std::function<bool(const std::set<std::string>&)>& can_go);
+
+/// Of `targets` that are too many to try each other at once, `most` (even) or fewer: with every turn others, until each
+/// two have been of one turn, and then again.
+std::vector<std::pair<std::string, std::string>> OfTurn(const std::vector<std::pair<std::string, std::string>>& targets,
+                                                        size_t most, uint64_t turn);
 
 /// One round of asking.
 class ProbeRound {

@@ -158,6 +158,23 @@ TEST(ProbeRound, TheLinksThatAreFarSlowerThanTheOthers) {
   EXPECT_THAT(even.FarSlowerLinks().links, testing::IsEmpty());
 }
 
+TEST(OfTurn, EachTwoAreOfOneTurn) {
+  for (const int count : {6, 7, 8, 9, 17}) {
+    std::vector<std::pair<std::string, std::string>> targets;
+    for (int i = 0; i < count; ++i) targets.emplace_back(std::string(1, static_cast<char>('a' + i)), "somewhere");
+    const uint64_t halves = (static_cast<uint64_t>(count) + 2) / 3, turns = halves * (halves - 1) / 2;
+    std::set<Link> together;
+    for (uint64_t turn = 7; turn < 7 + turns; ++turn) {
+      const auto chosen = OfTurn(targets, 6, turn);
+      EXPECT_LE(chosen.size(), 6u);
+      for (size_t a = 0; a < chosen.size(); ++a) {
+        for (size_t b = 0; b < a; ++b) together.insert(LinkBetween(chosen[a].first, chosen[b].first));
+      }
+    }
+    EXPECT_EQ(together.size(), static_cast<size_t>(count * (count - 1) / 2)) << count;
+  }
+}
+
 class LinksTest : public CoordinatorTest {
  protected:
   void SetUp() override { probes_ = true; }
@@ -412,6 +429,68 @@ TEST_F(LinksTest, EveryLinkThatWasSaidToBeCutIsSaidToBeBack) {
   cut_off.clear();
   answer();
   EXPECT_EQ(Count<event::LinkBack>(), 32);
+}
+
+// More nodes than try each other in one round, of two rounds with fewer.
+TEST_F(LinksTest, AnyNumberOfThoseThatAreCutOffIsTakenBack) {
+  constexpr int kFirst = 500, kNodes = 530;  // of one worker
+  const auto nodes = [](int from, int to) {
+    std::vector<int> workers;
+    for (int node = from; node < to; ++node) workers.push_back(2 * node);
+    return workers;
+  };
+  const std::vector<int> first = nodes(0, kFirst), half = nodes(0, kFirst / 2), all = nodes(0, kNodes);
+  const auto part = [](int worker) { return worker / 2 < kFirst / 2 ? 0 : worker / 2 < kFirst ? 1 : 2; };
+  std::set<std::pair<int, int>> cut;  // parts
+  const auto answer = [&] {
+    for (const int w : all) {
+      const auto* probe = LastSent<ProbeMessage>(w);
+      if (probe == nullptr) continue;
+      ASSERT_LT(probe->addresses.size(), 512u);
+      ReachMessage reach{probe->round, {}};
+      for (const std::string& address : probe->addresses) {
+        const int other = std::stoi(address.substr(address.find('/') + 1));
+        reach.seconds.push_back(cut.contains(std::minmax(part(w), part(other))) ? -1 : 0.001);
+      }
+      Say(w, reach);
+    }
+    sent_.clear();
+  };
+  const auto wait_until = [&](const std::vector<int>& waiting, int size) {
+    for (int i = 0; i < 60 && WorldSize() != size; ++i) {
+      now_ += milliseconds(50);
+      const HeartbeatMessage waits{Generation(), Committed() + 1, Phase::kReduce, 1};
+      for (const int w : waiting) Say(w, waits);
+      Event(TickEvent{});
+      answer();
+    }
+    ASSERT_EQ(WorldSize(), size);
+  };
+  CoordinatorOptions options = DefaultOptions();
+  options.parallel.sharding = Sharding::kNoShard;
+  options.elastic.workers = kFirst;
+  options.elastic.max_workers = options.microbatches = kNodes;
+  StartWith(first, options);
+  wait_until(first, kFirst);
+  Commit(first);
+  cut = {{0, 1}};
+  wait_until(first, kFirst / 2);
+  Commit(half);
+  for (const int w : nodes(kFirst, kNodes)) Join(w);
+  Pass(milliseconds(200), all);
+  Commit(half);
+  wait_until(all, kFirst / 2 + kNodes - kFirst);
+  cut = {{0, 1}, {0, 2}};
+  wait_until(all, kFirst / 2);
+  Commit(half);
+  cut.clear();
+  for (int i = 0; i < 60 && WorldSize() != kNodes; ++i) {
+    Pass(milliseconds(500), all);
+    answer();
+    Commit(all);
+  }
+  EXPECT_EQ(WorldSize(), kNodes);
+  EXPECT_EQ(Count<event::LinkBack>(), Count<event::LinkCut>());
 }
 
 TEST_F(LinksTest, WhoComputesIsNotProbed) {

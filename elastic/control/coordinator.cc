@@ -36,17 +36,18 @@ std::vector<CoordinatorAction> Coordinator::OnEvent(Instant now, const Coordinat
   return actions;
 }
 
-// Whoever was silent while this process was frozen or starved may have spoken: what it said lies in our own queues.
+// Whoever was silent while this process was frozen or starved may have spoken: what it said lies in our own queues. So
+// does what others report of a failure, or find out about links, before anybody is to be blamed for it.
 void Coordinator::ForgiveOwnAbsence() {
   const Instant gap = last_event_.has_value() ? now_ - *last_event_ : Instant{0};
   last_event_ = now_;
   if (gap < std::chrono::milliseconds(options_.elastic.heartbeat_timeout_ms) / 2) return;
-  for (auto& [name, worker] : roster_.workers()) {
-    worker.last_message += gap;
-    worker.progressed += gap;
-  }
+  roster_.Forgive(gap);
+  links_.Forgive(gap);
   formation_.Forgive(gap);
+  if (open_.has_value()) open_->Forgive(gap);
   if (nobody_stays_since_.has_value()) *nobody_stays_since_ += gap;
+  if (farewell_.has_value()) *farewell_ += gap;
   if (RunEnd::Stop* stop = end_.stop(); stop != nullptr) stop->since += gap;
 }
 

@@ -48,6 +48,10 @@ class LinkWatch {
   void Add(const std::string& from, const ReachMessage& answer) { probe_->round.Add(from, answer); }
   /// It is gone.
   void Drop(const std::string& name);
+  /// The coordinator itself was away for so long, and could read no answer.
+  void Forgive(Instant gap) {
+    if (probe_.has_value()) probe_->round.Forgive(gap);
+  }
   /// All that were asked have answered, or had the time to.
   bool IsOver(Instant now) const { return probe_.has_value() && probe_->round.IsOver(now); }
   Probe End(Instant now);

@@ -51,6 +51,7 @@ class ProbeRound {
   void Add(const std::string& from, const ReachMessage& answer);
   /// It is gone.
   void Drop(const std::string& name);
+  void Forgive(Instant gap) { begun_ += gap; }
   /// All have answered, or had the time to.
   bool IsOver(Instant now) const;
 

@@ -47,6 +47,11 @@ struct OpenWorld {
   int size() const { return world.size(); }
   Rank& rank(int r) { return ranks[static_cast<size_t>(r)]; }
   bool recovered() const { return recovered_count == size(); }
+  /// The coordinator itself was away for so long: members waited for it, and what they report is unread.
+  void Forgive(Instant gap) {
+    published += gap;
+    if (failed_since.has_value()) *failed_since += gap;
+  }
   /// Everything is held as often as it should be.
   bool mirrored() const { return mirrored_count == size(); }
 };

@@ -59,6 +59,15 @@ void Roster::Cut(JoinedWorker* worker, Instant now, const std::string& cause) {
   Change(worker->member.node, [&](Node& node) { node.cut.insert(name); });
 }
 
+void Roster::Forgive(Instant gap) {
+  cut_.clear();
+  for (auto& [name, worker] : workers_) {
+    worker.last_message += gap;
+    worker.progressed += gap;
+    if (worker.cut_since.has_value()) cut_.emplace(*worker.cut_since += gap, name);
+  }
+}
+
 void Roster::AddAgent(uint64_t connection, const AgentHelloMessage& agent) {
   RemoveAgent(connection);
   agents_[connection] = agent;

@@ -58,6 +58,8 @@ class Roster {
   const std::map<std::string, JoinedWorker>& workers() const { return workers_; }
   /// Its stream has ended.
   void Cut(JoinedWorker* worker, Instant now, const std::string& cause);
+  /// The coordinator itself was away for so long, and could read nothing.
+  void Forgive(Instant gap);
   /// Names of those whose stream has, and since when: the first to be cut first.
   const std::set<std::pair<Instant, std::string>>& cut() const { return cut_; }
   /// Of these, the names of those of `node`.

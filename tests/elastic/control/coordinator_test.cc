@@ -655,6 +655,37 @@ TEST_F(CoordinatorTest, WhoeverIsBlamedInThreeWorldsOnEndHasToGo) {
   EXPECT_EQ(Last<event::WorkerLost>().cause, "its peers failed to communicate with it: n0/0: no route");
 }
 
+// Of the last world one report comes before the coordinator is frozen. The others lie in the queue behind a tick.
+TEST_F(CoordinatorTest, NobodyIsBlamedBeforeItHasReadWhatCameWhileItWasFrozen) {
+  StartWith({0, 1, 2});
+  for (int world = 1; world <= 3; ++world) {
+    const uint64_t generation = Generation();
+    Say(0, FailureMessage{generation, 1, Phase::kReduce, "no route", {1}, false});
+    if (world == 3) {
+      now_ += std::chrono::seconds(20);
+      Event(TickEvent{});
+      EXPECT_EQ(Generation(), generation);
+    }
+    for (const int w : {1, 2}) Say(w, FailureMessage{generation, 1, Phase::kReduce, "no route", {0}, false});
+    Pass(milliseconds(3000), {0, 1, 2});
+  }
+  EXPECT_EQ(Count<event::WorkerLost>(), 1);
+  EXPECT_EQ(Last<event::WorkerLost>().worker, "n0/0");
+}
+
+// It was frozen, not the one whose address it has not read yet.
+TEST_F(CoordinatorTest, NobodyIsBlamedForAnAddressThatItHadNoTimeToRead) {
+  StartWith({0, 1, 2});
+  for (int world = 1; world <= 3; ++world) {
+    for (const int w : {0, 2}) Say(w, RendezvousMessage{Generation(), "address"});
+    now_ += std::chrono::seconds(120);
+    Event(TickEvent{});
+    for (const int w : {0, 2}) Say(w, FailureMessage{Generation(), 1, Phase::kRendezvous, "deadline", {}, false});
+    Pass(milliseconds(3100), {0, 1, 2});
+  }
+  EXPECT_EQ(Count<event::WorkerLost>(), 0);
+}
+
 TEST_F(CoordinatorTest, FatalFailureEndsTheRunWithItsCause) {
   StartWith({0, 1, 2});
   Say(1, FailureMessage{1, 1, Phase::kData, "the loss is not finite", {}, true});
@@ -1098,6 +1129,9 @@ TEST_F(CoordinatorTest, ARunThatIsDoneTellsThoseWhoHaveNotHeardOfIt) {
   options.finished = true;
   Start(options);
   Event(TickEvent{});
+  now_ += std::chrono::seconds(20);  // it is frozen
+  Event(TickEvent{});
+  EXPECT_FALSE(ended_.has_value()) << "who asked meanwhile has no answer";
   Join(0, {{7, {MemberOf(0)}}, options.total_steps, 0, {}});
   AgentComes(9, "n0", 2);
   ASSERT_NE(LastSent<EndMessage>(0), nullptr);
@@ -1424,6 +1458,18 @@ TEST_F(CoordinatorTest, AnEndedStreamIsEnoughWhereTheAgentSaysNothing) {
   EXPECT_EQ(WorldSize(), 2);
   Event(DisconnectEvent{90, "the connection was lost"});  // its host is gone
   EXPECT_EQ(WorldSize(), 1);
+}
+
+TEST_F(CoordinatorTest, WhatAnAgentSaidWhileTheCoordinatorWasFrozenIsTheCause) {
+  Start();
+  AgentComes(90, "n0", 2);
+  for (const int w : {0, 1, 2}) Join(w);
+  Event(DisconnectEvent{Connection(1), "the connection was lost"});
+  now_ += std::chrono::seconds(20);
+  Event(TickEvent{});
+  Event(MessageEvent{90, WorkerExitMessage{{"n0/1", First(1)}, "killed by signal 9 (Killed)", true}});
+  ASSERT_EQ(Count<event::WorkerLost>(), 1);
+  EXPECT_EQ(Last<event::WorkerLost>().cause, "killed by signal 9 (Killed)");
 }
 
 TEST_F(CoordinatorTest, AnAgentThatGoesIsSilentAboutItsOwnWorkersOnly) {

@@ -227,6 +227,21 @@ TEST_F(LinksTest, WithoutTheOneThatIsCutOffWithinSeconds) {
   EXPECT_EQ(WorldSize(), 3) << "not taken back while the link is cut";
 }
 
+// What others found lies in the queue behind a tick. One answer alone would cost the one that gave it its place.
+TEST_F(LinksTest, ACoordinatorThatWasFrozenReadsTheAnswersFirst) {
+  StartFour();
+  Wait(milliseconds(3500), {0, 1, 2, 3});
+  const auto* probe = LastSent<ProbeMessage>(1);
+  ASSERT_NE(probe, nullptr);
+  Say(1, ReachMessage{probe->round, {-1, 0.001, 0.001}});
+  now_ += seconds(20);
+  Event(TickEvent{});
+  EXPECT_EQ(Count<event::LinkCut>(), 0);
+  Answer({{0, 1}, {0, 2}, {0, 3}});
+  EXPECT_EQ(Last<event::LinkCut>().without, "n0/0");
+  EXPECT_EQ(WorldSize(), 3);
+}
+
 TEST_F(LinksTest, TheyComeBackWithTheLink) {
   StartFour();
   Wait(milliseconds(3500), {0, 1, 2, 3});

@@ -97,6 +97,7 @@ std::vector<Alert> IncidentTracker::OnEvent(Time now, const RunEvent& event) {
   std::visit(
       [this](const auto& e) {
         if constexpr (requires { On(e); }) On(e);
+        if constexpr (requires { leaving_.On(e); }) leaving_.On(e);
       },
       event);
   return std::exchange(alerts_, {});
@@ -128,30 +129,30 @@ void IncidentTracker::On(const event::AgentJoined& e) {
 }
 
 void IncidentTracker::On(const event::AgentLost& e) {
-  if (leaving_.count(e.node) > 0) return;
+  if (leaving_.Has(e.node)) return;
   Lose("", e.node, e.host, "", e.cause.empty() ? "connection lost" : e.cause);
 }
 
-void IncidentTracker::On(const event::NodeLeaving& e) { leaving_.insert(e.node); }
-void IncidentTracker::On(const event::NodeReturned& e) { leaving_.erase(e.node); }
-
 void IncidentTracker::On(const event::WorkerHung& e) {
-  if (leaving_.count(e.node) > 0) return;  // it was told to go
+  if (leaving_.Has(e.node)) return;  // it was told to go
   const std::string cause =
       absl::StrCat("hung in phase ", PhaseName(e.phase), ": ", e.reason, " for ", Short(e.seconds), " s");
   Lose(e.worker, e.node, e.host, absl::StrCat(NameOf(e), " ", cause), cause);
 }
 
 void IncidentTracker::On(const event::WorkerLost& e) {
-  if (leaving_.count(e.node) > 0) return;
+  if (leaving_.Has(e.node)) return;
   End(StragglerIncident(e.worker), "the worker is lost");
   Lose(e.worker, e.node, e.host, absl::StrCat(NameOf(e), " lost: ", e.cause), e.cause);
 }
 
 void IncidentTracker::Lose(const std::string& worker, const std::string& node, const std::string& host,
                            const std::string& what, const std::string& cause) {
-  if (Incident* incident = IncidentOf(worker, node); incident != nullptr) {
-    if (!worker.empty()) incident->workers[worker] = Stage::kGone;  // perhaps again, before it was back
+  if (worker.empty()) {
+    if (nodes_.contains(node)) return;  // an agent that goes after its workers is no news
+  } else if (const std::string incident = IncidentOf(worker, node); !incident.empty()) {
+    open_.at(incident).workers.insert(worker);
+    away_[worker] = {Away::Stage::kGone, incident};  // perhaps again, before it was back
     return;
   }
   const auto [entry, is_first] = losses_.try_emplace(node.empty() ? worker : node);
@@ -161,18 +162,15 @@ void IncidentTracker::Lose(const std::string& worker, const std::string& node, c
   if (worker.empty()) {
     loss.agent = true;
   } else {
-    loss.workers[worker] = Stage::kGone;
+    loss.workers.insert(worker);
+    away_[worker].stage = Away::Stage::kGone;
   }
 }
 
-IncidentTracker::Incident* IncidentTracker::IncidentOf(const std::string& worker, const std::string& node) {
-  for (auto& [name, incident] : open_) {
-    const bool is_of_node = !node.empty() && incident.node == node;
-    // An agent that goes after its workers is no news, nor is a worker of a node that is known to be lost.
-    if (is_of_node && (worker.empty() || name == NodeIncident(node))) return &incident;
-    if (incident.workers.count(worker) > 0) return &incident;
-  }
-  return nullptr;
+std::string IncidentTracker::IncidentOf(const std::string& worker, const std::string& node) const {
+  if (open_.contains(NodeIncident(node))) return NodeIncident(node);
+  const auto found = away_.find(worker);
+  return found == away_.end() ? "" : found->second.incident;
 }
 
 void IncidentTracker::TellIf(const std::function<bool(const Loss&)>& is_due) {
@@ -190,27 +188,23 @@ void IncidentTracker::Tell(const Loss& loss) {
   std::string incident = NodeIncident(loss.node), what = loss.what;
   const bool is_one = loss.workers.size() == 1;
   if (is_one && !loss.agent) {
-    incident = absl::StrCat("worker/", loss.workers.begin()->first);
+    incident = absl::StrCat("worker/", *loss.workers.begin());
   } else {
-    std::vector<std::string> names;
-    for (const auto& [worker, stage] : loss.workers) names.push_back(worker);
     const std::string workers =
-        absl::StrCat(names.size(), is_one ? " worker (" : " workers (", absl::StrJoin(names, ", "), ")");
-    what = absl::StrCat("host ", loss.host, " (node ", loss.node, ") has lost ",
-                        loss.agent ? names.empty() ? "its agent" : absl::StrCat("its agent and ", workers) : workers,
-                        ": ", loss.cause);
+        absl::StrCat(loss.workers.size(), is_one ? " worker (" : " workers (", absl::StrJoin(loss.workers, ", "), ")");
+    const std::string both = loss.workers.empty() ? "its agent" : absl::StrCat("its agent and ", workers);
+    what = absl::StrCat("host ", loss.host, " (node ", loss.node, ") has lost ", loss.agent ? both : workers, ": ",
+                        loss.cause);
   }
   Begin(incident, Alert::Severity::kError, loss.host, what);
-  open_[incident].node = loss.node;
-  open_[incident].workers.insert(loss.workers.begin(), loss.workers.end());
+  Incident& begun = open_.at(incident);
+  if (begun.node.empty() && !loss.node.empty()) nodes_.insert(begun.node = loss.node);
+  begun.workers.insert(loss.workers.begin(), loss.workers.end());
+  for (const std::string& worker : loss.workers) away_[worker].incident = incident;
 }
 
 void IncidentTracker::On(const event::WorkerJoined& e) {
-  const auto joins = [&](Workers& workers) {
-    if (const auto found = workers.find(e.worker); found != workers.end()) found->second = Stage::kJoined;
-  };
-  for (auto& [node, loss] : losses_) joins(loss.workers);
-  for (auto& [name, incident] : open_) joins(incident.workers);
+  if (const auto found = away_.find(e.worker); found != away_.end()) found->second.stage = Away::Stage::kJoined;
 }
 
 // What it holds is missing, and nothing else tells why: it asks again and again.
@@ -233,18 +227,17 @@ void IncidentTracker::On(const event::StragglerResolved& e) {
 }
 
 void IncidentTracker::On(const event::WorldPublished&) {
-  const auto admit = [](Workers& workers) {
-    for (auto& [worker, stage] : workers) {
-      if (stage == Stage::kJoined) stage = Stage::kAdmitted;
-    }
-  };
-  for (auto& [node, loss] : losses_) admit(loss.workers);
-  for (auto& [name, incident] : open_) admit(incident.workers);
+  for (auto& [worker, away] : away_) {
+    if (away.stage == Away::Stage::kJoined) away.stage = Away::Stage::kAdmitted;
+  }
 }
 
 void IncidentTracker::On(const event::Recovered& e) {
   const bool is_whole = run_.workers > 0 && e.size >= run_.workers;
-  const auto is_back = [](const auto& worker) { return worker.second == Stage::kAdmitted; };
+  const auto is_back = [&](const std::string& worker) {
+    const auto found = away_.find(worker);
+    return found == away_.end() || found->second.stage == Away::Stage::kAdmitted;
+  };
   // What is over is told before it was gathered: there may be no other recovery that ends it.
   TellIf([&](const Loss& loss) { return is_whole || std::any_of(loss.workers.begin(), loss.workers.end(), is_back); });
   std::vector<std::pair<std::string, const char*>> back;
@@ -258,6 +251,7 @@ void IncidentTracker::On(const event::Recovered& e) {
       back.emplace_back(name, "the run has all its workers again");
     }
   }
+  std::erase_if(away_, [](const auto& entry) { return entry.second.stage == Away::Stage::kAdmitted; });
   for (const auto& [name, how] : back) End(name, how);
   for (const char* incident : {kCoordinatorIncident, "progress", "state", "settings", "bits", "size"}) {
     End(incident, "the run has resumed");
@@ -372,6 +366,8 @@ void IncidentTracker::End(const std::string& incident, const std::string& how) {
   const auto found = open_.find(incident);
   if (found == open_.end()) return;
   Alert alert = std::move(found->second.trigger);
+  for (const std::string& worker : found->second.workers) away_.erase(worker);
+  if (const auto node = nodes_.find(found->second.node); node != nodes_.end()) nodes_.erase(node);
   open_.erase(found);
   alert.action = Alert::Action::kResolve;
   alert.run = run_;

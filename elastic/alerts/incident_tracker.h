@@ -44,6 +44,7 @@
 #include <vector>
 
 #include "elastic/alerts/alert.h"
+#include "elastic/control/leaving_nodes.h"
 #include "elastic/control/run_event.h"
 
 namespace holdfast {
@@ -74,16 +75,20 @@ class IncidentTracker {
   std::vector<Alert> Close();
 
  private:
-  enum class Stage {  // of a worker's return
-    kGone,
-    kJoined,    // waits to be taken in
-    kAdmitted,  // the next world has been published since
+  /// A worker that was lost, and has not done a step since. Thousands may be at once, so nobody searches for one.
+  struct Away {
+    enum class Stage {
+      kGone,
+      kJoined,    // waits to be taken in
+      kAdmitted,  // the next world has been published since
+    };
+    Stage stage = Stage::kGone;
+    std::string incident;  // empty: it is not told yet
   };
-  using Workers = std::map<std::string, Stage>;
   struct Incident {
     Alert trigger;
     std::string node;
-    Workers workers;  // that it is over with, when they are back
+    std::set<std::string> workers;  // that it is over with, when they are back
   };
   /// Of a node, until it is told.
   struct Loss {
@@ -92,14 +97,12 @@ class IncidentTracker {
     std::string what;   // of the first worker, as its own alert would say it
     std::string cause;  // of the first loss
     bool agent = false;
-    Workers workers{};
+    std::set<std::string> workers{};
   };
 
   // Other events are nothing to act on.
   void On(const event::AgentJoined& e);
   void On(const event::AgentLost& e);
-  void On(const event::NodeLeaving& e);
-  void On(const event::NodeReturned& e);
   void On(const event::WorkerHung& e);
   void On(const event::WorkerLost& e);
   void On(const event::WorkerJoined& e);
@@ -132,8 +135,8 @@ class IncidentTracker {
   /// Of a worker, or of an agent with an empty name.
   void Lose(const std::string& worker, const std::string& node, const std::string& host, const std::string& what,
             const std::string& cause);
-  /// Nullptr if there is none.
-  Incident* IncidentOf(const std::string& worker, const std::string& node);
+  /// Of a worker that is lost: its own, or its node's. Empty if there is none.
+  std::string IncidentOf(const std::string& worker, const std::string& node) const;
   void TellIf(const std::function<bool(const Loss&)>& is_due);
   void TellAll() {
     TellIf([](const Loss&) { return true; });
@@ -150,11 +153,13 @@ class IncidentTracker {
   AlertedRun run_;
   Time now_;  // of the event at hand
   std::map<std::string, Incident> open_;
+  std::multiset<std::string> nodes_;    // of incidents
   std::map<std::string, Loss> losses_;  // by node
-  std::set<std::string> leaving_;       // nodes
-  int failed_checkpoints_ = 0;          // since the last that exists
-  int64_t saved_step_ = 0;              // of that; 0 = not known
-  std::vector<Alert> alerts_;           // of the event at hand
+  std::map<std::string, Away> away_;    // by worker: all of the incidents and losses
+  LeavingNodes leaving_;
+  int failed_checkpoints_ = 0;  // since the last that exists
+  int64_t saved_step_ = 0;      // of that; 0 = not known
+  std::vector<Alert> alerts_;   // of the event at hand
 };
 
 }  // namespace holdfast

@@ -13,6 +13,7 @@ void RunTally::OnEvent(double time, const RunEvent& event) {
   std::visit(
       [&](const auto& e) {
         if constexpr (requires { On(time, e); }) On(time, e);
+        if constexpr (requires { leaving_.On(e); }) leaving_.On(e);
       },
       event);
 }
@@ -26,7 +27,7 @@ void RunTally::OnStep(RecentRate::Time now, const StepMetrics& step) {
 
 // The run has stood still since its last sign of life, which was in the world that it is a member of.
 void RunTally::On(double time, const event::WorkerHung& e) {
-  if (e.rank < 0 || leaving_.count(e.node) > 0) return;
+  if (e.rank < 0 || leaving_.Has(e.node)) return;
   const double since = std::max(trouble_ended_, time - e.seconds);
   trouble_since_ = std::min(trouble_since_.value_or(since), since);
 }
@@ -38,7 +39,7 @@ void RunTally::On(double time, const event::WorkerLost& e) {
   missing_since_.emplace(time, e.worker);
   // Hosts may have a new name each time.
   if (missing_.size() > kMaxWorkers) ForgetMissing(std::string(missing_since_.begin()->second));
-  if (leaving_.count(e.node) > 0) return;  // it was told to go
+  if (leaving_.Has(e.node)) return;  // it was told to go
   ++workers_lost_;
   TroubleBegins(time);
 }
@@ -55,7 +56,7 @@ void RunTally::On(double time, const event::EndFields&) {
   TroubleEnds(time);
   missing_.clear();
   missing_since_.clear();
-  leaving_.clear();
+  leaving_ = {};
 }
 
 void RunTally::TroubleBegins(double time) {

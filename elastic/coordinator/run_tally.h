@@ -9,6 +9,7 @@
 #include <string>
 #include <utility>
 
+#include "elastic/control/leaving_nodes.h"
 #include "elastic/control/run_event.h"
 #include "elastic/control/run_status.h"
 #include "framework/metrics/recent_rate.h"
@@ -36,8 +37,6 @@ class RunTally {
   void On(double time, const event::WorkerHung& e);
   void On(double time, const event::WorkerLost& e);
   void On(double, const event::WorkerJoined& e) { ForgetMissing(e.worker); }
-  void On(double, const event::NodeLeaving& e) { leaving_.insert(e.node); }
-  void On(double, const event::NodeReturned& e) { leaving_.erase(e.node); }
   void On(double time, const event::StepFailed&) { TroubleBegins(time); }
   void On(double time, const event::NoProgress&) { TroubleBegins(time); }
   void On(double time, const event::TooFewWorkers&) { TroubleBegins(time); }
@@ -57,7 +56,7 @@ class RunTally {
   double trouble_ended_ = 0;
   std::map<std::string, Missing> missing_;                  // by worker
   std::set<std::pair<double, std::string>> missing_since_;  // the same: since when, and who
-  std::set<std::string> leaving_;                           // nodes
+  LeavingNodes leaving_;
   std::optional<StepMetrics> last_;
   RecentRate steps_;
 };

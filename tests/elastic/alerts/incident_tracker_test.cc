@@ -126,6 +126,23 @@ TEST_F(IncidentTrackerTest, AnAgentThatGoesAfterItsOnlyWorkerIsNoNews) {
   EXPECT_THAT(On(event::AgentLost{"n1", "host-of-n1", "no heartbeat"}), IsEmpty());
 }
 
+TEST_F(IncidentTrackerTest, WhatIsOverIsNewsWhenItBeginsAgain) {
+  const event::AgentLost agent{"n1", "host-of-n1", "no heartbeat"};
+  const event::Recovered whole{.size = 8, .reason = ""};
+  EXPECT_THAT(On(IsLost(0)), ElementsAre("+worker/n1/0"));
+  EXPECT_THAT(On(whole), ElementsAre("-worker/n1/0"));
+  EXPECT_THAT(On(agent), ElementsAre("+node/n1"));
+  EXPECT_THAT(On(IsLost(0)), IsEmpty()) << "of a host that is known to be lost";
+  EXPECT_THAT(On(whole), ElementsAre("-node/n1"));
+  EXPECT_THAT(On(IsLost(0)), ElementsAre("+worker/n1/0"));
+  EXPECT_THAT(On(IsLost(1)), ElementsAre("+worker/n1/1"));
+  EXPECT_THAT(On(agent), IsEmpty());
+  On(WorkerJoins("n1/1"));
+  On(kPublished);
+  EXPECT_THAT(On(kRecovered), ElementsAre("-worker/n1/1"));
+  EXPECT_THAT(On(agent), IsEmpty()) << "the other one is still away";
+}
+
 TEST_F(IncidentTrackerTest, AnAgentAloneIsLostUntilItIsBack) {
   const event::AgentJoined joins{.node = "n1", .host = "host-of-n1", .workers = 8};
   const event::AgentLost lost{"n1", "host-of-n1", ""};

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "elastic/control/checkpoint_control.h"
 #include "elastic/control/damaged_data.h"
+#include "elastic/control/leaving_nodes.h"
 #include "elastic/control/link_watch.h"
 #include "elastic/control/roster.h"
 #include "elastic/control/run_end.h"
@@ -336,6 +337,39 @@ TEST(ToldCuts, HostsThatAreGoneAreForgottenFirst) {
   EXPECT_TRUE(told.Has({"a", "b"})) << "they are there";
   EXPECT_TRUE(told.Has({absl::StrCat("0", 3 * ToldCuts::kMax - 1), absl::StrCat("1", 3 * ToldCuts::kMax - 1)}));
   EXPECT_FALSE(told.Has({"00", "10"}));
+}
+
+TEST(LeavingNodes, AreForgottenWhenNobodyCanBeLeftOfThem) {
+  LeavingNodes leaving;
+  leaving.On(event::NodeLeaving{"n", "h", 7});
+  leaving.On(event::NodeLeft{"n", 8});
+  EXPECT_TRUE(leaving.Has("n")) << "its agent is there";
+  leaving.On(event::AgentLost{"n", "h", "it ended"});
+  EXPECT_FALSE(leaving.Has("n"));
+  leaving.On(event::NodeLeaving{"n", "h", 9});
+  leaving.On(event::AgentLost{"n", "h", "connection lost"});
+  leaving.On(event::NodeLeft{"n", 9});
+  EXPECT_TRUE(leaving.Has("n")) << "its agent comes back to be told so";
+  leaving.On(event::AgentJoined{"n", "h", 2});
+  leaving.On(event::AgentLost{"n", "h", "it ended"});
+  EXPECT_FALSE(leaving.Has("n"));
+  leaving.On(event::NodeLeaving{"n", "h", 10});
+  leaving.On(event::NodeReturned{"n", "h"});
+  EXPECT_FALSE(leaving.Has("n"));
+}
+
+// Machines that are reclaimed before they have left, under ever new names.
+TEST(LeavingNodes, OfThoseThatNeverComeBackNoMoreThanTheCoordinatorRemembersAreKept) {
+  LeavingNodes leaving;
+  leaving.On(event::NodeLeaving{"stays", "h", 7});
+  for (size_t i = 0; i < 3 * LeavingNodes::kMaxAway; ++i) {
+    const std::string node = absl::StrCat(i);
+    leaving.On(event::NodeLeaving{node, "h", 7});
+    leaving.On(event::AgentLost{node, "h", "connection lost"});
+    leaving.On(event::NodeLeft{node, 7});
+    ASSERT_LE(leaving.size(), LeavingNodes::kMaxAway);
+  }
+  EXPECT_TRUE(leaving.Has("stays"));
 }
 
 TEST(DamagedData, CountsWorldsThatFailByOneDamageAndKnowsWhoMetIt) {

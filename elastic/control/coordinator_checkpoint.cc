@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "elastic/control/coordinator.h"
 #include "framework/base/clip_text.h"
+#include "framework/base/join_first.h"
 #include "framework/base/limits.h"
 
 namespace holdfast {
@@ -140,18 +141,18 @@ void Coordinator::ReportSlowSaves() {
   for (PendingSaves::Save& save : checkpoints_.pending().saves()) {
     if (save.missing == 0 || save.reported_slow || now_ - save.begun <= limit) continue;
     save.reported_slow = true;
-    std::string writers;
-    for (size_t rank = 0; rank < save.shards.size() && writers.empty(); ++rank) {
+    std::vector<std::string> writers;
+    for (size_t rank = 0; rank < save.shards.size(); ++rank) {
       if (save.shards[rank].has_value()) continue;
       const Member& member = save.world.members[rank];
-      writers = absl::StrCat(member.id.name, " on ", member.host);
+      writers.push_back(absl::StrCat(member.id.name, " on ", member.host));
     }
-    if (save.missing > 1) absl::StrAppend(&writers, " and ", save.missing - 1, " more");
     Report(event::CheckpointWarning{
         .step = save.step,
-        .cause = absl::StrCat("checkpoint of step ", save.step, ": not written after ",
-                              std::chrono::duration_cast<std::chrono::seconds>(now_ - save.begun).count(), " s by ",
-                              writers, ", and no other is begun meanwhile; is its storage slow, or hanging?"),
+        .cause =
+            absl::StrCat("checkpoint of step ", save.step, ": not written after ",
+                         std::chrono::duration_cast<std::chrono::seconds>(now_ - save.begun).count(), " s by ",
+                         JoinFirst(writers, 1), ", and no other is begun meanwhile; is its storage slow, or hanging?"),
         .seconds = std::chrono::duration<double>(now_ - save.begun).count()});
   }
 }

@@ -9,10 +9,10 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "elastic/control/coordinator.h"
 #include "elastic/control/departures.h"
 #include "elastic/control/state_source.h"
+#include "framework/base/join_first.h"
 
 namespace holdfast {
 namespace {
@@ -22,13 +22,7 @@ using std::chrono::milliseconds;
 constexpr milliseconds kLookForReturn{2000};
 constexpr size_t kMaxTried = 512;    // in one round, by each other
 constexpr size_t kMaxReported = 16;  // pairs of hosts of which a round finds the links cut
-
-std::string NamesOf(const std::set<std::string>& workers) {
-  constexpr size_t kMaxNamed = 32;
-  const auto end = std::next(workers.begin(), static_cast<std::ptrdiff_t>(std::min(workers.size(), kMaxNamed)));
-  return absl::StrCat(absl::StrJoin(workers.begin(), end, ", "),
-                      workers.size() > kMaxNamed ? absl::StrCat(" and ", workers.size() - kMaxNamed, " more") : "");
-}
+constexpr size_t kMaxLeftOut = 32;   // names of those left out that are told
 
 std::map<std::string, int> NumbersOfEnds(const std::vector<Link>& links) {
   std::map<std::string, int> numbers;
@@ -179,7 +173,7 @@ void Coordinator::LeaveOut(const std::set<Link>& cut) {
   };
   const auto ends = FewestToLeaveOut(links, worth, can_go);
   const std::set<std::string> names = workers_at(ends.value_or(std::vector<std::string>()));
-  const std::string without = NamesOf(names);
+  const std::string without = JoinFirst(names, kMaxLeftOut);
   ReportLinks<event::LinkCut>(cut, without);
   links_.Cut(cut);
   if (names.empty()) return;

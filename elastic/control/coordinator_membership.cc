@@ -9,10 +9,10 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "elastic/control/coordinator.h"
 #include "elastic/control/departures.h"
 #include "elastic/control/state_source.h"
+#include "framework/base/join_first.h"
 #include "framework/base/limits.h"
 
 namespace holdfast {
@@ -41,10 +41,7 @@ std::string KeysThatDiffer(const std::map<std::string, uint32_t>& a, const std::
     const auto other = a.find(key);
     if (other != a.end() && other->second != value) keys.push_back(key);
   }
-  if (keys.empty()) return "";
-  const size_t more = keys.size() - std::min(keys.size(), kMaxNamed);
-  keys.resize(keys.size() - more);
-  return absl::StrCat(" (", absl::StrJoin(keys, ", "), more > 0 ? absl::StrCat(" and ", more, " more") : "", ")");
+  return keys.empty() ? "" : absl::StrCat(" (", JoinFirst(keys, kMaxNamed), ")");
 }
 
 }  // namespace

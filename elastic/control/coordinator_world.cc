@@ -5,11 +5,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/strings/str_join.h"
 #include "elastic/control/balance.h"
 #include "elastic/control/coordinator.h"
 #include "elastic/control/state_source.h"
 #include "framework/base/counted.h"
+#include "framework/base/join_first.h"
 #include "framework/parallel/reduction_plan.h"
 
 namespace holdfast {
@@ -24,10 +24,8 @@ constexpr milliseconds kNoticeLoss{12'000};
 
 std::string HoldersText(const std::vector<Member>& members) {
   constexpr size_t kMaxNamed = 32;
-  const auto named = absl::MakeConstSpan(members).first(std::min(members.size(), kMaxNamed));
-  const std::string names = absl::StrJoin(
-      named, ", ", [](std::string* out, const Member& m) { absl::StrAppend(out, m.id.name, " on ", m.node); });
-  return members.size() > kMaxNamed ? absl::StrCat(names, " and ", members.size() - kMaxNamed, " more") : names;
+  return JoinFirst(members, kMaxNamed,
+                   [](std::string* out, const Member& m) { absl::StrAppend(out, m.id.name, " on ", m.node); });
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "elastic/control/state_source.h"
 #include "framework/base/counted.h"
+#include "framework/base/join_first.h"
 
 namespace holdfast {
 namespace {
@@ -49,13 +50,8 @@ std::vector<Candidate> Choose(const ElasticConfig& elastic, const WorldQuestion&
 }
 
 std::string NamesOf(const std::vector<Member>& members) {
-  constexpr size_t kMax = 8;
-  std::string names;
-  for (size_t i = 0; i < std::min(members.size(), kMax); ++i) {
-    absl::StrAppend(&names, i == 0 ? "" : ", ", members[i].id.name);
-  }
-  if (members.size() > kMax) absl::StrAppend(&names, " and ", members.size() - kMax, " more");
-  return names;
+  constexpr size_t kMaxNamed = 8;
+  return JoinFirst(members, kMaxNamed, [](std::string* out, const Member& m) { out->append(m.id.name); });
 }
 
 std::string WhyTooFew(const ElasticConfig& elastic, const WorldQuestion& question, size_t chosen) {

@@ -13,8 +13,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/strings/str_join.h"
-#include "absl/types/span.h"
+#include "framework/base/join_first.h"
 #include "framework/base/log.h"
 #include "framework/base/processors.h"
 #include "framework/base/status.h"
@@ -50,13 +49,10 @@ int MpiRankOf(const Member& member) {
 std::string NamesOf(const World& world, const std::vector<int>& ranks) {
   constexpr size_t kMaxNamed = 8;
   if (ranks.empty()) return "another member";
-  std::vector<std::string> names;
-  for (const int rank : absl::MakeConstSpan(ranks).subspan(0, kMaxNamed)) {
+  return JoinFirst(ranks, kMaxNamed, [&](std::string* out, int rank) {
     const Member& member = world.members[static_cast<size_t>(rank)];
-    names.push_back(absl::StrCat(member.id.name, " on ", member.host));
-  }
-  const size_t more = ranks.size() - names.size();
-  return absl::StrCat(absl::StrJoin(names, ", "), more > 0 ? absl::StrCat(" and ", more, " more") : "");
+    absl::StrAppend(out, member.id.name, " on ", member.host);
+  });
 }
 
 [[noreturn]] void EndBroken(const std::string& why) {

@@ -29,7 +29,10 @@ void HeldStates::Drop(Held& held) {
 
 void HeldStates::Leave(NextSource next) {
   // A source has its mirrors. Whoever lacked none may have been ended while it still sent to others.
-  HOLDFAST_CHECK(next != NextSource::kEntered || mirror_bytes_to_come() == 0 || AwaitMirrors().ok());
+  if (next == NextSource::kEntered && mirror_bytes_to_come() != 0) {
+    const absl::Status complete = AwaitMirrors();
+    HOLDFAST_CHECK(complete.ok());
+  }
   EndMirrorFill();
   mirrored_ = true;
   const bool keep = stage_ == Stage::kCommitted || (stage_ == Stage::kEntered && next == NextSource::kEntered);

@@ -213,17 +213,20 @@ CheckpointVerifiedEvent ReadWhole(Storage& storage, const std::string& name, con
 }
 
 std::string CheckpointKeeper::Delete(const std::vector<CheckpointName>& doomed) {
-  std::string warning;
+  std::string first;
+  int64_t failed = 0;
   const auto begun = std::chrono::steady_clock::now();
   for (const CheckpointName& name : doomed) {
     // Who stands by waits for us to leave; and who was replaced meanwhile deletes nothing any more.
     if (finishing_.stop_requested() && std::chrono::steady_clock::now() - begun > kTidyAtEnd) break;
     if (!fence_->Check().ok()) break;
     const absl::Status deleted = DeleteCheckpoint(*storage_, name.ToString(), [this] { return fence_->Check(); });
-    if (!deleted.ok()) warning = absl::StrCat("cannot delete ", name.ToString(), ": ", std::string(deleted.message()));
+    if (!deleted.ok() && failed++ == 0) first = absl::StrCat(name.ToString(), ": ", deleted.message());
     std::erase_if(usable_, [&](const CheckpointChoice& c) { return c.name == name.ToString(); });
   }
-  return warning;
+  if (failed == 0) return "";
+  return absl::StrCat("cannot delete ", failed == 1 ? "" : absl::StrCat(failed, " checkpoints, the first of them "),
+                      first);
 }
 
 void CheckpointKeeper::ClearAway() {

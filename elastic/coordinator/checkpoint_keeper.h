@@ -79,7 +79,7 @@ class CheckpointKeeper {
   absl::Status MayClaim();
   void MakeDirectoryAgain();
   std::string TakeStock(const Catalog& catalog);
-  /// What cannot be deleted, if something cannot.
+  /// How many cannot be deleted, and why the first of them cannot; empty if all can.
   std::string Delete(const std::vector<CheckpointName>& doomed);
 
   const Config& config_;

@@ -34,6 +34,7 @@ namespace holdfast {
 namespace {
 
 using testing::HasSubstr;
+using testing::StartsWith;
 
 /// A gateway in front of the storage may refuse with any code.
 class RefusingStorage final : public FaultStorage {
@@ -207,6 +208,20 @@ TEST_F(CheckpointKeeperTest, TheNewestStaysWhateverTheSpaceAndSoDoesWhatIsBeingW
   ASSERT_EQ(catalog->valid.size(), 1u);
   EXPECT_EQ(catalog->valid[0].manifest.name.step, 8);
   EXPECT_EQ(Commit(next).cause, "");
+}
+
+TEST_F(CheckpointKeeperTest, HowManyCannotBeDeletedIsSaidAndWhyTheFirstCannot) {
+  config_.checkpoint.keep_last = 1;
+  EXPECT_EQ(Commit(Write(7)).cause, "");
+  faults_->Inject({.operation = StorageOperation::kDelete, .fault = StorageFault::kNoPermission, .name = "0008"});
+  faults_->Inject({.operation = StorageOperation::kDelete, .fault = StorageFault::kUnavailable, .name = "0007"});
+  EXPECT_EQ(Commit(Write(8)).cause, "");
+  EXPECT_THAT(tidied_->warning, StartsWith("cannot delete step-0000000007-g3: "));
+  EXPECT_EQ(Commit(Write(9)).cause, "");
+  EXPECT_THAT(tidied_->warning, StartsWith("cannot delete 2 checkpoints, the first of them step-0000000007-g3: "));
+  faults_->ClearFaults();
+  EXPECT_EQ(Commit(Write(10)).cause, "");
+  EXPECT_EQ(tidied_->warning, "");
 }
 
 // Only a checkpoint that begins to exist would clear it away, and there may never be room for that one.

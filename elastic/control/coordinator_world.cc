@@ -335,7 +335,8 @@ void Coordinator::CloseWorld(const std::string& reason, double detect_seconds) {
 bool Coordinator::WantsNewcomers() const {
   const std::optional<Instant> newcomer = formation_.first_newcomer();
   if (Ending() || !newcomer.has_value() || now_ - *newcomer < kSettle) return false;
-  if (open_->size() >= options_.elastic.most_workers()) return false;
+  // Where all are to leave, those that wait for a place take over.
+  if (open_->size() >= options_.elastic.most_workers() && !AllMembersLeave()) return false;
   return std::any_of(roster_.workers().begin(), roster_.workers().end(), [&](const auto& entry) {
     return entry.second.rank < 0 && !entry.second.left_out && !history_.Quarantined(entry.first, now_) &&
            !IsLeaving(entry.second.member.node);

@@ -44,6 +44,11 @@ std::vector<Candidate> Choose(const ElasticConfig& elastic, const WorldQuestion&
   // The run may have been larger before its coordinator was started anew. What only they hold, they hand on and go.
   const auto holders = static_cast<size_t>(
       std::count_if(chosen.begin(), chosen.end(), [](const Candidate& c) { return c.holds_state; }));
+  const auto end_of_holders = chosen.begin() + static_cast<std::ptrdiff_t>(holders);
+  if (holders > 0 && std::all_of(chosen.begin(), end_of_holders, [](const Candidate& c) { return c.leaves; })) {
+    chosen.resize(std::min(chosen.size(), holders + most));  // whom they hand on to comes in beside them
+    return chosen;
+  }
   chosen.resize(with_unwanted ? std::max(most, holders) : most);
   for (size_t i = most; i < chosen.size(); ++i) chosen[i].leaves = true;
   return chosen;

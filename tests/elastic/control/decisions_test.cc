@@ -126,6 +126,17 @@ TEST(DecideWorld, OfHoldersBeyondTheMostThoseStayThatMay) {
   for (const Member& member : decision.members) EXPECT_EQ(member.leaves, member.id.name < "w4") << member.id.name;
 }
 
+TEST(DecideWorld, WhereAllHoldersLeaveAsManyAsMayBeComeInBesideThem) {
+  ParallelConfig parallel;
+  parallel.mirrors = 0;
+  WorldQuestion question = QuestionOf({0, 1, 2, 3, 4}, WorldOf(3, {0, 1}));
+  for (const size_t i : {0, 1}) question.candidates[i].leaves = true;
+  const WorldDecision decision = DecideWorld(Elastic(2, 1, 2), parallel, question);
+  ASSERT_EQ(decision.verdict, Verdict::kPublish) << decision.detail;
+  ASSERT_EQ(decision.members.size(), 4u);
+  for (size_t i = 0; i < 4; ++i) EXPECT_EQ(decision.members[i].leaves, i >= 2) << i;
+}
+
 TEST(DecideWorld, NamesTheHoldersOfWhatIsMissing) {
   ParallelConfig parallel;
   parallel.mirrors = 0;

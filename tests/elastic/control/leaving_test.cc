@@ -122,6 +122,31 @@ TEST_F(LeavingTest, NodesThatAllLeaveGoWhenAnotherComesInTime) {
   EXPECT_EQ(Count<event::StopRequested>(), 0) << "its workers are being started";
 }
 
+// A run that moves to another machine, in a world that is as large as it may be.
+TEST_F(LeavingTest, NodesThatAllLeaveHandOnToThoseThatWaitForAPlace) {
+  CoordinatorOptions options = WithoutMirrors();
+  options.elastic.workers = options.elastic.max_workers = 2;
+  StartWith({0, 1}, options);
+  AgentComes(8, "n0", 2);
+  Commit({0, 1});
+  for (const int w : {2, 3}) Join(w);
+  Pass(milliseconds(500), {0, 1, 2, 3});
+  Commit({0, 1});
+  ASSERT_EQ(WorldSize(), 2);
+  Event(MessageEvent{8, LeaveMessage{15}});
+  Commit({0, 1});
+  const World both = worlds_[Connection(2)].world;
+  ASSERT_EQ(both.size(), 4);
+  EXPECT_EQ(both.num_leaving(), 2);
+  EXPECT_EQ(both.members[0].id.name, "n1/2");
+  Commit({0, 1, 2, 3});
+  EXPECT_EQ(WorldSize(), 2);
+  Commit({2, 3});
+  for (const int w : {0, 1}) ASSERT_NE(LastSent<EndMessage>(w), nullptr);
+  EXPECT_EQ(Count<event::NodeLeft>(), 1);
+  EXPECT_EQ(Count<event::WorkerLost>(), 0);
+}
+
 TEST_F(LeavingTest, ANodeWhoseAgentIsAnotherOneNowStays) {
   StartWith({0, 1});
   AgentComes(8, "n0", 2, /*instance=*/100);

@@ -294,7 +294,7 @@ class Coordinator {
   WorldQuestion Question() const;
   bool Decide();
   std::vector<int64_t> FirstMicrobatches(const MemberList& members) const;
-  bool MustWaitForOthers(size_t members) const;
+  bool MustWaitForOthers(size_t members);
   void AwaitState(const WorldDecision& decision);
   bool AreTooFew() const;
   void AwaitMore();

@@ -17,7 +17,8 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr milliseconds kSettle{100};  // so that several newcomers make one world
+// So that several newcomers make one world. Of thousands some may come at any time, since they fail again and again.
+constexpr milliseconds kSettle{100}, kLongestSettle{5000};
 // Holders of state may still be with the coordinator before this one, which stands still: they notice within twice the
 // keepalive of their connection (elastic/wire/control_client.h), and come then.
 constexpr milliseconds kNoticeLoss{12'000};
@@ -148,10 +149,11 @@ WorldQuestion Coordinator::Question() const {
   return question;
 }
 
-bool Coordinator::MustWaitForOthers(size_t members) const {
+bool Coordinator::MustWaitForOthers(size_t members) {
   const bool full = static_cast<int64_t>(members) >= options_.elastic.most_workers() ||
                     (!formation_.last_world().has_value() && static_cast<int64_t>(members) >= options_.elastic.workers);
-  return formation_.had_to_wait() && !full && !Ending() && now_ - formation_.last_join() < kSettle;
+  if (!formation_.had_to_wait() || full || Ending() || now_ - formation_.last_join() >= kSettle) return false;
+  return now_ - formation_.OnSettling(now_) < kLongestSettle;
 }
 
 // After a restart: the workers' claims tell where the state lies.

@@ -28,7 +28,7 @@ void WorldFormation::AddReason(const std::string& reason, double detect_seconds)
 }
 
 bool WorldFormation::OnStateMissing(Instant now) {
-  had_to_wait_ = true;
+  Wait();
   if (missing_since_.has_value()) return false;
   missing_since_ = now;
   return true;
@@ -47,6 +47,7 @@ void WorldFormation::OnPublished(Instant now, int64_t size, bool newcomers) {
   waiting_for_.clear();
   detect_seconds_ = 0;
   had_to_wait_ = false;
+  settling_since_.reset();
   too_few_since_.reset();
   reported_too_few_ = false;
   first_newcomer_.reset();
@@ -56,7 +57,7 @@ void WorldFormation::OnPublished(Instant now, int64_t size, bool newcomers) {
 void WorldFormation::Forgive(Instant gap) {
   last_holder_ += gap;
   last_few_ += gap;
-  for (std::optional<Instant>* since : {&first_join_, &first_claim_, &missing_since_}) {
+  for (std::optional<Instant>* since : {&first_join_, &first_claim_, &missing_since_, &settling_since_}) {
     if (since->has_value()) **since += gap;
   }
 }

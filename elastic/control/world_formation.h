@@ -41,8 +41,13 @@ class WorldFormation {
   void OnDecision(Instant now) { last_decision_ = now; }
   /// It was decided to wait since the last world.
   bool had_to_wait() const { return had_to_wait_; }
-  void Wait() { had_to_wait_ = true; }
+  void Wait() {
+    had_to_wait_ = true;
+    settling_since_.reset();
+  }
   void StopWaiting() { had_to_wait_ = false; }
+  /// There could be a world, but others may be about to come: since when that is so.
+  Instant OnSettling(Instant now) { return settling_since_.emplace(settling_since_.value_or(now)); }
   /// No holder of some part of the state is there. True the first time.
   bool OnStateMissing(Instant now);
   void OnStateFound() { missing_since_.reset(); }
@@ -76,7 +81,7 @@ class WorldFormation {
   std::string reason_, waiting_for_;
   double detect_seconds_ = 0;
   bool had_to_wait_ = false;
-  std::optional<Instant> missing_since_, too_few_since_;
+  std::optional<Instant> missing_since_, too_few_since_, settling_since_;
   bool reported_too_few_ = false;
   int64_t arrivals_ = 0;
   std::optional<Published> last_world_;

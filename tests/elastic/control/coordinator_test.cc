@@ -441,6 +441,23 @@ TEST_F(CoordinatorTest, SilentWorkerIsNamedHungAndRemovedButMayClaimItsState) {
   EXPECT_EQ(WorldSize(), 2);
 }
 
+// As one of thousands does at any time.
+TEST_F(CoordinatorTest, WhoComesAndFailsAgainAndAgainKeepsTheOthersFromNoWorld) {
+  CoordinatorOptions options = DefaultOptions();
+  options.elastic.min_workers = 2;
+  options.parallel.sharding = Sharding::kNoShard;
+  StartTraining({0, 1, 2}, options);
+  for (const int w : {1, 2}) Event(DisconnectEvent{Connection(w), "killed"});
+  ASSERT_EQ(WorldSize(), 0);
+  Join(1, {}, First(1) + (uint64_t{1} << 40));
+  for (uint64_t i = 0; i < 200 && WorldSize() == 0; ++i) {
+    Join(6, {}, First(6) + i);
+    Pass(milliseconds(50), {0, 1});
+    Event(DisconnectEvent{Connection(6), "killed"});
+  }
+  EXPECT_GE(WorldSize(), 2);
+}
+
 TEST_F(CoordinatorTest, ItsOwnAbsenceIsNotTheWorkersSilence) {
   StartWith({0, 1, 2});
   Pass(milliseconds(500), {0, 1, 2});

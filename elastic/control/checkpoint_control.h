@@ -90,9 +90,13 @@ class CheckpointControl {
   struct Doubt {
     WorkerId worker;
     std::string cause;
+    Instant since{0};
+    bool reported_slow = false;
   };
   void BeginToVerify(Doubt doubt) { doubt_ = std::move(doubt); }
   bool verifying() const { return doubt_.has_value(); }
+  /// Null: none is verified.
+  Doubt* doubt() { return doubt_.has_value() ? &*doubt_ : nullptr; }
   Doubt EndOfVerifying() { return *std::exchange(doubt_, std::nullopt); }
   /// It was verified last.
   bool IsWhole(const std::string& name) const { return whole_ == name; }

@@ -99,7 +99,7 @@ void Coordinator::On(const TickEvent&) {
   WatchLinks();
   WatchPace();
   ReportNoProgress();
-  ReportSlowSaves();
+  ReportSlowStorage();
   EndIfFinished();  // a save may have been given up with a writer that was not in this world
   Advance();
 }

@@ -345,7 +345,7 @@ class Coordinator {
   void MakeRoomNow();
   void SaveFailed(int64_t step, CheckpointControl::Failure failure);
   void AbandonSavesOf(const WorkerId& id);
-  void ReportSlowSaves();
+  void ReportSlowStorage();
   bool Rewind(const std::string& reason);
   void LoadFrom(const CheckpointChoice& choice);
   void BeginAnew();

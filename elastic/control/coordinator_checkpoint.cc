@@ -135,11 +135,23 @@ void Coordinator::SaveFailed(int64_t step, CheckpointControl::Failure failure) {
   EndIfFinished();
 }
 
-// A storage that hangs (a file system of a server that is gone) fails nothing, and no other checkpoint is begun.
-void Coordinator::ReportSlowSaves() {
-  const std::chrono::milliseconds limit(options_.elastic.progress_timeout_ms);
+// A storage that hangs (a file system of a server that is gone) fails nothing: no other checkpoint is begun, or there
+// is no world until the one in doubt is read.
+void Coordinator::ReportSlowStorage() {
+  const auto is_slow = [&](Instant since) {
+    return now_ - since > std::chrono::milliseconds(options_.elastic.progress_timeout_ms);
+  };
+  const auto report = [&](Instant since, int64_t step, const std::string& name, const std::string& what,
+                          const std::string& rest) {
+    const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(now_ - since).count();
+    Report(event::CheckpointWarning{.step = step,
+                                    .cause = absl::StrCat("checkpoint ", name, ": ", what, " after ", seconds, " s",
+                                                          rest, " meanwhile; is its storage slow, or hanging?"),
+                                    .seconds = std::chrono::duration<double>(now_ - since).count()});
+  };
   for (PendingSaves::Save& save : checkpoints_.pending().saves()) {
-    if (save.missing == 0 || save.reported_slow || now_ - save.begun <= limit) continue;
+    const bool awaits_loss = save.missing == 0 && !save.committing;
+    if (awaits_loss || save.reported_slow || !is_slow(save.begun)) continue;
     save.reported_slow = true;
     std::vector<std::string> writers;
     for (size_t rank = 0; rank < save.shards.size(); ++rank) {
@@ -147,14 +159,14 @@ void Coordinator::ReportSlowSaves() {
       const Member& member = save.world.members[rank];
       writers.push_back(absl::StrCat(member.id.name, " on ", member.host));
     }
-    Report(event::CheckpointWarning{
-        .step = save.step,
-        .cause =
-            absl::StrCat("checkpoint of step ", save.step, ": not written after ",
-                         std::chrono::duration_cast<std::chrono::seconds>(now_ - save.begun).count(), " s by ",
-                         JoinFirst(writers, 1), ", and no other is begun meanwhile; is its storage slow, or hanging?"),
-        .seconds = std::chrono::duration<double>(now_ - save.begun).count()});
+    if (writers.empty()) writers.emplace_back("the coordinator, though all its parts are there");
+    report(save.begun, save.step, absl::StrCat("of step ", save.step), "not written",
+           absl::StrCat(" by ", JoinFirst(writers, 1), ", and no other is begun"));
   }
+  CheckpointControl::Doubt* doubt = checkpoints_.doubt();
+  if (doubt == nullptr || doubt->reported_slow || !is_slow(doubt->since)) return;
+  doubt->reported_slow = true;
+  report(doubt->since, committed_, state_.checkpoint(), "not read", ", and there is no world");
 }
 
 // Somebody is gone whose part of a checkpoint will never be durable.
@@ -212,7 +224,7 @@ void Coordinator::DoubtCheckpoint(const JoinedWorker& worker, const std::string&
   const WorkerId id = worker.member.id;
   const std::string& name = state_.checkpoint();
   if (checkpoints_.IsWhole(name)) return RemoveDoubter(id, cause);
-  checkpoints_.BeginToVerify({id, cause});
+  checkpoints_.BeginToVerify({id, cause, now_});
   actions_.emplace_back(VerifyCheckpointAction{name});
   CloseWorld(absl::StrCat(id.name, " could not load ", name), 0);
   formation_.SetWaitingFor(
@@ -221,12 +233,12 @@ void Coordinator::DoubtCheckpoint(const JoinedWorker& worker, const std::string&
 
 void Coordinator::On(const CheckpointVerifiedEvent& verified) {
   if (end_.over() || !checkpoints_.verifying() || verified.name != state_.checkpoint()) return;
-  const auto [id, cause] = checkpoints_.EndOfVerifying();
+  const CheckpointControl::Doubt doubt = checkpoints_.EndOfVerifying();
   if (verified.damaged) {
     RejectCheckpoint(verified.cause);
   } else {
     if (verified.cause.empty()) checkpoints_.SetWhole(verified.name);
-    RemoveDoubter(id, cause);
+    RemoveDoubter(doubt.worker, doubt.cause);
   }
   Advance();
 }

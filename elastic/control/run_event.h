@@ -358,7 +358,7 @@ struct CheckpointRejected {
   static void Fields(auto& e, auto& field) { field("name", e.name)("cause", e.cause); }
 };
 
-/// Old ones could not be deleted, or one has been written for long.
+/// Old ones could not be deleted, or one has been written, or read because it is in doubt, for long.
 struct CheckpointWarning {
   static constexpr const char* kName = "checkpoint_warning";
   int64_t step = 0;

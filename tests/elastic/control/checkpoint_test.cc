@@ -524,6 +524,24 @@ TEST_F(CheckpointTest, AWriterThatHangsIsNamed) {
   EXPECT_EQ(Count<event::CheckpointWarning>(), 1);
 }
 
+TEST_F(CheckpointTest, ACoordinatorsStorageThatHangsIsTold) {
+  CoordinatorOptions options = EverySteps(1);
+  options.elastic.progress_timeout_ms = 10'000;
+  StartThree(options);
+  Commit({0, 1, 2});
+  for (const int w : {0, 1, 2}) Saved(w, 1);
+  for (int i = 0; i < 9; ++i) {
+    Pass(seconds(1), {0, 1, 2});
+    Commit({0, 1, 2});
+  }
+  EXPECT_EQ(Count<event::CheckpointWarning>(), 0);
+  Pass(seconds(2), {0, 1, 2});
+  ASSERT_EQ(Count<event::CheckpointWarning>(), 1);
+  EXPECT_THAT(Last<event::CheckpointWarning>().cause,
+              HasSubstr("checkpoint of step 1: not written after 10 s by the coordinator, though all its parts are "
+                        "there, and no other is begun"));
+}
+
 // Its storage hangs whenever it is to save what it alone holds.
 TEST_F(CheckpointTest, AStopDoesNotTryForEverToSave) {
   CoordinatorOptions options = EverySteps(100);
@@ -763,6 +781,16 @@ TEST_F(BadCheckpointTest, ADamagedOneIsRejectedForTheNextOlder) {
   ASSERT_TRUE(ended_.has_value());
   EXPECT_EQ(ended_->exit_code, 1);
   EXPECT_THAT(ended_->reason, HasSubstr("no older one"));
+}
+
+TEST_F(BadCheckpointTest, OneThatIsReadForLongIsTold) {
+  StartLoading();
+  CannotLoad(1, "no answer");
+  Pass(seconds(598), {0, 1, 2});
+  EXPECT_EQ(Count<event::CheckpointWarning>(), 0);
+  for (int i = 0; i < 2; ++i) Pass(seconds(3), {0, 1, 2});
+  ASSERT_EQ(Count<event::CheckpointWarning>(), 1);
+  EXPECT_THAT(Last<event::CheckpointWarning>().cause, HasSubstr("checkpoint five: not read after 600 s, and there is"));
 }
 
 TEST_F(BadCheckpointTest, AHostThatLacksWhatOthersHaveIsRemovedNotTheCheckpoint) {

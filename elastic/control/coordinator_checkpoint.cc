@@ -76,8 +76,10 @@ std::optional<double> Coordinator::LossNow() const {
 }
 
 // "Best by validation loss" is about the state a checkpoint holds, so its own validation comes first if there is one.
+// Nobody makes it while too few are there, and the last of them may go before others come.
 bool Coordinator::AwaitsValidation(int64_t step) const {
-  return IsValidationStep(step) && !validations_.Has(step) && committed_ == step && end_.stop() == nullptr;
+  return IsValidationStep(step) && !validations_.Has(step) && committed_ == step && end_.stop() == nullptr &&
+         !formation_.stands_still();
 }
 
 void Coordinator::On(const CheckpointDoneEvent& done) {

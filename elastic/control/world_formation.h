@@ -58,6 +58,8 @@ class WorldFormation {
   std::optional<Instant> missing_since() const { return missing_since_; }
   /// Too few workers are there. For how long they have been, once, when that is `limit` or more.
   std::optional<Instant> OnTooFew(Instant now, Instant limit);
+  /// It has been said that they are.
+  bool stands_still() const { return reported_too_few_; }
 
   // --- a world is published
   struct Published {

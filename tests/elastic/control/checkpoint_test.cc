@@ -172,6 +172,23 @@ TEST_F(CheckpointTest, HasTheValidationLossOfItsOwnStepOnly) {
   EXPECT_EQ(save(5, std::nullopt), std::nullopt);
 }
 
+TEST_F(CheckpointTest, WhileTooFewAreThereItDoesNotWaitForItsValidation) {
+  CoordinatorOptions options = EverySteps(2);
+  options.validates = true;
+  options.validate_every_steps = 2;
+  options.elastic.min_workers = 3;
+  StartThree(options);
+  for (int step = 1; step <= 2; ++step) Commit({0, 1, 2});
+  for (const int w : {0, 1, 2}) Saved(w, 2);
+  Event(DisconnectEvent{Connection(2), "killed"});
+  Pass(seconds(2), {0, 1});
+  EXPECT_THAT(commits_, IsEmpty()) << "it may be back at once";
+  Pass(seconds(2), {0, 1});
+  EXPECT_EQ(Count<event::TooFewWorkers>(), 1);
+  ASSERT_EQ(commits_.size(), 1u);
+  EXPECT_EQ(commits_[0].step, 2);
+}
+
 TEST_F(CheckpointTest, WhereTheBestAreKeptEveryValidatedStateIsSaved) {
   StartThree(KeepingTheBest(EverySteps(100)));
   for (const bool saved : {false, true, false, true}) {

@@ -35,13 +35,13 @@ mpirun=$!
 stopped_at='' ended_at_once=''
 # shellcheck disable=SC2317 # called by a trap
 stop() {
-  local how=USR1
-  if [[ $1 == INT && -z $stopped_at ]]; then
+  local how=USR1 before=$stopped_at
+  : "${stopped_at:=$SECONDS}" # before a word is said: the next Ctrl-C may come before this goes on
+  if [[ $1 == INT && -z $before ]]; then
     echo "stopping: the model is saved; a second Ctrl-C ends all at once"
   elif [[ $1 == INT ]] && ((SECONDS > stopped_at + 1)); then # one that is told twice is one
     how=TERM ended_at_once=1
   fi
-  : "${stopped_at:=$SECONDS}"
   kill -"$how" "$mpirun" 2>/dev/null || true
 }
 for signal in TERM INT HUP USR1; do

@@ -2,10 +2,13 @@
 
 #include <poll.h>
 #include <signal.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <chrono>
+#include <cstdio>
+#include <cstdlib>
 #include <fstream>
 #include <sstream>
 #include <thread>
@@ -14,13 +17,21 @@ namespace holdfast::integration {
 
 Command::Command(std::vector<std::string> arguments, std::string program) {
   int ends[2];
-  if (pipe(ends) != 0) return;
+  if (pipe(ends) != 0) {
+    std::perror("pipe");
+    std::abort();
+  }
   arguments.insert(arguments.begin(), std::move(program));
   std::vector<char*> argv;
   for (std::string& argument : arguments) argv.push_back(argument.data());
   argv.push_back(nullptr);
   pid_ = fork();
+  if (pid_ < 0) {  // kill would take that for all processes, and waitpid for any
+    std::perror("fork");
+    std::abort();
+  }
   if (pid_ == 0) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);  // ctest kills a test that takes too long
     dup2(ends[1], STDOUT_FILENO);
     dup2(ends[1], STDERR_FILENO);
     close(ends[0]);
@@ -42,9 +53,9 @@ Command::~Command() {
 
 void Command::Signal(int signal) { kill(pid_, signal); }
 
-bool Command::ReadSome() {
+bool Command::ReadSome(double seconds) {
   pollfd p{.fd = pipe_, .events = POLLIN, .revents = 0};
-  if (poll(&p, 1, static_cast<int>(kTestTimeoutSeconds * 1000)) <= 0) return false;
+  if (poll(&p, 1, static_cast<int>(seconds * 1000) + 1) <= 0) return false;
   char buffer[4096];
   const ssize_t n = read(pipe_, buffer, sizeof(buffer));
   if (n <= 0) return false;
@@ -52,9 +63,16 @@ bool Command::ReadSome() {
   return true;
 }
 
-bool Command::WaitForOutput(const std::string& text) {
+bool Command::WaitForOutput(const std::string& text, double seconds) {
+  using Clock = std::chrono::steady_clock;
+  const auto deadline = Clock::now() + std::chrono::duration<double>(seconds);
   while (output_.find(text) == std::string::npos) {
-    if (!ReadSome()) return false;
+    const std::chrono::duration<double> left = deadline - Clock::now();
+    if (left.count() <= 0) {
+      Signal(SIGKILL);
+      return false;
+    }
+    if (!ReadSome(left.count()) && Clock::now() < deadline) return false;
   }
   return true;
 }
@@ -81,7 +99,7 @@ void WriteAll(const std::filesystem::path& path, const std::string& text) {
 }
 
 CommandResult Command::Wait() {
-  while (ReadSome()) {
+  while (ReadSome(kTestTimeoutSeconds)) {
   }
   CommandResult result;
   int status = 0;

@@ -19,17 +19,18 @@ struct CommandResult {
 
 class Command {
  public:
+  /// Ends with the thread that makes it, also where that is killed.
   explicit Command(std::vector<std::string> arguments, std::string program = TestedBinary());
   ~Command();  // kills what still runs
 
   void Signal(int signal);
-  /// Blocks until the output contains `text`; false if the process ended or the time is up first.
-  bool WaitForOutput(const std::string& text);
-  /// Blocks until the process has ended; one that takes too long is killed.
+  /// Blocks until the output contains `text`; false if the process ended or the time is up first, which kills it.
+  bool WaitForOutput(const std::string& text, double seconds = kTestTimeoutSeconds);
+  /// Blocks until the process has ended; one that prints nothing for too long is killed.
   CommandResult Wait();
 
  private:
-  bool ReadSome();
+  bool ReadSome(double seconds);
 
   int pid_ = -1, pipe_ = -1;
   std::string output_;

@@ -25,6 +25,13 @@ TEST(Command, ReportsExitCodeAndOutput) {
   EXPECT_EQ(RunHoldfast({}).exit_code, 2);
 }
 
+// A run that never says what a test waits for prints its steps for ever.
+TEST(Command, WhatPrintsOtherThingsForEverIsNotWaitedForLonger) {
+  Command endless({"-c", "while :; do echo step; done"}, "/bin/bash");
+  EXPECT_FALSE(endless.WaitForOutput("done", /*seconds=*/0.5));
+  EXPECT_EQ(endless.Wait().exit_code, 128 + SIGKILL);
+}
+
 // A script that keeps what a command prints must not take a part of it for all.
 TEST(Command, OutputThatIsLostIsAFailure) {
   const std::string binary = TestedBinary();

@@ -57,6 +57,17 @@ class Sweep : public TinyRuns {
     closedir(proc);
     return pids;
   }
+  static bool WaitFor(const std::function<bool()>& condition) {
+    for (int i = 0; i < 3000; ++i) {
+      if (condition()) return true;
+      std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    }
+    return false;
+  }
+  /// The kernel kills a worker when its agent ends, which takes a moment.
+  bool NobodyIsLeft(const std::string& sweep) const {
+    return WaitFor([&] { return Processes(sweep).empty(); });
+  }
 };
 
 TEST_F(Sweep, HasOneTableOfResultsForAnyNumberOfWorkers) {
@@ -128,7 +139,7 @@ TEST_F(Sweep, HasTheSameTableThroughKillsOfEverything) {
 
 TEST_F(Sweep, ThatIsStoppedGoesOn) {
   const std::string file = WriteSweep();
-  setenv("HOLDFAST_TEST_SLOWDOWN_MS", "100", 1);
+  setenv("HOLDFAST_TEST_SLOWDOWN_MS", "1000", 1);  // 12 steps a trial: far from its end when the signal comes
   Command sweep({"sweep", file, "--sweep-dir", Path("stopped")});
   unsetenv("HOLDFAST_TEST_SLOWDOWN_MS");
   EXPECT_TRUE(sweep.WaitForOutput("trial 1 {"));
@@ -136,7 +147,7 @@ TEST_F(Sweep, ThatIsStoppedGoesOn) {
   const CommandResult stopped = sweep.Wait();
   EXPECT_EQ(stopped.exit_code, 143) << stopped.output;
   EXPECT_THAT(stopped.output, HasSubstr("the same command resumes the sweep"));
-  EXPECT_TRUE(Processes("stopped").empty());
+  EXPECT_TRUE(NobodyIsLeft("stopped"));
   const CommandResult watched = RunHoldfast({"sweep", file, "--sweep-dir", Path("stopped"), "--watch"});
   EXPECT_EQ(watched.exit_code, 0) << watched.output;
   EXPECT_THAT(watched.output, testing::ContainsRegex("[0-9] trials? done"));
@@ -166,16 +177,6 @@ class SweepOnHosts : public Sweep {
                            "  optimizer.lr: {low: 1e-3, high: 1e-1, scale: log}\n"
                            "  model.hidden_size: {choices: [32, 64]}\n");
   }
-  static bool WaitFor(const std::function<bool()>& condition) {
-    for (int i = 0; i < 3000; ++i) {
-      if (condition()) return true;
-      std::this_thread::sleep_for(std::chrono::milliseconds(100));
-    }
-    return false;
-  }
-  bool NobodyIsLeft(const std::string& sweep) const {
-    return WaitFor([&] { return Processes(sweep).empty(); });
-  }
   /// Of all runs.
   std::string Events(const std::string& sweep) const {
     std::string events;
@@ -202,7 +203,7 @@ TEST_F(SweepOnHosts, HasTheTableOfOneMachine) {
 }
 
 TEST_F(SweepOnHosts, LeavesNothingThereWhenItIsKilled) {
-  setenv("HOLDFAST_TEST_SLOWDOWN_MS", "300", 1);
+  setenv("HOLDFAST_TEST_SLOWDOWN_MS", "1000", 1);
   Command sweep({"sweep", file_, "--sweep-dir", Path("hosts")});
   unsetenv("HOLDFAST_TEST_SLOWDOWN_MS");
   EXPECT_TRUE(sweep.WaitForOutput("trial 1 {"));

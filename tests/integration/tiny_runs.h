@@ -62,12 +62,13 @@ class TinyRuns : public ::testing::Test {
     return Command({Path("commands.sh")}, "/bin/bash").Wait();
   }
 
-  /// Trains slowly, and is killed when a checkpoint is written: any, as on a busy machine some are skipped, and with
-  /// seconds to go.
+  /// Trains slowly, and is killed when a checkpoint is written: any, as on a busy machine some are skipped. Of twelve
+  /// steps, with a checkpoint after every second one, those to go then take eight seconds or more, also in a second run
+  /// that resumes where the first one was killed some seconds late.
   void TrainUntilACheckpoint(const std::string& run, const std::vector<std::string>& more) {
     std::vector<std::string> arguments{"train", Path("config.yaml"), "--run-dir", Path(run)};
     arguments.insert(arguments.end(), more.begin(), more.end());
-    setenv("HOLDFAST_TEST_SLOWDOWN_MS", "1000", 1);
+    setenv("HOLDFAST_TEST_SLOWDOWN_MS", "2000", 1);
     Command process(arguments);
     unsetenv("HOLDFAST_TEST_SLOWDOWN_MS");
     EXPECT_TRUE(process.WaitForOutput("\ncheckpoint of step "));

@@ -404,14 +404,14 @@ TEST_F(TrainTest, AReaderThatEndsDoesNotEndTheRun) {
   EXPECT_EQ(std::count(lines.begin(), lines.end(), '\n'), 300);
 }
 
-// A validation that would take minutes.
+// A validation that would take minutes: 250,000 sequences, each through layers that are not as small as elsewhere.
 TEST_F(TrainTest, SigtermDuringValidationEndsItToo) {
   WriteConfig("config.yaml", 2);
   WriteAll(directory_ / "long.txt", std::string(8'000'000, 'a'));
   ASSERT_EQ(RunHoldfast({"data", "pack", Path("long.txt"), "--out", Path("long.bin")}).exit_code, 0);
   Command run({"train", Path("config.yaml"), "--run-dir", Path("a"), "--set",
                "data.validation=[" + Path("long.bin") + "]", "--set", "train.validation_microbatches=0", "--set",
-               "batch.microbatch_size=1"});
+               "batch.microbatch_size=1", "--set", "model.num_layers=16", "--set", "model.hidden_size=128"});
   ASSERT_TRUE(run.WaitForOutput("step 2/2"));
   run.Signal(SIGUSR1);
   const CommandResult result = run.Wait();
@@ -557,7 +557,7 @@ INSTANTIATE_TEST_SUITE_P(
                  2,
                  {"100000"}},
         BadInput{"MoreMemoryThanThereIs",
-                 {"model.vocab_size=16000000", "model.hidden_size=1024"},
+                 {"model.vocab_size=16000000", "model.hidden_size=65536", "model.head_dim=64"},  // 42 TiB
                  1,
                  {"needs", "available"}},
         BadInput{"NegativeSteps", {"train.steps=-1"}, 2, {"train.steps"}},

@@ -51,10 +51,11 @@ class EndOfInputTest : public testing::Test {
     }
     return waited.get();
   }
+  /// Without those for code that had to be read from a disk.
   static int64_t Sleeps() {
     rusage usage{};
     EXPECT_EQ(getrusage(RUSAGE_THREAD, &usage), 0);
-    return usage.ru_nvcsw;
+    return usage.ru_nvcsw - usage.ru_majflt;
   }
 
   FileDescriptor reads_, writes_;

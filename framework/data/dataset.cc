@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <random>
+#include <utility>
 
 #define XXH_INLINE_ALL
 #include "framework/base/parallel.h"
@@ -14,9 +15,9 @@ namespace {
 constexpr int kFilesAtOnce = 16;
 constexpr int kSampledBlocks = 2;  // of each file, besides the first and the last
 
-absl::StatusOr<TokenIndex> IndexOf(FileAccess& files, const std::string& path, const TokenFile& file, uint64_t seed,
+absl::StatusOr<TokenIndex> IndexOf(FileAccess& files, const TokenFile& file, uint64_t seed,
                                    const ReadProgress& on_scan) {
-  absl::StatusOr<TokenIndex> index = ReadTokenIndex(files, path);
+  absl::StatusOr<TokenIndex> index = ReadTokenIndex(files, file.path());
   if (absl::IsNotFound(index.status())) return IndexTokens(file, on_scan);
   RETURN_IF_ERROR(index.status());
   RETURN_IF_ERROR(CheckSomeBlocks(file, *index, kSampledBlocks, seed));
@@ -69,17 +70,24 @@ absl::Status CheckRows(const TokenFile& file, int64_t sequence) {
 
 }  // namespace
 
-absl::StatusOr<Dataset> Dataset::OpenFiles(absl::Span<const std::string> paths, int64_t sequence, FileAccess& files) {
-  if (paths.empty()) return absl::InvalidArgumentError("no token files given");
-  if (sequence < 1) return absl::InvalidArgumentError(absl::StrCat("sequence length ", sequence, " is not positive"));
-  Dataset dataset;
-  dataset.sequence_ = sequence;
-  dataset.files_.resize(paths.size());
+absl::StatusOr<std::vector<std::shared_ptr<const TokenFile>>> OpenTokenFiles(absl::Span<const std::string> paths,
+                                                                             FileAccess& files) {
+  std::vector<std::shared_ptr<const TokenFile>> opened(paths.size());
   RETURN_IF_ERROR(RunParallel(static_cast<int64_t>(paths.size()), kFilesAtOnce, [&](int64_t at) {
     const auto i = static_cast<size_t>(at);
-    ASSIGN_OR_RETURN(dataset.files_[i], TokenFile::Open(files, paths[i]));
-    return CheckRows(*dataset.files_[i], sequence);
+    ASSIGN_OR_RETURN(opened[i], TokenFile::Open(files, paths[i]));
+    return absl::OkStatus();
   }));
+  return opened;
+}
+
+absl::StatusOr<Dataset> Dataset::SamplesOf(std::vector<std::shared_ptr<const TokenFile>> files, int64_t sequence) {
+  if (files.empty()) return absl::InvalidArgumentError("no token files given");
+  if (sequence < 1) return absl::InvalidArgumentError(absl::StrCat("sequence length ", sequence, " is not positive"));
+  for (const auto& file : files) RETURN_IF_ERROR(CheckRows(*file, sequence));
+  Dataset dataset;
+  dataset.sequence_ = sequence;
+  dataset.files_ = std::move(files);
   dataset.first_sample_.push_back(0);
   for (const auto& file : dataset.files_) {
     const int64_t samples = std::max<int64_t>(file->num_tokens() - 1, 0) / sequence;
@@ -88,25 +96,34 @@ absl::StatusOr<Dataset> Dataset::OpenFiles(absl::Span<const std::string> paths, 
   if (dataset.num_samples() > 0) return dataset;
   int64_t longest = 0;
   for (const auto& file : dataset.files_) longest = std::max(longest, file->num_tokens());
-  return absl::FailedPreconditionError(absl::StrCat(
-      "no sample of ", sequence, " tokens in ", paths.size() == 1 ? "" : "any of ", paths[0],
-      paths.size() == 1 ? "" : ", ...", ": a sample needs ", sequence, " + 1 tokens, the longest file has ", longest,
-      "; shorten batch.sequence_length (`holdfast eval`: --sequence-length) or give more data"));
+  const bool is_one = dataset.files_.size() == 1;
+  return absl::FailedPreconditionError(
+      absl::StrCat("no sample of ", sequence, " tokens in ", is_one ? "" : "any of ", dataset.files_[0]->path(),
+                   is_one ? "" : ", ...", ": a sample needs ", sequence, " + 1 tokens, the longest file has ", longest,
+                   "; shorten batch.sequence_length (`holdfast eval`: --sequence-length) or give more data"));
 }
 
 absl::StatusOr<Dataset> Dataset::Open(absl::Span<const std::string> paths, int64_t sequence, int64_t vocab_size,
                                       const DatasetOptions& options) {
   LocalFileAccess local;
   FileAccess& files = options.files != nullptr ? *options.files : local;
-  ASSIGN_OR_RETURN(Dataset dataset, OpenFiles(paths, sequence, files));
+  ASSIGN_OR_RETURN(auto opened, OpenTokenFiles(paths, files));
+  return OfFiles(std::move(opened), sequence, vocab_size, options);
+}
+
+absl::StatusOr<Dataset> Dataset::OfFiles(std::vector<std::shared_ptr<const TokenFile>> opened, int64_t sequence,
+                                         int64_t vocab_size, const DatasetOptions& options) {
+  LocalFileAccess local;
+  FileAccess& files = options.files != nullptr ? *options.files : local;
+  ASSIGN_OR_RETURN(Dataset dataset, SamplesOf(std::move(opened), sequence));
   dataset.vocab_size_ = vocab_size;
   dataset.end_of_document_ = options.end_of_document;
-  dataset.digests_.resize(paths.size());
+  dataset.digests_.resize(dataset.files_.size());
   const uint64_t seed = std::random_device()();  // other blocks at each start, on each host
-  RETURN_IF_ERROR(RunParallel(static_cast<int64_t>(paths.size()), kFilesAtOnce, [&](int64_t at) {
+  RETURN_IF_ERROR(RunParallel(std::ssize(dataset.files_), kFilesAtOnce, [&](int64_t at) {
     const auto i = static_cast<size_t>(at);
     const TokenFile& file = *dataset.files_[i];
-    ASSIGN_OR_RETURN(const TokenIndex index, IndexOf(files, paths[i], file, seed + i, options.on_scan));
+    ASSIGN_OR_RETURN(const TokenIndex index, IndexOf(files, file, seed + i, options.on_scan));
     dataset.digests_[i] = index.digest;
     return CheckVocabulary(file, index, vocab_size);
   }));
@@ -116,7 +133,8 @@ absl::StatusOr<Dataset> Dataset::Open(absl::Span<const std::string> paths, int64
 absl::StatusOr<DatasetSize> Dataset::Measure(absl::Span<const std::string> paths, int64_t sequence,
                                              const DatasetOptions& options) {
   LocalFileAccess local;
-  ASSIGN_OR_RETURN(Dataset dataset, OpenFiles(paths, sequence, options.files != nullptr ? *options.files : local));
+  ASSIGN_OR_RETURN(auto opened, OpenTokenFiles(paths, options.files != nullptr ? *options.files : local));
+  ASSIGN_OR_RETURN(Dataset dataset, SamplesOf(std::move(opened), sequence));
   dataset.end_of_document_ = options.end_of_document;
   return dataset.size();
 }

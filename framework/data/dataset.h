@@ -50,6 +50,10 @@ struct DatasetSize {
   bool has_conversations = false;
 };
 
+/// In the order of `paths`. Errors are those of TokenFile::Open.
+absl::StatusOr<std::vector<std::shared_ptr<const TokenFile>>> OpenTokenFiles(absl::Span<const std::string> paths,
+                                                                             FileAccess& files);
+
 class Dataset {
  public:
   /// What a dataset of these files holds, by their headers: no token is read. Fails as Open does, but for tokens.
@@ -60,6 +64,9 @@ class Dataset {
   /// FailedPrecondition with what to do if the files hold no whole sample.
   static absl::StatusOr<Dataset> Open(absl::Span<const std::string> paths, int64_t sequence, int64_t vocab_size,
                                       const DatasetOptions& options = {});
+  /// Of files that are open, whose indexes are read from options.files.
+  static absl::StatusOr<Dataset> OfFiles(std::vector<std::shared_ptr<const TokenFile>> opened, int64_t sequence,
+                                         int64_t vocab_size, const DatasetOptions& options = {});
 
   /// As Measure says it.
   DatasetSize size() const;
@@ -83,7 +90,7 @@ class Dataset {
   int reads_at_once() const;
 
  private:
-  static absl::StatusOr<Dataset> OpenFiles(absl::Span<const std::string> paths, int64_t sequence, FileAccess& files);
+  static absl::StatusOr<Dataset> SamplesOf(std::vector<std::shared_ptr<const TokenFile>> files, int64_t sequence);
 
   std::vector<std::shared_ptr<const TokenFile>> files_;
   std::vector<uint64_t> digests_;      // of the files

@@ -306,14 +306,31 @@ TEST_F(FineTuneTest, RowsOfConversationsAreReadAsTheyAre) {
            "{% for m in messages %}{% generation %}{{ m.content }}|{% endgeneration %}{% endfor %}");
   WriteAll(Path("talks.jsonl"),
            R"({"messages": [{"role": "user", "content": "line"}, {"role": "assistant", "content": "story"}]})");
-  const CommandResult packed = RunHoldfast({"data", "pack", "--chat", Path("talks.jsonl"), "--tokenizer",
-                                            Path("base/model"), "--out", Path("talks.bin"), "--sequence-length", "16"});
-  ASSERT_EQ(packed.exit_code, 0) << packed.output;
+  for (const auto& [name, length] :
+       {std::pair("talks.bin", "16"), std::pair("longer.bin", "24"), std::pair("too_long.bin", "48")}) {
+    const CommandResult packed = RunHoldfast({"data", "pack", "--chat", Path("talks.jsonl"), "--tokenizer",
+                                              Path("base/model"), "--out", Path(name), "--sequence-length", length});
+    ASSERT_EQ(packed.exit_code, 0) << packed.output;
+  }
   for (const char* model : {"base", "base/model"}) {
     const CommandResult eval = RunHoldfast({"eval", Path(model), Path("talks.bin")});
     EXPECT_EQ(eval.exit_code, 0) << eval.output;
     EXPECT_THAT(eval.output, HasSubstr("sequences   of 16 tokens, the rows of the data\n"));
   }
+  const auto expect_refused = [&](const std::vector<std::string>& arguments, const std::string& why) {
+    std::vector<std::string> command{"eval", Path("base")};
+    command.insert(command.end(), arguments.begin(), arguments.end());
+    const CommandResult eval = RunHoldfast(command);
+    EXPECT_EQ(eval.exit_code, 2) << eval.output;
+    EXPECT_THAT(eval.output, AllOf(HasSubstr(why), Not(HasSubstr("loss  ")))) << "of a file before it";
+  };
+  const std::string two_lengths = Path("talks.bin") + " is packed into rows of 16 tokens, and " + Path("longer.bin") +
+                                  " into rows of 24: evaluate each file by itself";
+  expect_refused({Path("talks.bin"), Path("longer.bin")}, two_lengths);
+  expect_refused({Path("talks.bin"), Path("longer.bin"), "--sequence-length", "24"}, two_lengths);
+  expect_refused({Path("too_long.bin")},
+                 "the model takes 32 at most: pack them again with --sequence-length 32 or less");
+  expect_refused({Path("valid.bin"), Path("no.bin")}, Path("no.bin"));
   const CommandResult trained =
       Train("tuned", FromBase({"data.train=" + Path("talks.bin"), "batch.sequence_length=16", "train.steps=3"}));
   EXPECT_EQ(trained.exit_code, 0) << trained.output;

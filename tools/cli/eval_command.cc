@@ -40,6 +40,22 @@ bool HoldsLogits(const std::string& path) {
          std::ranges::all_of((*opened)->entries(), [](const auto& entry) { return entry.first.starts_with("logits"); });
 }
 
+/// Tokens of a row of those that have rows; 0 = none has. InvalidArgument if they are of different lengths, as no
+/// length of sequences suits all of them.
+absl::StatusOr<int64_t> RowsOf(absl::Span<const std::shared_ptr<const TokenFile>> files) {
+  const TokenFile* first = nullptr;
+  for (const auto& file : files) {
+    const int64_t rows = file->kind().row_tokens;
+    if (rows == 0) continue;
+    if (first == nullptr) first = file.get();
+    if (rows == first->kind().row_tokens) continue;
+    return absl::InvalidArgumentError(absl::StrCat(
+        first->path(), " is packed into rows of ", first->kind().row_tokens, " tokens, and ", file->path(),
+        " into rows of ", rows, ": evaluate each file by itself, or pack both with the same --sequence-length"));
+  }
+  return first == nullptr ? 0 : first->kind().row_tokens;
+}
+
 void PrintLoss(const LossSum& total) {
   const double loss = total.sum / static_cast<double>(total.counted);
   std::printf("tokens      %s\nloss        %.4f nats per token\nperplexity  %.3f\n",
@@ -85,15 +101,6 @@ absl::StatusOr<bool> EvalCommand::KeepsDocumentsApart() const {
   return run.has_value() && run->data.document_mask;
 }
 
-int64_t EvalCommand::RowsOf(const std::vector<std::string>& files) const {
-  Places access(places);
-  for (const std::string& file : files) {
-    const auto opened = TokenFile::Open(access, file);
-    if (opened.ok() && (*opened)->kind().row_tokens > 0) return (*opened)->kind().row_tokens;
-  }
-  return 0;
-}
-
 absl::StatusOr<int> EvalCommand::Run() const {
   if (microbatches > 0 && std::ranges::all_of(data, HoldsQuestions)) {
     return absl::InvalidArgumentError("--microbatches: there is no token file among DATA; questions are all asked");
@@ -103,12 +110,21 @@ absl::StatusOr<int> EvalCommand::Run() const {
   std::vector<std::string> token_files;
   std::copy_if(data.begin(), data.end(), std::back_inserter(token_files),
                [](const std::string& file) { return !HoldsQuestions(file); });
-  const int64_t rows = sequence == 0 ? RowsOf(token_files) : 0;
+  ASSIGN_OR_RETURN(SavedModel saved, OpenSavedModel(model));
+  Places access(places);
+  ASSIGN_OR_RETURN(const TokenFiles opened, OpenTokenFiles(token_files, access));
+  ASSIGN_OR_RETURN(const int64_t packed, RowsOf(opened));
+  const int64_t rows = sequence == 0 ? packed : 0;
   const bool as_in_run = sequence == 0 && rows == 0 && run.has_value();
   const int64_t wanted = rows > 0 ? rows : as_in_run ? run->batch.sequence_length : sequence;
-  ASSIGN_OR_RETURN(
-      const auto loaded,
-      LoadSavedModel(model, {.compute_dtype = dtype, .threads = threads, .batch = batch, .sequence = wanted}));
+  if (const int64_t longest = saved.config.max_sequence_length; rows > longest) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the data are packed into rows of ", rows, " tokens, and the model takes ", longest,
+                     " at most: pack them again with --sequence-length ", longest, " or less"));
+  }
+  ASSIGN_OR_RETURN(const auto loaded,
+                   LoadWeightsOf(std::move(saved),
+                                 {.compute_dtype = dtype, .threads = threads, .batch = batch, .sequence = wanted}));
   const int64_t length = wanted > 0 ? wanted : std::min<int64_t>(1024, loaded->config.max_sequence_length);
   std::printf("computes    in %s\n", dtype == ComputeDType::kBF16 ? "bf16, sums in fp32" : "fp32");
   std::printf("sequences   of %lld tokens%s\n", static_cast<long long>(length),
@@ -118,23 +134,24 @@ absl::StatusOr<int> EvalCommand::Run() const {
   const bool apart = run.has_value() && run->data.document_mask;
   if (apart && !token_files.empty()) std::printf("documents   kept apart, as in the run (data.document_mask)\n");
   if (loaded->tokenizer != nullptr) {
-    Places access(places);
     const std::string found = WithTokensOfAnother(*loaded->tokenizer, token_files, access);
     if (!found.empty()) LogWarning("the tokenizer of ", model, " ", found);
   }
-  RETURN_IF_ERROR(PrintLosses(*loaded, token_files, length));
+  RETURN_IF_ERROR(PrintLosses(access, *loaded, opened, length));
   for (const std::string& file : data) {
     if (HoldsQuestions(file)) RETURN_IF_ERROR(PrintAnswers(*loaded, file, length));
   }
   return kExitDone;
 }
 
-absl::StatusOr<Dataset> EvalCommand::Open(Places& access, const LoadedModel& loaded, const std::string& file,
-                                          int64_t length) const {
+absl::StatusOr<Dataset> EvalCommand::Open(Places& access, const LoadedModel& loaded,
+                                          std::shared_ptr<const TokenFile> file, int64_t length) const {
   DatasetOptions options{.files = &access, .on_scan = ScanNotice()};
   ASSIGN_OR_RETURN(const bool apart, KeepsDocumentsApart());
   if (apart && loaded.tokenizer != nullptr) options.end_of_document = loaded.tokenizer->end_of_text();
-  return Dataset::Open({file}, length, loaded.config.vocab_size, options);
+  TokenFiles files;
+  files.push_back(std::move(file));
+  return Dataset::OfFiles(std::move(files), length, loaded.config.vocab_size, options);
 }
 
 int64_t EvalCommand::CountOf(const Dataset& dataset) const {
@@ -158,33 +175,30 @@ absl::Status EvalCommand::CheckLogitsPlace(const LoadedModel& loaded) const {
 }
 
 absl::StatusOr<std::unique_ptr<SafetensorsWriter>> EvalCommand::OpenLogits(const LoadedModel& loaded,
-                                                                           const std::vector<std::string>& files,
-                                                                           int64_t length) const {
+                                                                           const TokenFiles& files,
+                                                                           const std::vector<Dataset>& datasets) const {
   if (logits.empty()) return nullptr;
   if (files.empty()) return absl::InvalidArgumentError("--logits: there is no token file among DATA");
   RETURN_IF_ERROR(CheckLogitsPlace(loaded));
   RETURN_IF_ERROR(CheckReplaces("--logits", logits, "file of logits", HoldsLogits));
-  Places access(places);
   std::vector<SafetensorsWriter::Entry> entries;
   std::map<std::string, std::string> metadata{{"model", loaded.directory}};
-  for (const std::string& file : files) {
-    ASSIGN_OR_RETURN(const Dataset dataset, Open(access, loaded, file, length));
+  for (size_t i = 0; i < files.size(); ++i) {
+    const Dataset& dataset = datasets[i];
     const int64_t samples = std::min(CountOf(dataset) * batch, dataset.num_samples());
-    const std::string name = files.size() > 1 ? absl::StrCat("logits.", entries.size()) : "logits";
-    entries.push_back({name, FileDType::kF32, {samples, length, loaded.config.vocab_size}});
-    metadata[name] = file;
+    const std::string name = files.size() > 1 ? absl::StrCat("logits.", i) : "logits";
+    entries.push_back({name, FileDType::kF32, {samples, dataset.sequence(), loaded.config.vocab_size}});
+    metadata[name] = files[i]->path();
   }
   return SafetensorsWriter::Create(logits, std::move(entries), metadata);
 }
 
-absl::StatusOr<LossSum> EvalCommand::LossOf(const LoadedModel& loaded, const std::string& file, int64_t length,
+absl::StatusOr<LossSum> EvalCommand::LossOf(const LoadedModel& loaded, const Dataset& dataset, const std::string& file,
                                             SafetensorsWriter* writer) const {
-  Places access(places);
-  ASSIGN_OR_RETURN(const Dataset dataset, Open(access, loaded, file, length));
   const int64_t count = CountOf(dataset);
   Progress progress("evaluating", count, "microbatches");
   LossSum total;
-  int64_t rows_left = dataset.num_samples() * length;  // those beyond fill up the last microbatch
+  int64_t rows_left = dataset.num_samples() * dataset.sequence();  // those beyond fill up the last microbatch
   LogitsRows rows(*loaded.device, loaded.runner->stream(), writer, &rows_left);
   for (int64_t i = 0; i < count; ++i) {
     ASSIGN_OR_RETURN(const Microbatch microbatch, ReadValidationMicrobatch(dataset, batch, i));
@@ -205,12 +219,18 @@ absl::StatusOr<LossSum> EvalCommand::LossOf(const LoadedModel& loaded, const std
   return total;
 }
 
-absl::Status EvalCommand::PrintLosses(const LoadedModel& loaded, const std::vector<std::string>& files,
+absl::Status EvalCommand::PrintLosses(Places& access, const LoadedModel& loaded, const TokenFiles& files,
                                       int64_t length) const {
-  ASSIGN_OR_RETURN(const auto writer, OpenLogits(loaded, files, length));
+  std::vector<Dataset> datasets;
+  for (const auto& file : files) {
+    ASSIGN_OR_RETURN(Dataset dataset, Open(access, loaded, file, length));
+    datasets.push_back(std::move(dataset));
+  }
+  ASSIGN_OR_RETURN(const auto writer, OpenLogits(loaded, files, datasets));
   LossSum total;
-  for (const std::string& file : files) {
-    ASSIGN_OR_RETURN(const LossSum loss, LossOf(loaded, file, length, writer.get()));
+  for (size_t i = 0; i < files.size(); ++i) {
+    const std::string& file = files[i]->path();
+    ASSIGN_OR_RETURN(const LossSum loss, LossOf(loaded, datasets[i], file, writer.get()));
     total.sum += loss.sum;
     total.counted += loss.counted;
     if (data.size() > 1) std::printf("file        %s\n", file.c_str());

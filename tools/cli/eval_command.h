@@ -10,6 +10,7 @@
 #include "checkpoint/safetensors.h"
 #include "framework/config/config.h"
 #include "framework/data/dataset.h"
+#include "framework/data/token_file.h"
 #include "framework/places/places.h"
 #include "models/runtime/loaded_model.h"
 #include "tools/cli/command.h"
@@ -29,26 +30,25 @@ struct EvalCommand {
   absl::StatusOr<int> Run() const;
 
  private:
+  using TokenFiles = std::vector<std::shared_ptr<const TokenFile>>;
+
   /// None for a saved model by itself.
   absl::StatusOr<std::optional<Config>> ConfigOfRun() const;
   /// Whether the model is that of a run whose data.document_mask takes documents apart where the files do not.
   absl::StatusOr<bool> KeepsDocumentsApart() const;
-  /// Tokens of a row of the first that has rows; 0 = none has, or none can be opened, which is told when it is read.
-  int64_t RowsOf(const std::vector<std::string>& files) const;
-  absl::StatusOr<Dataset> Open(Places& access, const LoadedModel& loaded, const std::string& file,
+  absl::StatusOr<Dataset> Open(Places& access, const LoadedModel& loaded, std::shared_ptr<const TokenFile> file,
                                int64_t length) const;
   /// Microbatches of it that are evaluated.
   int64_t CountOf(const Dataset& dataset) const;
   /// `writer`: where logits go, or null.
-  absl::StatusOr<LossSum> LossOf(const LoadedModel& loaded, const std::string& file, int64_t length,
+  absl::StatusOr<LossSum> LossOf(const LoadedModel& loaded, const Dataset& dataset, const std::string& file,
                                  SafetensorsWriter* writer) const;
   /// InvalidArgument if the logits would replace what is read.
   absl::Status CheckLogitsPlace(const LoadedModel& loaded) const;
   /// A file for the logits of these; null if none is wanted.
-  absl::StatusOr<std::unique_ptr<SafetensorsWriter>> OpenLogits(const LoadedModel& loaded,
-                                                                const std::vector<std::string>& files,
-                                                                int64_t length) const;
-  absl::Status PrintLosses(const LoadedModel& loaded, const std::vector<std::string>& files, int64_t length) const;
+  absl::StatusOr<std::unique_ptr<SafetensorsWriter>> OpenLogits(const LoadedModel& loaded, const TokenFiles& files,
+                                                                const std::vector<Dataset>& datasets) const;
+  absl::Status PrintLosses(Places& access, const LoadedModel& loaded, const TokenFiles& files, int64_t length) const;
   absl::Status PrintAnswers(const LoadedModel& loaded, const std::string& file, int64_t length) const;
 };
 

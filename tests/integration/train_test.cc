@@ -16,6 +16,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
+#include "absl/strings/strip.h"
 #include "framework/base/processors.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -33,7 +34,17 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 namespace fs = std::filesystem;
 
-using TrainTest = TinyRuns;
+class TrainTest : public TinyRuns {
+ protected:
+  void DoubleTheData() const {
+    const std::string text = ReadAll(Path("text.txt"));
+    WriteAll(Path("text.txt"), text + text);
+    const CommandResult packed =
+        RunHoldfast({"data", "pack", Path("text.txt"), "--out", Path("train.bin"), "--validation-fraction", "0.1",
+                     "--validation-out", Path("valid.bin"), "--overwrite"});
+    ASSERT_EQ(packed.exit_code, 0) << packed.output;
+  }
+};
 
 TEST_F(TrainTest, EqualBitsFromProcessToProcessAndForAnyNumberOfThreads) {
   const CommandResult a = Train("a");
@@ -232,12 +243,7 @@ TEST_F(TrainTest, EpochsBecomeTheStepsOfTheRun) {
                                      "leave one of both out"));
   EXPECT_FALSE(fs::exists(directory_ / "d"));
 
-  const std::string text = ReadAll(Path("text.txt"));
-  WriteAll(Path("text.txt"), text + text);
-  const CommandResult packed =
-      RunHoldfast({"data", "pack", Path("text.txt"), "--out", Path("train.bin"), "--validation-fraction", "0.1",
-                   "--validation-out", Path("valid.bin"), "--overwrite"});
-  ASSERT_EQ(packed.exit_code, 0) << packed.output;
+  ASSERT_NO_FATAL_FAILURE(DoubleTheData());
   const CommandResult done = Train("a", epochs);
   EXPECT_EQ(done.exit_code, 1) << "its 8 steps are done: " << done.output;
   EXPECT_THAT(done.output, HasSubstr("raise train.epochs to resume it"));
@@ -246,6 +252,31 @@ TEST_F(TrainTest, EpochsBecomeTheStepsOfTheRun) {
   const CommandResult again = Train("a", anew);
   EXPECT_EQ(again.exit_code, 0) << again.output;
   EXPECT_THAT(again.output, HasSubstr("training    15 steps of"));
+}
+
+// Its agent, and the agent's worker, are there before it, and must not take the steps of the run that it replaces.
+TEST_F(TrainTest, ACoordinatorThatOverwritesCountsEpochsAnew) {
+  const auto with = [&](std::vector<std::string> arguments) {
+    arguments.insert(arguments.begin() + 1, {Path("config.yaml"), "--run-dir", Path("a"), "--set", "train.steps=0",
+                                             "--set", "train.epochs=0.02"});
+    return arguments;
+  };
+  Command first(with({"coordinator", "--listen", "127.0.0.1:0"}));
+  ASSERT_TRUE(first.WaitForOutput("listening at"));
+  const std::string address(absl::StripSuffix(ReadAll(Path("a/coordinator.address")), "\n"));
+  const CommandResult followed = RunHoldfast(with({"agent", "--coordinator", address}));
+  ASSERT_EQ(followed.exit_code, 0) << followed.output;
+  ASSERT_EQ(first.Wait().exit_code, 0);
+  ASSERT_THAT(ReadAll(Path("a/config.yaml")), HasSubstr("  steps: 3\n  epochs: 0.02\n"));
+
+  ASSERT_NO_FATAL_FAILURE(DoubleTheData());
+  Command agent(with({"agent", "--coordinator", address}));
+  ASSERT_TRUE(agent.WaitForOutput("node "));
+  Command again(with({"coordinator", "--listen", address, "--overwrite"}));
+  const CommandResult ended = agent.Wait();
+  ASSERT_EQ(ended.exit_code, 0) << ended.output;
+  EXPECT_EQ(again.Wait().exit_code, 0);
+  EXPECT_THAT(ReadAll(Path("a/config.yaml")), HasSubstr("  steps: 6\n  epochs: 0.02\n"));
 }
 
 TEST_F(TrainTest, TheResolvedConfigRepeatsTheRun) {

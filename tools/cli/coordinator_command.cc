@@ -123,7 +123,7 @@ absl::StatusOr<int> CoordinatorCommand::Run() const {
   RunArguments what = run;
   RETURN_IF_ERROR(what.config.Read());
   StopSignal stop_signal;  // before any other thread
-  ASSIGN_OR_RETURN(const Config config, what.Load());
+  ASSIGN_OR_RETURN(const Config config, what.Load(start.overwrite));
   RETURN_IF_ERROR(CheckAlertsOf(config));  // now, and not when it is to take a run over
   if (!start.overwrite) RETURN_IF_ERROR(run.CheckIsSameRun(config));
   for (const std::string& warning :

@@ -23,6 +23,10 @@ absl::StatusOr<int> WorkerCommand::Run() const {
   // alone is meant, the agent takes its workers out of the run. Without an agent there is nobody else to say it.
   StopSignal stop_signal(HasAgent() ? getppid() : 0);
   StopOfStart start_stop(stop_signal);
+  // Before the config, as a new coordinator may be about to replace the run whose steps and arithmetic that would keep.
+  WorkerIdentity member = identity;
+  member.is_alone = !HasAgent();
+  ASSIGN_OR_RETURN(member.run, RunOfAgent(STDIN_FILENO));
   ASSIGN_OR_RETURN(const Config config, what.Load());
   const auto runtime = OpenTraining(config, {.workers_here = workers_here, .local_index = local_index},
                                     HasAgent() ? std::stop_token() : start_stop.token());
@@ -39,9 +43,6 @@ absl::StatusOr<int> WorkerCommand::Run() const {
   }
   RETURN_IF_ERROR(runtime.status());
   const RunDirectory directory = run.Directory(config);
-  WorkerIdentity member = identity;
-  member.is_alone = !HasAgent();
-  ASSIGN_OR_RETURN(member.run, RunOfAgent(STDIN_FILENO));
   std::signal(kEndsBeforeJoining, SIG_IGN);
   ConnectionOptions coordinators = connection;
   RETURN_IF_ERROR(LookForLeader(directory, coordinators));

@@ -15,9 +15,8 @@
 #include "framework/config/config_table.h"
 #include "framework/config/load.h"
 #include "framework/config/validate.h"
-#include "framework/data/dataset.h"
 #include "models/families/families.h"
-#include "models/runtime/data_places.h"
+#include "models/runtime/training_data.h"
 
 namespace holdfast {
 namespace {
@@ -69,9 +68,8 @@ absl::Status ResolveSteps(Config* config, const std::string& run_config, const s
     train.steps = of_run;
     return CheckSteps(*config);
   }
-  Places places(DataPlaces(config->data, stop));
-  const auto size = Dataset::Measure(config->data.train, config->batch.sequence_length, {.files = &places});
-  if (!size.ok()) return Annotate(size.status(), "data.train");
+  const auto size = MeasureTraining(*config, stop);
+  RETURN_IF_ERROR(size.status());
   const int64_t steps = StepsOfEpochs(train.epochs, size->samples, config->batch);
   const std::string found = absl::StrCat("train.epochs ", train.epochs, " of ", Counted(size->samples, "sample"),
                                          " is ", Counted(steps, "step"), " of ", config->batch.step_sequences());

@@ -66,10 +66,6 @@ absl::StatusOr<DatasetSize> Measure(const char* key, const std::vector<std::stri
   return size;
 }
 
-absl::StatusOr<DatasetSize> MeasureTraining(const Config& config, const std::stop_token& stop) {
-  return Measure("data.train", config.data.train, config, stop);
-}
-
 absl::Status MeasureValidation(const Config& config, const std::stop_token& stop) {
   if (config.data.validation.empty()) return absl::OkStatus();
   return Measure("data.validation", config.data.validation, config, stop).status();
@@ -116,6 +112,10 @@ absl::StatusOr<TrainingData> OpenTrainingData(const Config& config, const std::s
     RETURN_IF_ERROR(CheckValidation(config, *data.validation));
   }
   return data;
+}
+
+absl::StatusOr<DatasetSize> MeasureTraining(const Config& config, const std::stop_token& stop) {
+  return Measure("data.train", config.data.train, config, stop);
 }
 
 absl::StatusOr<DatasetSize> MeasureTrainingData(const Config& config, const std::stop_token& stop) {

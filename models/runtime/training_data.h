@@ -31,7 +31,10 @@ struct TrainingData {
 /// too, that has none of its own.
 absl::StatusOr<TrainingData> OpenTrainingData(const Config& config, const std::stop_token& stop = {});
 
-/// Size of the training files, by their headers. Checks all that OpenTrainingData does but the tokens: for a process
+/// Size of the training files, by their headers alone.
+absl::StatusOr<DatasetSize> MeasureTraining(const Config& config, const std::stop_token& stop = {});
+
+/// The same. Checks all that OpenTrainingData does but the tokens: for a process
 /// that starts a run and leaves reading to the workers.
 absl::StatusOr<DatasetSize> MeasureTrainingData(const Config& config, const std::stop_token& stop = {});
 

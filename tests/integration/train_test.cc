@@ -237,6 +237,10 @@ TEST_F(TrainTest, EpochsBecomeTheStepsOfTheRun) {
   const CommandResult longer = Train("b", {"--set", "train.steps=0", "--set", "train.epochs=0.1"});
   EXPECT_EQ(longer.exit_code, 0) << longer.output;
   EXPECT_THAT(longer.output, HasSubstr("training    15 steps of"));
+  const CommandResult validated =
+      RunHoldfast({"validate", Path("config.yaml"), "--set", "train.steps=0", "--set", "train.epochs=0.1"});
+  EXPECT_EQ(validated.exit_code, 0) << validated.output;
+  EXPECT_THAT(validated.output, HasSubstr("  steps: 15\n"));
   const CommandResult both = Train("d", {"--set", "train.epochs=0.05"});
   EXPECT_EQ(both.exit_code, 2);
   EXPECT_THAT(both.output, HasSubstr("error: train.steps is 12, but train.epochs 0.05 of 562 samples is 8 steps of 4: "
@@ -738,6 +742,16 @@ TEST_F(TrainTest, ValidateSaysWhatDataCannotBeUsed) {
   for (const char* text : {"estimated run", "error: data.train: ", "nope.bin", "No such file", "; data.validation: ",
                            "not a token file", "; data.tokenizer: the tokenizer bytes has 256 tokens"}) {
     EXPECT_THAT(result.output, HasSubstr(text));
+  }
+
+  const CommandResult epochs =
+      RunHoldfast({"validate", Path("config.yaml"), "--set", "data.train=nope.bin", "--set", "train.steps=0", "--set",
+                   "train.epochs=2", "--set", "model.vocab_size=100"});
+  EXPECT_EQ(epochs.exit_code, 2);
+  for (const char* text :
+       {"  steps: 0\n", "  epochs: 2\n", "estimated step", "unknown, as is how many steps train.epochs",
+        "error: data.train: ", "nope.bin", "; data.tokenizer: the tokenizer bytes"}) {
+    EXPECT_THAT(epochs.output, HasSubstr(text));
   }
 }
 

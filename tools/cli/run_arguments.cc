@@ -34,15 +34,20 @@
 namespace holdfast {
 namespace {
 
+/// All but the steps.
+absl::Status ResolveRest(Config* config, const std::string& run_config) {
+  RETURN_IF_ERROR(ResolveGemmTable(&config->train));
+  RETURN_IF_ERROR(ResolveInitDigest(config));
+  RETURN_IF_ERROR(ResolveAdapterDigest(config));
+  return ResolveArithmetic(&config->train, run_config);
+}
+
 /// `run_config` of the config: where the resolved one of its run lies, if there is one.
 absl::StatusOr<Config> Resolved(absl::StatusOr<Config> config, absl::FunctionRef<std::string(const Config&)> run_config,
                                 const std::stop_token& stop = {}) {
   RETURN_IF_ERROR(config.status());
   RETURN_IF_ERROR(ResolveSteps(&*config, run_config(*config), stop));
-  RETURN_IF_ERROR(ResolveGemmTable(&config->train));
-  RETURN_IF_ERROR(ResolveInitDigest(&*config));
-  RETURN_IF_ERROR(ResolveAdapterDigest(&*config));
-  RETURN_IF_ERROR(ResolveArithmetic(&config->train, run_config(*config)));
+  RETURN_IF_ERROR(ResolveRest(&*config, run_config(*config)));
   return config;
 }
 
@@ -107,6 +112,13 @@ absl::StatusOr<Config> ConfigArguments::LoadUnresolved(const std::string& model)
 
 absl::StatusOr<Config> ConfigArguments::Load() const {
   return Resolved(LoadUnresolved(), [](const Config&) { return std::string(); });
+}
+
+absl::StatusOr<Config> ConfigArguments::LoadBeforeData() const {
+  ASSIGN_OR_RETURN(Config config, LoadUnresolved());
+  if (config.train.epochs > 0 && MeasureTraining(config).ok()) RETURN_IF_ERROR(ResolveSteps(&config, ""));
+  RETURN_IF_ERROR(ResolveRest(&config, ""));
+  return config;
 }
 
 absl::Status CheckDataOf(const Config& config, const std::stop_token& stop) {

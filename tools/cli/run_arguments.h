@@ -31,6 +31,9 @@ struct ConfigArguments {
   /// (models/runtime/gemm_table.h) and the arithmetic that a new run takes (models/runtime/arithmetic.h). A UsageError
   /// lists everything that is wrong with it.
   absl::StatusOr<Config> Load() const;
+  /// The same, but the training data need not be there yet: while they cannot be read, train.steps is as it is written,
+  /// so 0 if only train.epochs is.
+  absl::StatusOr<Config> LoadBeforeData() const;
   /// As it is written: its GEMM table and its data need not be there yet. Weights are those of train.init_from or, if
   /// it is not empty, of `model`, a saved model directory.
   absl::StatusOr<Config> LoadUnresolved(const std::string& model = "") const;

@@ -232,7 +232,7 @@ std::string MemoryWarning(const Config& config, const MemoryEstimate& estimate, 
 absl::StatusOr<int> ValidateCommand::Run() const {
   ConfigArguments what = config;
   what.SetWorkers(workers);
-  ASSIGN_OR_RETURN(const Config checked, what.Load());
+  ASSIGN_OR_RETURN(const Config checked, what.LoadBeforeData());
   std::printf("%s\n", PrintConfig(checked).c_str());
   ASSIGN_OR_RETURN(const auto device, MakeDevice(checked.train));
   ASSIGN_OR_RETURN(const auto model, MakeModel(checked, *device));
@@ -259,7 +259,9 @@ absl::StatusOr<int> ValidateCommand::Run() const {
   PrintRow("FLOPs per token", FormatCount(step_flops / tokens));
   PrintRow("measured matmul rate", absl::StrFormat("%.0f GFLOP/s on %s", rate / 1e9, device->name()));
   PrintRow("estimated step", FormatDuration(step_flops / rate) + " (matrix products alone, one worker)");
-  PrintRow("estimated run", FormatDuration(step_flops / rate * static_cast<double>(checked.train.steps)));
+  PrintRow("estimated run", checked.train.steps == 0
+                                ? "unknown, as is how many steps train.epochs is: data.train cannot be read"
+                                : FormatDuration(step_flops / rate * static_cast<double>(checked.train.steps)));
   for (const std::string& warning :
        {IdleWorkersWarning(checked), UntrainedPositionsWarning(checked), LongFactorsWarning(checked),
         MemoryWarning(checked, estimate, workers),

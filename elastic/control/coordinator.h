@@ -79,6 +79,7 @@ struct CoordinatorOptions {
   CheckpointConfig checkpoint;
   int64_t microbatches = 1;  // of a step
   int64_t total_steps = 0;
+  int64_t data_tokens = 0;           // as RunStarted has it
   bool validates = false;            // there is a validation set: after the last step, and
   int64_t validate_every_steps = 0;  // after every n-th one; 0 = no others
   EarlyStopRule early_stop;

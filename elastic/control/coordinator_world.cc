@@ -316,7 +316,7 @@ void Coordinator::Publish(const WorldDecision& decision) {
   state_.ForgetEntered();  // who is told of another source gives it up
   if (save_at_end) checkpoints_.Begin(now_, committed_, open_->world, /*at_end=*/true, LossNow());
   if (!formation_.last_world().has_value()) {
-    Report(event::RunStarted{open_->size(), committed_, options_.total_steps});
+    Report(event::RunStarted{open_->size(), committed_, options_.total_steps, options_.data_tokens});
   }
   const bool newcomers = std::any_of(roster_.workers().begin(), roster_.workers().end(),
                                      [](const auto& entry) { return entry.second.rank < 0; });

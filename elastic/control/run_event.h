@@ -416,8 +416,9 @@ struct RunStarted {
   static constexpr const char* kName = "run_started";
   int64_t workers = 0;
   int64_t step = 0, total_steps = 0;
+  int64_t data_tokens = 0;  // of one pass over the training data
   static void Fields(auto& e, auto& field) {
-    field("workers", e.workers)("step", e.step)("total_steps", e.total_steps);
+    field("workers", e.workers)("step", e.step)("total_steps", e.total_steps)("data_tokens", e.data_tokens);
   }
 };
 

@@ -31,6 +31,7 @@ CoordinatorOptions OptionsFor(const Config& config, const RunStart& start) {
           .checkpoint = checkpoint,
           .microbatches = config.batch.microbatches,
           .total_steps = config.train.steps,
+          .data_tokens = start.data_tokens,
           .validates = !config.data.validation.empty(),
           .validate_every_steps = config.train.validate_every_steps,
           .early_stop = {config.train.early_stop_patience, config.train.early_stop_min_delta},

@@ -68,6 +68,7 @@ struct RunStart {
   CheckpointKeeper* keeper = nullptr;    // null = no checkpoints
   std::vector<CheckpointChoice> usable;  // those to resume from, newest first
   std::string leader{};                  // as RunStatus has it
+  int64_t data_tokens = 0;               // as event::RunStarted has it
 };
 
 /// What cannot be written does not happen. If it may be possible later (a full disk), the run is paused: the action is

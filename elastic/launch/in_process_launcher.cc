@@ -22,7 +22,7 @@ absl::StatusOr<CoordinatorShell::Outcome> InProcessLauncher::Run(const PreparedR
   unlink(directory_.coordinator_address().c_str());  // of a coordinator that was killed: this one has none
   InProcessLink link;
   ASSIGN_OR_RETURN(const auto coordinator,
-                   CoordinatorRuntime::Create(config_, directory_, StartOf(config_, run), link));
+                   CoordinatorRuntime::Create(config_, directory_, StartOf(config_, run, outline().data), link));
   CoordinatorShell& shell = coordinator->shell();
   link.Attach(shell);
   const std::stop_callback on_stop(stop.token(), [&] { shell.RequestStop(stop.received()); });

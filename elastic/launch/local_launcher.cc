@@ -78,7 +78,7 @@ absl::StatusOr<CoordinatorShell::Outcome> LocalLauncher::Run(const PreparedRun& 
   ControlServerOptions server{.address = "127.0.0.1:0", .token = "", .tls = {}};
   ASSIGN_OR_RETURN(server.token, MakeTokenFile(directory_.token()));
   ASSIGN_OR_RETURN(const auto coordinator,
-                   CoordinatorServer::Start(config_, directory_, StartOf(config_, run), server));
+                   CoordinatorServer::Start(config_, directory_, StartOf(config_, run, outline().data), server));
   const ConnectionOptions connection{.coordinator = coordinator->address(),
                                      .token_file = directory_.token(),
                                      .tls = {},

@@ -41,7 +41,7 @@ absl::StatusOr<CoordinatorShell::Outcome> MpiLauncher::Run(const PreparedRun& ru
       .address = absl::StrCat(job_.on_one_machine() ? "127.0.0.1" : job_.host(), ":0"), .token = "", .tls = {}};
   ASSIGN_OR_RETURN(server.token, MakeTokenFile(directory_.token()));
   ASSIGN_OR_RETURN(const auto coordinator,
-                   CoordinatorServer::Start(config_, directory_, StartOf(config_, run), server));
+                   CoordinatorServer::Start(config_, directory_, StartOf(config_, run, outline().data), server));
   std::string address = coordinator->address();
   RETURN_IF_ERROR(job_.Announce(&address));
   const std::stop_callback on_stop(stop.token(), [&] { coordinator->shell().RequestStop(stop.received()); });

@@ -394,7 +394,7 @@ std::string ResumeText(const PreparedRun& run) {
   return text;
 }
 
-RunStart StartOf(const Config& config, const PreparedRun& run) {
+RunStart StartOf(const Config& config, const PreparedRun& run, const DatasetSize& data) {
   const double whole = ModelFlopsPerToken(config.model, config.batch.sequence_length);
   const double trained = TrainedFlopsPerToken(config) / whole;  // about that part of what is dropped, too
   return {.history = run.history,
@@ -405,7 +405,8 @@ RunStart StartOf(const Config& config, const PreparedRun& run) {
               },
           .keeper = run.keeper.get(),
           .usable = run.usable,
-          .leader = run.leader};
+          .leader = run.leader,
+          .data_tokens = data.samples * config.batch.sequence_length};
 }
 
 }  // namespace holdfast

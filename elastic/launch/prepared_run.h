@@ -13,6 +13,7 @@
 #include "elastic/coordinator/coordinator_shell.h"
 #include "elastic/launch/standby.h"
 #include "framework/config/config.h"
+#include "framework/data/dataset.h"
 #include "framework/metrics/run_directory.h"
 #include "framework/nn/layout.h"
 
@@ -48,6 +49,6 @@ absl::StatusOr<PreparedRun> PrepareRun(const Config& config, const RunDirectory&
 std::string ResumeText(const PreparedRun& run);
 
 /// What the coordinator of `run` starts from; `run` must outlive it.
-RunStart StartOf(const Config& config, const PreparedRun& run);
+RunStart StartOf(const Config& config, const PreparedRun& run, const DatasetSize& data);
 
 }  // namespace holdfast

@@ -41,7 +41,7 @@ absl::StatusOr<CoordinatorShell::Outcome> ServerLauncher::Run(const PreparedRun&
   ASSIGN_OR_RETURN(server.token, options_.token_file.empty() ? MakeTokenFile(directory_.token())
                                                              : ReadTokenFile(options_.token_file));
   ASSIGN_OR_RETURN(const auto coordinator,
-                   CoordinatorServer::Start(config_, directory_, StartOf(config_, run), server));
+                   CoordinatorServer::Start(config_, directory_, StartOf(config_, run, outline().data), server));
   run.lead->ListensAt(coordinator->reached_at());
   if (!options_.taken_over_from.empty()) {
     coordinator->shell().Report(event::CoordinatorChanged{options_.taken_over_from});

@@ -131,6 +131,27 @@ absl::StatusOr<Fit> FitLaw(absl::Span<const Observation> runs, const FitOptions&
   return fit;
 }
 
+namespace {
+
+/// A law takes each token for a new one. Names the runs of which that is not so; empty if none is known.
+std::string RepeatsWarning(absl::Span<const Observation> runs) {
+  constexpr size_t kMostNames = 8;
+  std::vector<std::string> repeated;
+  for (const Observation& run : runs) {
+    if (!run.data_tokens.has_value() || run.size.tokens <= *run.data_tokens) continue;
+    repeated.push_back(absl::StrFormat("%s (%.3g)", run.name, run.size.tokens / *run.data_tokens));
+  }
+  if (repeated.empty()) return "";
+  const size_t more = repeated.size() - std::min(repeated.size(), kMostNames);
+  repeated.resize(repeated.size() - more);
+  return absl::StrCat("runs that read their data more than once, and how often: ", absl::StrJoin(repeated, ", "),
+                      more > 0 ? absl::StrCat(" and ", more, " more") : "",
+                      "; the fit takes tokens that come again for new ones, which they are nearly worth up to about 4 ",
+                      "passes, and then less and less (arXiv 2305.16264)");
+}
+
+}  // namespace
+
 std::vector<std::string> Warnings(const Fit& fit) {
   std::vector<std::string> warnings;
   const Law centred = CentredRuns(fit.runs).Centred(fit.law);
@@ -156,6 +177,7 @@ std::vector<std::string> Warnings(const Fit& fit) {
     warnings.push_back(absl::StrCat("the runs do not bound values on the side where an interval ends at the limit of ",
                                     "the search: ", absl::StrJoin(ends, ", ")));
   }
+  if (std::string repeats = RepeatsWarning(fit.runs); !repeats.empty()) warnings.push_back(std::move(repeats));
   return warnings;
 }
 

@@ -55,8 +55,8 @@ using FitProgress = std::function<void(uint64_t done, uint64_t total)>;
 absl::StatusOr<Fit> FitLaw(absl::Span<const Observation> runs, const FitOptions& options, int threads,
                            const FitProgress& progress = {});
 
-/// What a fit says that should not be relied on: values, and ends of intervals, at the ends of what is searched, as
-/// sentences.
+/// What a fit says that should not be relied on: values, and ends of intervals, at the ends of what is searched, and
+/// runs whose tokens were not all new; as sentences.
 std::vector<std::string> Warnings(const Fit& fit);
 
 struct LossPrediction {

@@ -27,6 +27,7 @@ json RunJson(const Observation& run) {
                  {"loss", run.loss}};
   if (run.learning_rate.has_value()) object["learning_rate"] = *run.learning_rate;
   if (run.batch_tokens.has_value()) object["batch_tokens"] = *run.batch_tokens;
+  if (run.data_tokens.has_value()) object["data_tokens"] = *run.data_tokens;
   return object;
 }
 
@@ -43,6 +44,9 @@ absl::StatusOr<Observation> RunOf(const json& object) {
   }
   if (object.contains("batch_tokens")) {
     ASSIGN_OR_RETURN(run.batch_tokens, NumberField(object, "batch_tokens"));
+  }
+  if (object.contains("data_tokens")) {
+    ASSIGN_OR_RETURN(run.data_tokens, NumberField(object, "data_tokens"));
   }
   RETURN_IF_ERROR(CheckObservation(run));
   return run;

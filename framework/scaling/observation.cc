@@ -21,9 +21,10 @@
 namespace holdfast {
 namespace {
 
-enum Column { kName, kParameters, kActive, kTokens, kFlops, kLoss, kLearningRate, kBatchTokens, kColumns };
-constexpr std::array<absl::string_view, kColumns> kColumnNames = {
-    "name", "parameters", "active_parameters", "tokens", "flops", "loss", "learning_rate", "batch_tokens"};
+enum Column { kName, kParameters, kActive, kTokens, kFlops, kLoss, kLearningRate, kBatchTokens, kDataTokens, kColumns };
+constexpr std::array<absl::string_view, kColumns> kColumnNames = {"name",          "parameters",   "active_parameters",
+                                                                  "tokens",        "flops",        "loss",
+                                                                  "learning_rate", "batch_tokens", "data_tokens"};
 
 using Fields = std::vector<std::string>;
 
@@ -90,6 +91,7 @@ absl::StatusOr<Observation> ParseRow(const Fields& fields, const std::vector<Col
   run.loss = *numbers[kLoss];
   run.learning_rate = numbers[kLearningRate];
   run.batch_tokens = numbers[kBatchTokens];
+  run.data_tokens = numbers[kDataTokens];
   RETURN_IF_ERROR(CheckObservation(run));
   return run;
 }
@@ -102,13 +104,14 @@ std::string Number(const std::optional<double>& value) { return value.has_value(
 absl::Status CheckObservation(const Observation& observation) {
   if (observation.name.size() > kMaxNameBytes) return absl::InvalidArgumentError("the name is too long");
   const RunSize& size = observation.size;
-  const std::array<std::pair<Column, double>, 7> numbers = {{{kParameters, size.parameters},
+  const std::array<std::pair<Column, double>, 8> numbers = {{{kParameters, size.parameters},
                                                              {kActive, size.active},
                                                              {kTokens, size.tokens},
                                                              {kFlops, observation.flops},
                                                              {kLoss, observation.loss},
                                                              {kLearningRate, observation.learning_rate.value_or(1)},
-                                                             {kBatchTokens, observation.batch_tokens.value_or(1)}}};
+                                                             {kBatchTokens, observation.batch_tokens.value_or(1)},
+                                                             {kDataTokens, observation.data_tokens.value_or(1)}}};
   constexpr double kSmallest = 1e-30, kLargest = 1e60;  // so that no power of a power overflows
   for (const auto& [column, value] : numbers) {
     if (value >= kSmallest && value <= kLargest) continue;  // not for NaN
@@ -162,7 +165,7 @@ std::string ToCsv(absl::Span<const Observation> observations) {
         name.begin(), name.end(), [](char c) { return c == ',' || c == '\n' || c == '\r'; }, ' ');
     absl::StrAppend(&csv, name, ",", Number(run.size.parameters), ",", Number(run.size.active), ",",
                     Number(run.size.tokens), ",", Number(run.flops), ",", Number(run.loss), ",",
-                    Number(run.learning_rate), ",", Number(run.batch_tokens), "\n");
+                    Number(run.learning_rate), ",", Number(run.batch_tokens), ",", Number(run.data_tokens), "\n");
   }
   return csv;
 }

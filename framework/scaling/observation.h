@@ -28,9 +28,10 @@ struct Observation {
   std::string name;
   RunSize size;
   double flops = 0;
-  double loss = 0;                      // nats per token
-  std::optional<double> learning_rate;  // the highest of the run
-  std::optional<double> batch_tokens;   // of a step
+  double loss = 0;                         // nats per token
+  std::optional<double> learning_rate;     // the highest of the run
+  std::optional<double> batch_tokens;      // of a step
+  std::optional<double> data_tokens = {};  // of one pass over the training data
 };
 
 inline constexpr size_t kMaxObservationBytes = size_t{16} << 20;  // of a file
@@ -41,15 +42,16 @@ inline constexpr size_t kMaxObservations = 20'000;
 absl::Status CheckObservation(const Observation& observation);
 
 /// From CSV, whose first line names the columns, in any order: parameters, tokens, loss; and, optionally, name,
-/// active_parameters (else all), flops (else 6 N D), learning_rate, batch_tokens (both may be empty). Lines that are
-/// empty or begin with # are passed over. `file` is used in messages: InvalidArgument as "FILE:LINE: what is wrong".
+/// active_parameters (else all), flops (else 6 N D), learning_rate, batch_tokens, data_tokens (which may be empty).
+/// Lines that are empty or begin with # are passed over. `file` is used in messages: InvalidArgument as "FILE:LINE:
+/// what is wrong".
 absl::StatusOr<std::vector<Observation>> ParseObservations(const std::string& text, const std::string& file);
 absl::StatusOr<std::vector<Observation>> ReadObservations(const std::string& path);
 
 /// CSV that ParseObservations reads back to the same values.
 std::string ToCsv(absl::Span<const Observation> observations);
 
-/// Of everything but the names, in this order.
+/// Of everything that a fit goes by, in this order: not of the names and data_tokens.
 uint64_t DigestOf(absl::Span<const Observation> observations);
 
 }  // namespace holdfast

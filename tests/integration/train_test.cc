@@ -234,6 +234,9 @@ TEST_F(TrainTest, EpochsBecomeTheStepsOfTheRun) {
     const CommandResult compared = RunHoldfast({"compare", Path("a"), Path(other)});
     EXPECT_EQ(compared.exit_code, 0) << compared.output;
   }
+  for (const char* run : {"a", "b"}) {
+    EXPECT_THAT(ReadAll(Path(run) + "/events.jsonl"), HasSubstr("\"total_steps\":8,\"data_tokens\":17984}"));
+  }
   const CommandResult longer = Train("b", {"--set", "train.steps=0", "--set", "train.epochs=0.1"});
   EXPECT_EQ(longer.exit_code, 0) << longer.output;
   EXPECT_THAT(longer.output, HasSubstr("training    15 steps of"));

@@ -90,7 +90,9 @@ RunEnding ReadEnding(const RunDirectory& directory, int64_t recorded_step) {
     const RunEvent* event = recorded.event.has_value() ? &*recorded.event : nullptr;
     if (std::get_if<event::AlertFailed>(event) != nullptr) return;  // may come after the end
     ending.event = event != nullptr && IsEnd(*event) ? recorded.event : std::nullopt;
-    if (const auto* validation = std::get_if<event::Validation>(event)) {
+    if (const auto* started = std::get_if<event::RunStarted>(event)) {
+      ending.data_tokens = started->data_tokens;
+    } else if (const auto* validation = std::get_if<event::Validation>(event)) {
       ending.validation = {.step = validation->step, .loss = validation->loss};
     } else if (const auto* saved = std::get_if<event::CheckpointSaved>(event)) {
       if (saved->step <= recorded_step && !IsGivenUp(*saved, branch)) ending.checkpoint = saved->step;

@@ -10,6 +10,7 @@
 #include "framework/config/decides.h"
 #include "framework/metrics/run_directory.h"
 #include "models/plan.h"
+#include "models/runtime/training_data.h"
 #include "models/transformer.h"
 #include "tools/cli/run_record.h"
 
@@ -64,7 +65,16 @@ Observation ObservationOf(const Config& config, double tokens, double loss, cons
   return seen;
 }
 
-std::vector<Observation> TrialObservations(const SweepConfig& config, const SweepPlan& plan) {
+std::optional<double> PassTokens::Of(const Config& config) {
+  const auto [known, is_new] =
+      known_.try_emplace(std::pair(config.data.train, config.batch.sequence_length), std::nullopt);
+  if (!is_new) return known->second;
+  const absl::StatusOr<DatasetSize> size = MeasureTraining(config);
+  if (size.ok()) known->second = static_cast<double>(size->samples * config.batch.sequence_length);
+  return known->second;
+}
+
+std::vector<Observation> TrialObservations(const SweepConfig& config, const SweepPlan& plan, PassTokens& passes) {
   std::vector<Observation> seen;
   if (config.metric != kValidationLoss && config.metric != kTrainingLoss) return seen;
   for (const PlannedTrial& trial : plan.trials()) {
@@ -74,6 +84,7 @@ std::vector<Observation> TrialObservations(const SweepConfig& config, const Swee
     if (!HasWholeSchedule(of) || of.trains_part()) continue;
     seen.push_back(ObservationOf(of, static_cast<double>(of.batch.step_tokens() * trial.result->steps),
                                  trial.result->value, absl::StrCat("trial ", trial.number)));
+    seen.back().data_tokens = passes.Of(of);
   }
   return seen;
 }
@@ -132,6 +143,7 @@ absl::StatusOr<FinishedRun> ReadFinishedRun(const std::string& run_dir) {
     run.loss_from = absl::StrCat("mean of training steps ", last.first_step, " to ", steps.back().step);
   }
   run.observation = ObservationOf(run.config, static_cast<double>(steps.back().tokens), loss, run_dir);
+  if (ending.data_tokens > 0) run.observation.data_tokens = static_cast<double>(ending.data_tokens);
   RETURN_IF_ERROR(Annotate(CheckObservation(run.observation), run_dir));
   return run;
 }

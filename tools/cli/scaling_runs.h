@@ -2,7 +2,10 @@
 // Runs and configs as scaling laws see them.
 
 #include <cstdint>
+#include <map>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -36,9 +39,19 @@ Observation ObservationOf(const Config& config, double tokens, double loss, cons
 /// In the directory of a sweep, as CSV (framework/scaling/observation.h).
 inline constexpr char kTrialObservationsFile[] = "scaling.csv";
 
+/// How many tokens a pass over the training data of a config is, by the headers of the files, each looked at once.
+class PassTokens {
+ public:
+  /// None if they cannot be read.
+  std::optional<double> Of(const Config& config);
+
+ private:
+  std::map<std::pair<std::vector<std::string>, int64_t>, std::optional<double>> known_;  // by files and their sequences
+};
+
 /// Of a sweep by a loss: its measured trials from random weights whose learning rate had come to its end, as laws need
 /// it.
-std::vector<Observation> TrialObservations(const SweepConfig& config, const SweepPlan& plan);
+std::vector<Observation> TrialObservations(const SweepConfig& config, const SweepPlan& plan, PassTokens& passes);
 
 /// Of a run directory: the loss of the validation after its last step, else the mean training loss of the last
 /// twentieth of its steps, at least ten. FailedPrecondition, naming it, if the run has not ended, or before its

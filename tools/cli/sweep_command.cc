@@ -81,7 +81,7 @@ class ResultFiles {
     const Table table = ResultsTable(config_, plan);
     RETURN_IF_ERROR(WriteFileAtomically(place_.directory + kResultsCsv, table.ToCsv()));
     RETURN_IF_ERROR(WriteFileAtomically(place_.directory + kResultsJson, table.ToJson()));
-    const std::vector<Observation> observations = TrialObservations(config_, plan);
+    const std::vector<Observation> observations = TrialObservations(config_, plan, passes_);
     if (!observations.empty()) {
       RETURN_IF_ERROR(
           WriteFileAtomically(absl::StrCat(place_.directory, "/", kTrialObservationsFile), ToCsv(observations)));
@@ -92,6 +92,7 @@ class ResultFiles {
  private:
   const SweepConfig& config_;
   const SweepPlace& place_;
+  PassTokens passes_;
   Clock::time_point last_{};
 };
 

@@ -84,7 +84,7 @@ std::vector<Expected> EachKind() {
       {event::DataChanged{"step-7"}, R"("name":"step-7")"},
       {event::KernelsChanged{"step-7"}, R"("name":"step-7")"},
       {event::Rewind{9, 7, "step-7", "r"}, R"("from_step":9,"step":7,"name":"step-7","reason":"r")"},
-      {event::RunStarted{4, 0, 100}, R"("workers":4,"step":0,"total_steps":100)"},
+      {event::RunStarted{4, 0, 100, 6400}, R"("workers":4,"step":0,"total_steps":100,"data_tokens":6400)"},
       {event::CoordinatorChanged{"c"}, R"("cause":"c")"},
       {event::Paused{"c"}, R"("cause":"c")"},
       {event::Resumed{0.5}, R"("seconds":0.5)"},

@@ -74,7 +74,7 @@ TEST_F(PreparedRunTest, ARunKeepsItsNumber) {
   const auto number = [&](const PrepareOptions& options) {
     const auto run = Prepare(ConfigOf(), options);
     EXPECT_TRUE(run.ok()) << run.status();
-    return run.ok() ? StartOf(ConfigOf(), *run).history.run : 0;
+    return run.ok() ? StartOf(ConfigOf(), *run, {}).history.run : 0;
   };
   const uint64_t first = number({.workers_are_new = true});
   EXPECT_NE(first, 0u);
@@ -366,8 +366,8 @@ TEST_F(PreparedRunTest, UtilisationCountsWhatIsTrained) {
   adapters.lora.rank = 1;
   const auto run = Prepare(whole, {.workers_are_new = true});
   ASSERT_TRUE(run.ok()) << run.status();
-  EXPECT_EQ(StartOf(whole, *run).flops_per_token({}), ModelFlopsPerToken(whole.model, whole.batch.sequence_length));
-  EXPECT_DOUBLE_EQ(StartOf(adapters, *run).flops_per_token({}), TrainedFlopsPerToken(adapters));
+  EXPECT_EQ(StartOf(whole, *run, {}).flops_per_token({}), ModelFlopsPerToken(whole.model, whole.batch.sequence_length));
+  EXPECT_DOUBLE_EQ(StartOf(adapters, *run, {}).flops_per_token({}), TrainedFlopsPerToken(adapters));
 }
 
 // As `ckpt export RUN RUN/model --merge --overwrite` leaves it. The run would train to its end and then fail.

@@ -18,6 +18,7 @@ Fit SomeFit(LawForm form, const Law& law) {
   std::vector<Observation> runs = RunsOf(law, GridOfSizes(5, form == LawForm::kMoe), 0.003, 1);
   runs[2].learning_rate = 3e-4;
   runs[3].batch_tokens = 1 << 19;
+  runs[4].data_tokens = 1e9;
   return *FitLaw(runs, {.form = form, .resamples = 30, .seed = 0x123456789abcdef0, .level = 0.8}, 2);
 }
 

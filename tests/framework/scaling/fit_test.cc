@@ -183,6 +183,18 @@ void LimitSome(Fit& fit) {
   }
 }
 
+TEST(Fit, NamesRunsThatReadTheirDataMoreThanOnce) {
+  Fit fit = MustFit(RunsOf(ReplicatedChinchilla(), GridOfSizes(6), 0, 1), LawForm::kChinchilla, 100);
+  for (Observation& run : fit.runs) run.data_tokens = run.size.tokens;
+  EXPECT_THAT(Warnings(fit), IsEmpty()) << "once";
+  for (size_t i = 0; i < 10; ++i) {
+    fit.runs[i].name = absl::StrCat("run", i);
+    fit.runs[i].data_tokens = fit.runs[i].size.tokens / 2.5;
+  }
+  EXPECT_THAT(Warnings(fit), ::testing::ElementsAre(HasSubstr("how often: run0 (2.5), run1 (2.5), ")));
+  EXPECT_THAT(Warnings(fit)[0], HasSubstr("run7 (2.5) and 2 more; the fit takes"));
+}
+
 // An interval of 0.005 to 4 was printed as if runs had said so.
 TEST(Fit, SaysWhereAnIntervalEndsAtTheLimitOfTheSearch) {
   Fit fit = MustFit(RunsOf(ReplicatedChinchilla(), GridOfSizes(6), 0, 1), LawForm::kChinchilla, 100);

@@ -42,18 +42,25 @@ TEST(Observations, AByteOrderMarkIsPassedOver) {
 }
 
 TEST(Observations, WrittenAndReadBack) {
-  const std::vector<Observation> runs = {
-      {.name = "a",
-       .size = {3e8, 1e8, 1e9 / 3},
-       .flops = 7e17,
-       .loss = 3.14159265358979,
-       .learning_rate = 0.1 / 3,
-       .batch_tokens = {}},
-      {.name = "b", .size = {3e8, 3e8, 1e9}, .flops = 1, .loss = 2, .learning_rate = {}, .batch_tokens = 524288}};
+  const std::vector<Observation> runs = {{.name = "a",
+                                          .size = {3e8, 1e8, 1e9 / 3},
+                                          .flops = 7e17,
+                                          .loss = 3.14159265358979,
+                                          .learning_rate = 0.1 / 3,
+                                          .batch_tokens = {}},
+                                         {.name = "b",
+                                          .size = {3e8, 3e8, 1e9},
+                                          .flops = 1,
+                                          .loss = 2,
+                                          .learning_rate = {},
+                                          .batch_tokens = 524288,
+                                          .data_tokens = 1e9 / 7}};
   const auto read = ParseObservations(ToCsv(runs), "again");
   ASSERT_TRUE(read.ok()) << read.status();
   EXPECT_EQ(DigestOf(*read), DigestOf(runs));
   EXPECT_EQ((*read)[0].name, "a");
+  EXPECT_EQ((*read)[0].data_tokens, std::nullopt);
+  EXPECT_EQ((*read)[1].data_tokens, 1e9 / 7);
   for (const auto change :
        {+[](Observation& run) { run.loss += 1e-15; }, +[](Observation& run) { run.batch_tokens = 3; }}) {
     std::vector<Observation> other = runs;

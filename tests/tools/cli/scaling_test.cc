@@ -14,6 +14,7 @@
 #include "framework/scaling/prediction_file.h"
 #include "framework/storage/atomic_file.h"
 #include "tests/framework/base/temporary_directory.h"
+#include "tests/framework/data/token_test_files.h"
 #include "tools/cli/run_record.h"
 #include "tools/cli/scaling_command.h"
 #include "tools/cli/scaling_runs.h"
@@ -205,6 +206,7 @@ TEST_F(Scaling, OfASweepTrialsThatCameToTheirEndCount) {
     arguments.path = Path("config.yaml");
     TrialSetup setup;
     setup.config = *arguments.Load();
+    setup.config.data.train = {Path(x == 'a' ? "train.bin" : "none.bin")};
     setup.config.optimizer.lr = x == 'a' ? 0.5 : 0.25;
     if (x == 'b') setup.config.schedule.total_steps = 120;  // a rung: its rate has not come to its end
     if (x == 'c') setup.config.schedule.name = ScheduleKind::kConstant, setup.config.schedule.total_steps = 120;
@@ -221,16 +223,21 @@ TEST_F(Scaling, OfASweepTrialsThatCameToTheirEndCount) {
       break;
     }
   }
-  const std::vector<Observation> seen = TrialObservations(sweep, plan);
+  const std::vector<int32_t> tokens(1000, 1);
+  WriteTokens(Path("train.bin"), tokens);
+  PassTokens passes;
+  const std::vector<Observation> seen = TrialObservations(sweep, plan, passes);
   ASSERT_EQ(seen.size(), 2u);
   EXPECT_EQ(seen[0].name, "trial 0");
   EXPECT_EQ(seen[0].loss, 2.0);
   EXPECT_EQ(seen[0].learning_rate, 0.5);
   EXPECT_EQ(seen[0].size.tokens, 40 * 128);
   EXPECT_EQ(seen[0].size.parameters, RunSizeOf(plan.trials()[0].setup->config).parameters);
+  EXPECT_EQ(seen[0].data_tokens, 31 * 32);
   EXPECT_EQ(seen[1].name, "trial 2");
+  EXPECT_EQ(seen[1].data_tokens, std::nullopt);
   sweep.metric = "router_entropy";
-  EXPECT_TRUE(TrialObservations(sweep, plan).empty());
+  EXPECT_TRUE(TrialObservations(sweep, plan, passes).empty());
 }
 
 TEST_F(Scaling, EveryTimeTheSameBytes) {
@@ -264,7 +271,9 @@ TEST_F(Scaling, FitRefusesBadFilesAndRuns) {
 }
 
 TEST_F(Scaling, ARunSaysItsSizeAndWhereItEnded) {
-  WriteRun("validated", 40, {Validated(20, 3.0), Validated(40, 2.5), event::RunFinished{}});
+  WriteRun("validated", 40,
+           {event::RunStarted{.data_tokens = 99}, event::RunStarted{.data_tokens = 1024}, Validated(20, 3.0),
+            Validated(40, 2.5), event::RunFinished{}});
   const auto run = ReadFinishedRun(Path("validated"));
   ASSERT_TRUE(run.ok()) << run.status();
   // Embedding and head of 256 x 32; in a layer q, o of 32 x 32, k, v of 16 x 32, three of 64 x 32, two norms of 32.
@@ -272,6 +281,7 @@ TEST_F(Scaling, ARunSaysItsSizeAndWhereItEnded) {
   EXPECT_EQ(run->observation.size.active, run->observation.size.parameters);
   EXPECT_EQ(run->observation.size.tokens, 40 * 128);
   EXPECT_EQ(run->observation.batch_tokens, 128);
+  EXPECT_EQ(run->observation.data_tokens, 1024);
   EXPECT_GT(run->observation.flops, 6 * 9000.0 * 40 * 128);
   EXPECT_EQ(run->observation.loss, 2.5);
   EXPECT_EQ(run->loss_from, "validation after step 40");
@@ -280,6 +290,7 @@ TEST_F(Scaling, ARunSaysItsSizeAndWhereItEnded) {
   const auto other = ReadFinishedRun(Path("not_validated"));
   ASSERT_TRUE(other.ok()) << other.status();
   EXPECT_EQ(other->observation.loss, 2.0);
+  EXPECT_EQ(other->observation.data_tokens, std::nullopt);
   EXPECT_EQ(other->loss_from, "mean of training steps 31 to 40");
 
   // Of a run of 20 steps that was resumed without data.validation.

@@ -13,6 +13,7 @@
 #include "framework/base/files.h"
 #include "framework/base/status.h"
 #include "framework/storage/atomic_file.h"
+#include "framework/storage/temporary_name.h"
 
 namespace holdfast {
 namespace {
@@ -40,14 +41,24 @@ bool IsOfType(const std::string& path, fs::file_type type) {
   return fs::symlink_status(path, error).type() == type;
 }
 
+constexpr char kLogsMark[] = ".of_workers";
+
 /// In logs() that agents have made, and not somebody else.
-std::string LogsMark(const RunDirectory& run) { return run.logs() + "/.of_workers"; }
+std::string LogsMark(const RunDirectory& run) { return absl::StrCat(run.logs(), "/", kLogsMark); }
+
+/// What an agent leaves that is killed while it makes logs() or its mark.
+bool HasNothingButUnfinishedMarks(const std::string& logs) {
+  std::error_code error;
+  for (fs::directory_iterator entry(logs, error); !error && entry != fs::directory_iterator(); entry.increment(error)) {
+    if (!IsTemporaryNameOf(entry->path().filename().string(), kLogsMark)) return false;
+  }
+  return !error;
+}
 
 /// Agents may be started before the coordinator that begins the run.
 bool IsOfAgents(const RunDirectory& run) {
-  std::error_code error;
   return IsOfType(run.logs(), fs::file_type::directory) &&
-         (Exists(LogsMark(run)) || (fs::is_empty(run.logs(), error) && !error));
+         (Exists(LogsMark(run)) || HasNothingButUnfinishedMarks(run.logs()));
 }
 
 /// Those of an old run that a new one does not go on with: what tells the old run's workers apart from the new one's

@@ -498,6 +498,22 @@ TEST_F(RunDirectoryTest, AgentsMayBeStartedBeforeTheRunIsBegun) {
   EXPECT_EQ(ReadText(run.logs() + "/n0-0.log"), "of a worker\n");
 }
 
+TEST_F(RunDirectoryTest, AnAgentThatWasKilledWhileItMadeLogsLeavesTheRunToBeBegun) {
+  const RunDirectory run(root_);
+  fs::create_directories(run.logs());
+  const std::string unfinished = run.logs() + "/..of_workers.tmp-0123456789ab";
+  WriteText(unfinished, "Logs of");
+  EXPECT_TRUE(run.Create(/*overwrite=*/false).ok());
+  ASSERT_TRUE(run.MakeLogs().ok());
+  WriteText(run.logs() + "/n0-0.log", "of a worker\n");
+  EXPECT_TRUE(run.Create(/*overwrite=*/false).ok());
+
+  const RunDirectory other(root_ + "/other");
+  fs::create_directories(other.logs());
+  WriteText(other.logs() + "/..of_others.tmp-0123456789ab", "p");
+  EXPECT_EQ(other.Create(/*overwrite=*/false).code(), absl::StatusCode::kAlreadyExists);
+}
+
 TEST_F(RunDirectoryTest, LogsOfSomebodyElseAreNotTakenForThoseOfAgents) {
   const RunDirectory run(root_);
   fs::create_directories(run.logs());

@@ -110,6 +110,14 @@ absl::StatusOr<SavedModelFiles> FilesOf(const ModelConfig& config, const std::st
   return SavedModelFiles{.config_json = HuggingFaceConfigJson(config, {}, TorchName(dtype)), .others = {}};
 }
 
+/// Of the families with experts that there are.
+std::string WhyNoExperts(const ModelConfig& dense) {
+  if (dense.activation != ActivationKind::kSwiglu) return ", as experts are SwiGLU layers (model.activation)";
+  if (dense.norm_position != NormPosition::kBefore) return ", as none has norms at the end of branches";
+  if (dense.family == "phi3") return ", as Phi's own (PhiMoE), with LayerNorm and other routers, is not supported";
+  return "";
+}
+
 absl::Status CheckPlace(const std::string& output) {
   if (IsAbsentOrEmpty(output)) return absl::OkStatus();
   return absl::AlreadyExistsError(absl::StrCat(output, ": there is something already; name a new directory"));
@@ -125,7 +133,8 @@ absl::StatusOr<ModelConfig> UpcycledConfig(const ModelConfig& dense, int64_t exp
   const Family* target = family == nullptr ? nullptr : family->with_experts();
   if (target == nullptr) {
     return absl::InvalidArgumentError(absl::StrCat("there is no family with experts for a model of family ",
-                                                   dense.family, "; there is one for llama, mistral, qwen2 and qwen3"));
+                                                   dense.family, WhyNoExperts(dense),
+                                                   "; there is one for llama, mistral, qwen2 and qwen3"));
   }
   ModelConfig config = dense;
   config.family = target->name();

@@ -184,7 +184,10 @@ TEST_F(ModelUpcycleTest, ShardsAndKeepsTheDType) {
 
 TEST_F(ModelUpcycleTest, NamesWhatDoesNotFit) {
   EXPECT_THAT(ErrorOf(TinyMixtral()), HasSubstr("the model has 5 experts already"));
-  EXPECT_THAT(ErrorOf(TinyGpt2()), HasSubstr("no family with experts for a model of family gpt2"));
+  EXPECT_THAT(ErrorOf(TinyGpt2()),
+              HasSubstr("no family with experts for a model of family gpt2, as experts are SwiGLU"));
+  EXPECT_THAT(ErrorOf(TinyOlmo2()), HasSubstr("of family olmo2, as none has norms at the end of branches; there is"));
+  EXPECT_THAT(ErrorOf(TinyPhi3()), HasSubstr("of family phi3, as Phi's own (PhiMoE), with LayerNorm"));
   ModelConfig biased = TinyLlama(), window = TinyQwen2();
   biased.bias = true;
   window.sliding_window = 4;

@@ -26,7 +26,7 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds kGrace{3'000};          // for agents of a run that has ended
 constexpr milliseconds kAgentInterval{1'000};  // between two starts of agents that do not stay
-constexpr milliseconds kLookInterval{500};     // between two looks at how workers have ended, and at the coordinator
+constexpr milliseconds kLookInterval{500};     // between two looks at how workers have ended, and at who may be frozen
 constexpr int64_t kMostLostCoordinators = 20;  // killed from outside
 constexpr int64_t kMostEnds = 5;               // of each worker, without a step that is committed
 constexpr milliseconds kShortLife{20'000};     // of an agent here that ends by itself: it could not begin
@@ -163,14 +163,20 @@ void TrialRun::LookAfterCoordinator() {
   if (address.ok()) address_ = std::string(absl::StripSuffix(*address, "\n"));
 }
 
-// Nobody stands by for it, and it would not hear that it is to stop. Looks are counted and not time, as this process
-// may have been frozen, too.
+// Looks are counted and not time, as this process may have been frozen, too.
+bool TrialRun::FrozenWatch::IsFrozenFor(const ChildProcess& process, milliseconds duration) {
+  if (Clock::now() < next_) return false;
+  next_ = Clock::now() + kLookInterval;
+  looks_ = process.IsFrozen() ? looks_ + 1 : 0;
+  if (looks_ * kLookInterval < duration) return false;
+  looks_ = 0;
+  return true;
+}
+
+// Nobody stands by for it, and it would not hear that it is to stop.
 void TrialRun::KillFrozenCoordinator() {
-  if (Clock::now() < next_look_at_coordinator_) return;
-  next_look_at_coordinator_ = Clock::now() + kLookInterval;
-  frozen_looks_ = coordinator_->IsFrozen() ? frozen_looks_ + 1 : 0;
-  if (frozen_looks_ * kLookInterval < milliseconds(config_.elastic.coordinator_lease_ms)) return;
-  frozen_looks_ = 0;
+  const milliseconds duration(config_.elastic.coordinator_lease_ms);
+  if (!coordinator_watch_.IsFrozenFor(*coordinator_, duration)) return;
   LogWarning("the coordinator of ", directory_.root(), " is frozen (by SIGSTOP or its like), and is killed");
   coordinator_->Signal(SIGKILL);
 }
@@ -247,12 +253,23 @@ void TrialRun::OnAgentEnd(const Agent& agent, int wait_status) {
              " s, as agents do not stay there: ", agent.process.CauseOfEnd(wait_status));
 }
 
+// One that is to leave would stay, and hold its worker, until the run ends. Through a host's command nobody here sees
+// it.
+void TrialRun::KillIfFrozen(Agent& agent) const {
+  if (!agent.leaves_since.has_value() || !options_.hosts[agent.host].command.empty()) return;
+  if (!agent.watch.IsFrozenFor(agent.process, milliseconds(config_.elastic.coordinator_lease_ms))) return;
+  LogWarning("agent ", agent.node, " of ", directory_.root(),
+             " is to leave and is frozen (by SIGSTOP or its like), and is killed");
+  agent.process.KillGroup();
+}
+
 void TrialRun::LookAfterAgents() {
   const auto now = Clock::now();
   for (auto agent = agents_.begin(); agent != agents_.end();) {
     // One that came shortly before the end may have found nobody who would tell it of that.
     const bool new_at_end = ended_at_.has_value() && *ended_at_ - agent->began < kGrace;
     if (new_at_end || (ended_at_.has_value() && now - *ended_at_ >= kGrace)) agent->process.KillGroup();
+    KillIfFrozen(*agent);
     const std::optional<int> wait_status = agent->process.TryWait();
     if (!wait_status.has_value()) {
       ++agent;

@@ -64,6 +64,16 @@ class TrialRun {
  private:
   using Clock = std::chrono::steady_clock;
 
+  /// Looks at a process now and then, and says when it has been frozen for long.
+  class FrozenWatch {
+   public:
+    bool IsFrozenFor(const ChildProcess& process, std::chrono::milliseconds duration);
+
+   private:
+    Clock::time_point next_{};
+    int64_t looks_ = 0;  // at which it was, one after the other
+  };
+
   struct Agent {
     size_t host = 0;
     std::string node;
@@ -71,6 +81,7 @@ class TrialRun {
     ChildProcess process;
     Clock::time_point began;
     std::optional<Clock::time_point> leaves_since;
+    FrozenWatch watch = {};
   };
 
   absl::Status StartCoordinator();
@@ -80,6 +91,7 @@ class TrialRun {
   void OnAgentEnd(const Agent& agent, int wait_status);
   void LookAfterCoordinator();
   void KillFrozenCoordinator();
+  void KillIfFrozen(Agent& agent) const;
   void LookAfterAgents();
   void LookAtEvents();
   void SayPause();
@@ -103,8 +115,7 @@ class TrialRun {
   bool stopping_ = false, said_pause_ = false;
   std::optional<Clock::time_point> ended_at_, next_agent_at_;
   Clock::time_point next_look_{};  // at how workers have ended
-  Clock::time_point next_look_at_coordinator_{};
-  int64_t frozen_looks_ = 0;  // at the coordinator, one after the other
+  FrozenWatch coordinator_watch_;
   std::optional<End> end_;
 };
 

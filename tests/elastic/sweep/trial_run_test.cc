@@ -4,6 +4,7 @@
 
 #include <sys/wait.h>
 
+#include <algorithm>
 #include <chrono>
 #include <csignal>
 #include <filesystem>
@@ -11,6 +12,7 @@
 #include <sstream>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -125,6 +127,44 @@ TEST_F(TrialRunTest, ACoordinatorThatIsFrozenDoesNotKeepASweepFromStopping) {
   TickUntilEnd(run);
   ASSERT_TRUE(run.end().has_value());
   EXPECT_EQ(run.end()->exit_code, 128 + SIGKILL);
+}
+
+TEST_F(TrialRunTest, AnAgentThatIsFrozenLeavesWhenItIsToldTo) {
+  const fs::path binary = directory_ / "binary";
+  std::ofstream(binary) << "#!/bin/bash\ncd " << directory_.string()
+                        << "\nif [ $1 = agent ]; then touch agent.$$; kill -STOP $$; exec sleep 300; fi\n"
+                           "address=runs/a/coordinator.address\n"
+                           "echo 127.0.0.1:11 >$address.new; mv $address.new $address; exec sleep 300\n";
+  fs::permissions(binary, fs::perms::owner_all);
+  Config config;
+  config.elastic.coordinator_lease_ms = 500;
+  TrialRun run = Trial(binary, config);
+  ASSERT_TRUE(run.Start({2}).ok());
+  const auto tick_until = [&](const auto& is_so) {
+    for (const auto begin = std::chrono::steady_clock::now();
+         !is_so() && std::chrono::steady_clock::now() - begin < kDeadline;) {
+      run.Tick();
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
+  };
+  std::vector<pid_t> agents;
+  tick_until([&] {
+    agents.clear();
+    for (const auto& entry : fs::directory_iterator(directory_)) {
+      const std::string name = entry.path().filename();
+      if (name.starts_with("agent.")) agents.push_back(std::stoi(name.substr(6)));
+    }
+    return agents.size() == 2;
+  });
+  ASSERT_EQ(agents.size(), 2u);
+  for (const pid_t agent : agents) {
+    siginfo_t frozen{};
+    ASSERT_EQ(waitid(P_PID, static_cast<id_t>(agent), &frozen, WSTOPPED | WNOWAIT), 0);
+  }
+  const auto alive = [&] { return std::ranges::count_if(agents, [](pid_t agent) { return kill(agent, 0) == 0; }); };
+  run.SetWorkers({1});
+  tick_until([&] { return alive() < 2; });
+  EXPECT_EQ(alive(), 1) << "the other one may be continued";
 }
 
 // As where a worker has no GPU: no agent reaches the coordinator.

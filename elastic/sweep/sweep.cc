@@ -74,11 +74,12 @@ std::vector<int64_t> WorkersOf(const std::vector<SweepHost>& hosts) {
 class Runner {
  public:
   Runner(const SweepConfig& config, const SweepPlace& place, SweepPlan& plan, SweepObserver& observer,
-         JsonLinesWriter results)
+         const std::function<absl::Status()>& is_ours, JsonLinesWriter results)
       : config_(config),
         place_(place),
         plan_(plan),
         observer_(observer),
+        is_ours_(is_ours),
         results_(std::move(results)),
         health_(config.hosts.size()),
         slots_(WorkersOf(config.hosts)) {}
@@ -104,6 +105,10 @@ class Runner {
 
  private:
   absl::Status Step() {
+    if (Clock::now() - last_check_ >= kStatusInterval) {
+      last_check_ = Clock::now();
+      RETURN_IF_ERROR(StillOurs());
+    }
     RETURN_IF_ERROR(TakeResults());
     RETURN_IF_ERROR(FindJobs());
     if (!plan_.done()) RETURN_IF_ERROR(ShareOut());
@@ -113,6 +118,12 @@ class Runner {
       ReportStatus();
     }
     return absl::OkStatus();
+  }
+
+  // While the directory is not there it cannot be told: it may be put back.
+  absl::Status StillOurs() const {
+    const absl::Status ours = is_ours_();
+    return absl::IsFailedPrecondition(ours) ? absl::AbortedError(ours.message()) : absl::OkStatus();
   }
 
   absl::Status NothingMeasured() const {
@@ -129,6 +140,7 @@ class Runner {
   }
 
   absl::Status Finish(const PlannedTrial& trial, const TrialResult& result, bool reused) {
+    RETURN_IF_ERROR(StillOurs());
     RETURN_IF_ERROR(results_.KeepInPlace());  // else the next start would not know of what was done
     RETURN_IF_ERROR(results_.WriteDurably(RecordLine(RecordOf(trial, result, reused))));
     plan_.Tell(trial.number, result);
@@ -333,6 +345,7 @@ class Runner {
   const SweepPlace& place_;
   SweepPlan& plan_;
   SweepObserver& observer_;
+  const std::function<absl::Status()>& is_ours_;
   JsonLinesWriter results_;
   HostHealth health_;
   HostSlots slots_;
@@ -340,7 +353,7 @@ class Runner {
   std::vector<std::unique_ptr<TrialRun>> gone_;  // that have ended; some of their processes may be left
   int64_t known_results_ = -1;                   // of the plan, when jobs were looked for
   size_t said_ = 0;                              // trials of which it has been looked whether their config was refused
-  Clock::time_point last_status_{};
+  Clock::time_point last_status_{}, last_check_{};
 };
 
 }  // namespace
@@ -400,11 +413,12 @@ absl::Status TellRecorded(const SweepPlace& place, SweepPlan& plan) {
 }
 
 absl::StatusOr<int> RunSweep(const SweepConfig& config, const SweepPlace& place, SweepPlan& plan,
-                             SweepObserver& observer, const std::function<int()>& stopped) {
+                             SweepObserver& observer, const std::function<int()>& stopped,
+                             const std::function<absl::Status()>& is_ours) {
   RETURN_IF_ERROR(Annotate(MakeDirectories(place.runs(config)), "cannot make the directory of the runs"));
   ASSIGN_OR_RETURN(JsonLinesWriter results, JsonLinesWriter::Open(place.results()));
   RETURN_IF_ERROR(SyncDirectory(place.directory));
-  return Runner(config, place, plan, observer, std::move(results)).Run(stopped);
+  return Runner(config, place, plan, observer, is_ours, std::move(results)).Run(stopped);
 }
 
 }  // namespace holdfast

@@ -64,8 +64,11 @@ absl::StatusOr<std::unique_ptr<SweepPlan>> TakeUpPlan(const SweepConfig& config,
 absl::Status TellRecorded(const SweepPlace& place, SweepPlan& plan);
 
 /// Until the plan is done, or `stopped` says 128 + signal: then trials save and end, too. 0 or that. The
-/// caller holds the directory's lock. An error is one of the sweep; a trial that fails is a result.
+/// caller holds the directory's lock, and `is_ours` says FailedPrecondition once another process has taken it: trials
+/// save and end, nothing is recorded any more, and that is what is returned, as Aborted. An error is one of the sweep;
+/// a trial that fails is a result.
 absl::StatusOr<int> RunSweep(const SweepConfig& config, const SweepPlace& place, SweepPlan& plan,
-                             SweepObserver& observer, const std::function<int()>& stopped);
+                             SweepObserver& observer, const std::function<int()>& stopped,
+                             const std::function<absl::Status()>& is_ours);
 
 }  // namespace holdfast

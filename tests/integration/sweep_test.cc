@@ -137,6 +137,20 @@ TEST_F(Sweep, HasTheSameTableThroughKillsOfEverything) {
   EXPECT_EQ(Results("hurt"), Results("calm"));
 }
 
+// As rm -r of the directory and another start leave it, or two machines of which one was cut off.
+TEST_F(Sweep, WhoseDirectoryIsTakenByAnotherEnds) {
+  setenv("HOLDFAST_TEST_SLOWDOWN_MS", "1000", 1);
+  Command sweep({"sweep", WriteSweep(), "--sweep-dir", Path("taken")});
+  unsetenv("HOLDFAST_TEST_SLOWDOWN_MS");
+  EXPECT_TRUE(sweep.WaitForOutput("trial 1 {"));
+  fs::remove(Path("taken/.lock"));
+  const CommandResult ended = sweep.Wait();
+  EXPECT_EQ(ended.exit_code, 75) << ended.output;
+  EXPECT_THAT(ended.output, HasSubstr("taken/.lock has been removed: another process may own the sweep"));
+  EXPECT_FALSE(fs::exists(Path("taken/results.csv")));
+  EXPECT_TRUE(Processes("taken").empty());
+}
+
 TEST_F(Sweep, ThatIsStoppedGoesOn) {
   const std::string file = WriteSweep();
   setenv("HOLDFAST_TEST_SLOWDOWN_MS", "1000", 1);  // 12 steps a trial: far from its end when the signal comes

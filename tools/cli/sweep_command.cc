@@ -264,13 +264,22 @@ absl::StatusOr<RunLock> Lock(const SweepPlace& place) {
                                                 {{"--run-dir", "--sweep-dir"}, {"run directory", "sweep directory"}})));
 }
 
-/// To its end, or until a signal comes. The caller has the lock.
+/// FailedPrecondition once another process has the sweep, or may have it.
+absl::Status CheckLock(const RunLock& lock) {
+  const absl::Status ours = lock.Check();
+  if (!absl::IsFailedPrecondition(ours)) return ours;
+  return absl::FailedPreconditionError(absl::StrReplaceAll(ours.message(), {{" the run", " the sweep"}}));
+}
+
+/// To its end, or until a signal comes.
 absl::StatusOr<int> RunAndReport(const SweepConfig& config, const SweepPlace& place, SweepPlan& plan,
-                                 const StopSignal& stop) {
+                                 const StopSignal& stop, const RunLock& lock) {
   ResultFiles report(config, place);
   Console console(config, report);
-  const absl::StatusOr<int> ran =
-      RunSweep(config, place, plan, console, [&stop] { return stop.received() == 0 ? 0 : 128 + stop.received(); });
+  const absl::StatusOr<int> ran = RunSweep(
+      config, place, plan, console, [&stop] { return stop.received() == 0 ? 0 : 128 + stop.received(); },
+      [&lock] { return CheckLock(lock); });
+  if (absl::IsAborted(ran.status())) return ran;  // what is there is another one's
   const bool has_runs = std::any_of(plan.trials().begin(), plan.trials().end(), [](const PlannedTrial& trial) {
     return trial.setup.has_value() && trial.result.has_value();
   });
@@ -344,7 +353,7 @@ absl::StatusOr<int> SweepCommand::Sweep(const StopSignal& stop_signal) const {
   ASSIGN_OR_RETURN(const auto plan, take_up());
   ASSIGN_OR_RETURN(const std::string text, ReadFile(path, kMaxConfigBytes));
   RETURN_IF_ERROR(WriteFileAtomically(place.config(), text));
-  return RunAndReport(config, place, *plan, stop_signal);
+  return RunAndReport(config, place, *plan, stop_signal, lock);
 }
 
 void SweepCommand::AddTo(CLI::App& command) {

@@ -133,7 +133,8 @@ TEST_F(GrowingRecord, IsInTheDirectoryAlsoAfterALossOfPower) {
   std::filesystem::create_directory(place_.runs(config_));
   NoObserver observer;
   const SyscallWatch watch;
-  const auto ran = RunSweep(config_, place_, **plan, observer, [] { return 0; });
+  const auto ran = RunSweep(
+      config_, place_, **plan, observer, [] { return 0; }, absl::OkStatus);
   EXPECT_TRUE(ran.ok()) << ran.status();
   EXPECT_THAT(watch.Calls(), ::testing::ElementsAre("fsync " + std::filesystem::canonical(root_.path()).string()));
 }
@@ -164,7 +165,8 @@ TEST_F(GrowingRecord, ThatSomebodyRemovesIsWrittenAnewWithAllResults) {
     }
   }
   Remover observer(place_.results());
-  const auto ran = RunSweep(config_, place_, **plan, observer, [] { return 0; });
+  const auto ran = RunSweep(
+      config_, place_, **plan, observer, [] { return 0; }, absl::OkStatus);
   ASSERT_TRUE(ran.ok()) << ran.status();
   const auto recorded = ReadRecord(place_.results());
   ASSERT_TRUE(recorded.ok()) << recorded.status();

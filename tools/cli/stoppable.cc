@@ -16,7 +16,8 @@ absl::StatusOr<int> RunStoppable(const std::string& nothing_done,
 std::optional<int> EndOfStart(const StopSignal& signal, const StopOfStart& stop, const absl::Status& error) {
   // Unavailable is what was told of something that could not be read for the stop.
   if (!stop.requested() || !(absl::IsCancelled(error) || absl::IsUnavailable(error))) return std::nullopt;
-  std::fprintf(stderr, "stopped by signal %d before the run began (%s)\n", signal.received(),
+  // Not "before the run began": it may be one that this process was to resume, to take over or to join.
+  std::fprintf(stderr, "stopped by signal %d while starting (%s)\n", signal.received(),
                std::string(error.message()).c_str());
   return 128 + signal.received();
 }

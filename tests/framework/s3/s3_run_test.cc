@@ -186,7 +186,7 @@ TEST_F(S3RunTest, PruningDamagedCheckpointsDeletesNoneThatCannotBeRead) {
 TEST_F(S3RunTest, AStopEndsAStartThatWaitsForTheServer) {
   struct Case {
     std::vector<std::string> arguments;
-    std::string says = "before the run began";
+    std::string says = "while starting (";
   };
   FaultProxy silent(moto_->port());
   silent.SetRule([](const ProxiedRequest&) { return Fault{Fault::Kind::kHang}; });
@@ -205,8 +205,10 @@ TEST_F(S3RunTest, AStopEndsAStartThatWaitsForTheServer) {
   std::ofstream(root_ / "sweep.yaml") << "sweep: {config: " << Path("run.yaml")
                                       << ", strategy: grid, metric: training_loss, set: [" << absl::StrJoin(data, ", ")
                                       << "]}\nspace: {optimizer.lr: {choices: [0.1]}}\n";
+  std::vector<std::string> resumes = begun("train", data);
+  resumes[3] = Path("run");
   for (const Case& stopped :
-       {Case{begun("train", data)}, Case{begun("train", checkpoints)}, Case{begun("coordinator", data)},
+       {Case{begun("train", data)}, Case{resumes}, Case{begun("train", checkpoints)}, Case{begun("coordinator", data)},
         Case{begun("coordinator", checkpoints)},
         Case{{"data", "pack", place_ + "/text.txt", "--out", Path("never.bin"), "--endpoint", silent.url()},
              "no token file was written"},

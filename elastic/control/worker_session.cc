@@ -47,11 +47,14 @@ void WorkerSession::On(const SessionDisconnected&) {
 }
 
 void WorkerSession::On(const SessionDeserted&) {
-  if (!is_alone_) return;
-  const std::string reason = absl::StrCat("stopped by signal ", stop_signal_,
-                                          ": its coordinator has not come back for elastic.coordinator_timeout_ms");
+  constexpr int kRetryExit = 75;  // EX_TEMPFAIL
+  const bool stopped = stop_signal_ != 0;
+  const std::string reason = absl::StrCat(
+      stopped ? absl::StrCat("stopped by signal ", stop_signal_, ": its coordinator has not come back for ")
+              : "this worker has had no coordinator for ",
+      "elastic.coordinator_timeout_ms");
   Abort(reason);
-  Exit({.exit_code = 128 + stop_signal_, .reason = reason});
+  Exit({.exit_code = stopped ? 128 + stop_signal_ : kRetryExit, .reason = reason});
 }
 
 void WorkerSession::On(const SessionMessage& event) {

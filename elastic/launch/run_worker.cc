@@ -85,7 +85,8 @@ SessionShell::Options ShellOptions(const Config& config, const WorkerIdentity& i
           .run = identity.run,
           .heartbeat_interval = std::chrono::milliseconds(config.elastic.heartbeat_interval_ms),
           .kill_timeout = std::chrono::milliseconds(config.elastic.kill_timeout_ms),
-          .coordinator_timeout = std::chrono::milliseconds(config.elastic.coordinator_timeout_ms)};
+          .coordinator_timeout = std::chrono::milliseconds(config.elastic.coordinator_timeout_ms),
+          .is_alone = identity.is_alone};
 }
 
 /// As `parallel` says; `shell` carries the addresses.
@@ -145,7 +146,7 @@ Worker::Exit RunWorker(const Config& config, const RunDirectory& directory, cons
   };
   std::optional<std::stop_callback<std::function<void()>>> on_stop;
   if (stop_signal != nullptr) {
-    on_stop.emplace(stop_signal->token(), [&] { shell.AskForStop(stop_signal->received(), identity.is_alone); });
+    on_stop.emplace(stop_signal->token(), [&] { shell.AskForStop(stop_signal->received()); });
   }
   return Worker(dependencies).Run();
 }

@@ -20,7 +20,7 @@ struct WorkerIdentity {
   std::string name = "local/0", node = "local";
   std::string host = "127.0.0.1";  // where other workers reach it
   uint64_t run = 0;                // JoinMessage::run
-  bool is_alone = false;           // started by hand: SessionStopAsked
+  bool is_alone = false;           // started by hand: SessionShell::Options
 };
 
 /// How the workers of a run reach each other, if not as parallel.transport says.

@@ -91,17 +91,22 @@ void SessionShell::OnMessage(const CoordinatorMessage& message) {
 
 void SessionShell::OnDisconnected(const std::string&) {
   const std::lock_guard lock(mutex_);
+  if (options_.is_alone && !alone_since_.has_value() && session_.was_taken_in()) SayThatItWaits();
   if (!alone_since_.has_value()) alone_since_ = Clock::now();
   FeedLocked(SessionDisconnected{});
 }
 
-void SessionShell::AskForStop(int signal, bool is_alone) {
-  const std::lock_guard lock(mutex_);
-  FeedLocked(SessionStopAsked{signal, is_alone});
-  if (!is_alone || !alone_since_.has_value() || !session_.was_taken_in()) return;
-  LogWarning("this worker may hold what no other has, and waits for its coordinator, for ",
+void SessionShell::SayThatItWaits() const {
+  LogWarning("this worker has lost its coordinator, and waits for it, as it may hold what no other has: start the ",
+             "coordinator again; without one this worker ends after ",
              std::chrono::duration_cast<std::chrono::seconds>(options_.coordinator_timeout).count(),
-             " s since it was there last (elastic.coordinator_timeout_ms); a second SIGINT ends this worker at once");
+             " s (elastic.coordinator_timeout_ms), or at once on a second SIGINT");
+}
+
+void SessionShell::AskForStop(int signal) {
+  const std::lock_guard lock(mutex_);
+  FeedLocked(SessionStopAsked{signal, options_.is_alone});
+  if (options_.is_alone && alone_since_.has_value() && session_.was_taken_in()) SayThatItWaits();
 }
 
 void SessionShell::Answer(const SessionEvent& event) {
@@ -191,7 +196,7 @@ void SessionShell::Beat(const std::stop_token& stop) {
                                 .progress = progress_.count + phase_changes_,
                                 .bytes_loaded = progress_.bytes_loaded,
                                 .bytes_to_load = progress_.bytes_to_load});
-    if (alone_since_.has_value() && Clock::now() - *alone_since_ >= options_.coordinator_timeout) {
+    if (options_.is_alone && alone_since_.has_value() && Clock::now() - *alone_since_ >= options_.coordinator_timeout) {
       FeedLocked(SessionDeserted{});
     }
     if (IsOverdue()) {

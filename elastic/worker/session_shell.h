@@ -42,6 +42,7 @@ class SessionShell final : public ControlLinkHandler, public Rendezvous {
     std::chrono::milliseconds kill_timeout{120'000};
     /// As SessionDeserted has it.
     std::chrono::milliseconds coordinator_timeout{3'600'000};
+    bool is_alone = false;  // nobody else ends this process
   };
 
   /// `link` and `progress` must outlive the shell.
@@ -65,7 +66,7 @@ class SessionShell final : public ControlLinkHandler, public Rendezvous {
   void Send(const WorkerMessage& message) { link_.Send(message); }
   /// From any thread.
   void MirrorsFilled(uint64_t generation) { Feed(holdfast::MirrorsFilled{generation}); }
-  void AskForStop(int signal, bool is_alone = false);
+  void AskForStop(int signal);
   Member member() const;
 
   absl::StatusOr<std::vector<std::string>> Exchange(const std::string& mine, Deadline deadline) override;
@@ -77,6 +78,7 @@ class SessionShell final : public ControlLinkHandler, public Rendezvous {
  private:
   void Feed(const SessionEvent& event);
   void FeedLocked(const SessionEvent& event);
+  void SayThatItWaits() const;
   bool IsOverdue() const;
   void Beat(const std::stop_token& stop);
 

@@ -51,7 +51,8 @@ absl::StatusOr<int> WorkerCommand::Run() const {
   const Worker::Exit exit = RunWorker(config, directory, member, **runtime, *link, &stop_signal);
   if (exit.refused) return UsageError("error: " + exit.reason);
   std::printf("%s\n", exit.reason.c_str());
-  return exit.code == 0 || exit.code > 128 ? exit.code : kRunFailedExit;
+  const bool is_told = exit.code == 0 || exit.code > 128 || (member.is_alone && exit.code == kExitRetry);
+  return is_told ? exit.code : kRunFailedExit;
 }
 
 void WorkerCommand::AddTo(CLI::App& command) {

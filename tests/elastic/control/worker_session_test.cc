@@ -152,7 +152,7 @@ TEST_F(WorkerSessionTest, OneThatIsAloneEndsByAStopUnlessACoordinatorHasTakenItI
   Receive(WelcomeMessage{.run = 7});
   Do(SessionDisconnected{});
   Do(SessionDeserted{});
-  EXPECT_EQ(Actions(), "") << "nobody has asked it to stop";
+  EXPECT_EQ(Actions(), "exit75 ") << "though nobody has asked it to stop";
 }
 
 TEST_F(WorkerSessionTest, NothingIsDoneTwiceOrForAWorldGoneBy) {

@@ -191,17 +191,56 @@ TEST(SessionShell, OneThatIsAloneEndsAfterAStopWhenItsCoordinatorIsAwayForLong) 
   const StepProgress progress;
   SessionShell::Options options = Options();
   options.coordinator_timeout = std::chrono::milliseconds(1);
+  options.is_alone = true;
+  SessionShell shell(options, link, progress);
+  link.Connect();
+  link.Tell(WelcomeMessage{7});
+  link.Tell(WorldOf(1));
+  const SessionShell::Next recover = shell.NextTask();
+  shell.AskForStop(15);
+  link.Disconnect();
+  const WorkerTask exit = shell.NextTask().task;
+  ASSERT_TRUE(std::holds_alternative<ExitTask>(exit));
+  EXPECT_EQ(std::get<ExitTask>(exit).exit_code, 143);
+  EXPECT_TRUE(recover.stop.stop_requested());
+}
+
+TEST(SessionShell, OneThatIsAloneAndLosesItsCoordinatorSaysSoAndEndsWithoutAStop) {
+  testing::internal::CaptureStderr();
+  ScriptedLink link;
+  const StepProgress progress;
+  SessionShell::Options options = Options();
+  options.coordinator_timeout = std::chrono::milliseconds(1);
+  options.is_alone = true;
   SessionShell shell(options, link, progress);
   link.Connect();
   link.Tell(WelcomeMessage{7});
   link.Tell(WorldOf(1));
   const SessionShell::Next recover = shell.NextTask();
   link.Disconnect();
-  shell.AskForStop(15, /*is_alone=*/true);
   const WorkerTask exit = shell.NextTask().task;
   ASSERT_TRUE(std::holds_alternative<ExitTask>(exit));
-  EXPECT_EQ(std::get<ExitTask>(exit).exit_code, 143);
+  EXPECT_EQ(std::get<ExitTask>(exit).exit_code, 75);
   EXPECT_TRUE(recover.stop.stop_requested());
+  EXPECT_NE(testing::internal::GetCapturedStderr().find("start the coordinator again"), std::string::npos);
+}
+
+TEST(SessionShell, OneOfAnAgentIsEndedByThat) {
+  ScriptedLink link;
+  const StepProgress progress;
+  SessionShell::Options options = Options();
+  options.coordinator_timeout = std::chrono::milliseconds(1);
+  SessionShell shell(options, link, progress);
+  link.Connect();
+  link.Tell(WelcomeMessage{7});
+  link.Tell(WorldOf(1));
+  shell.NextTask();
+  link.Disconnect();
+  const int before = link.Count<HeartbeatMessage>();
+  while (link.Count<HeartbeatMessage>() < before + 3) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  link.Connect();
+  link.Tell(WorldOf(2));
+  EXPECT_TRUE(std::holds_alternative<RecoverTask>(shell.NextTask().task));
 }
 
 // Of the second that it has to end its task it is frozen for two and a half.

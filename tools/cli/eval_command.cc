@@ -92,7 +92,8 @@ class LogitsRows {
 
 absl::StatusOr<std::optional<Config>> EvalCommand::ConfigOfRun() const {
   const RunDirectory run(model);
-  if (!std::filesystem::exists(run.config())) return std::nullopt;
+  std::error_code error;
+  if (!std::filesystem::exists(run.config(), error)) return std::nullopt;  // the model's files say why not
   return ReadRunConfig(run);
 }
 

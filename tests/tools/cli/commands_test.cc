@@ -695,6 +695,16 @@ TEST(EvalCommand, MicrobatchesOfQuestionsAloneAreRefused) {
   EXPECT_THAT(std::string(eval.Run().status().message()), HasSubstr("no/such/model"));
 }
 
+// Whether there is a config beside the model is asked before the model is opened. No exception says what is wrong.
+TEST(EvalCommand, AModelThatCannotBeLookedAtIsNamed) {
+  EvalCommand eval;
+  eval.model = std::string(300, 'x');  // more than a file system takes for a name
+  eval.data = {"a.bin"};
+  const absl::Status status = eval.Run().status();
+  EXPECT_FALSE(status.ok());
+  EXPECT_THAT(std::string(status.message()), HasSubstr(eval.model));
+}
+
 TEST(DataPackCommand, AFractionAndItsFileBelongTogether) {
   EXPECT_TRUE(Parse<DataPackCommand>({"a.txt", "--out", "a.bin"}).has_value());
   EXPECT_FALSE(Parse<DataPackCommand>({"a.txt"}).has_value());

@@ -188,6 +188,13 @@ absl::Status RunDirectory::CheckFiles() const {
           absl::StrCat(file.message(), ", in the place of a file of the run: remove it, or choose another --run-dir"));
     }
   }
+  for (const std::string& path : {model(), logs()}) {
+    std::error_code error;
+    if (const fs::file_status place = fs::status(path, error); fs::exists(place) && !fs::is_directory(place)) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          path, ": not a directory, in the place of one of the run: remove it, or choose another --run-dir"));
+    }
+  }
   return absl::OkStatus();
 }
 

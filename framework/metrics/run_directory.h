@@ -75,7 +75,8 @@ class RunDirectory {
   /// PermissionDenied before anything is done.
   absl::Status Create(bool overwrite) const;
 
-  /// InvalidArgument, with what to do, if something else than a file (a pipe, a directory) is where a run has a file.
+  /// InvalidArgument, with what to do, if something else than a file (a pipe, a directory) is where a run has a file,
+  /// or something else than a directory where it has model or logs.
   absl::Status CheckFiles() const;
 
   /// `path` is one of the files that Create removes of an old run, or lies in one of them.

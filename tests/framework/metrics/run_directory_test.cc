@@ -424,6 +424,22 @@ TEST_F(RunDirectoryTest, AFileThatWasRemovedIsWrittenAnew) {
   EXPECT_FALSE(fs::exists(path));
 }
 
+// A run would find out at its end, with all steps done.
+TEST_F(RunDirectoryTest, AFileInThePlaceOfADirectoryIsRefusedAtOnce) {
+  const RunDirectory run(root_);
+  for (const std::string& path : {run.model(), run.logs()}) {
+    WriteText(path, "");
+    const absl::Status refused = run.CheckFiles();
+    EXPECT_TRUE(absl::IsInvalidArgument(refused)) << refused;
+    EXPECT_THAT(std::string(refused.message()), HasSubstr(path + ": not a directory"));
+    fs::remove(path);
+    fs::create_directory(root_ + "/elsewhere");
+    fs::create_directory_symlink(root_ + "/elsewhere", path);
+    EXPECT_TRUE(run.CheckFiles().ok()) << run.CheckFiles();
+    fs::remove(path);
+  }
+}
+
 // Opening a pipe would wait for somebody who writes into it.
 TEST_F(RunDirectoryTest, APipeInThePlaceOfAFileIsRefusedAtOnce) {
   const RunDirectory run(root_);

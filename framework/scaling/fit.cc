@@ -138,7 +138,8 @@ std::string RepeatsWarning(absl::Span<const Observation> runs) {
   constexpr size_t kMostNames = 8;
   std::vector<std::string> repeated;
   for (const Observation& run : runs) {
-    if (!run.data_tokens.has_value() || run.size.tokens <= *run.data_tokens) continue;
+    // The last step of a pass may begin the next one.
+    if (!run.data_tokens.has_value() || run.size.tokens <= *run.data_tokens + run.batch_tokens.value_or(0)) continue;
     repeated.push_back(absl::StrFormat("%s (%.3g)", run.name, run.size.tokens / *run.data_tokens));
   }
   if (repeated.empty()) return "";

@@ -187,6 +187,8 @@ TEST(Fit, NamesRunsThatReadTheirDataMoreThanOnce) {
   Fit fit = MustFit(RunsOf(ReplicatedChinchilla(), GridOfSizes(6), 0, 1), LawForm::kChinchilla, 100);
   for (Observation& run : fit.runs) run.data_tokens = run.size.tokens;
   EXPECT_THAT(Warnings(fit), IsEmpty()) << "once";
+  for (Observation& run : fit.runs) run.batch_tokens = 4096, run.data_tokens = run.size.tokens - 4095;
+  EXPECT_THAT(Warnings(fit), IsEmpty()) << "once, in whole steps";
   for (size_t i = 0; i < 10; ++i) {
     fit.runs[i].name = absl::StrCat("run", i);
     fit.runs[i].data_tokens = fit.runs[i].size.tokens / 2.5;

@@ -141,6 +141,8 @@ TEST_F(TalkTest, WhatCannotBeAnsweredIsRefusedInALine) {
   EXPECT_THAT(refusal(RunHoldfast({"sample", Path("a"), "--conversation", Path("talk.json")})), HasSubstr("--chat"));
   EXPECT_THAT(refusal(RunHoldfast({"sample", Path("a"), "--chat", "--samples", "2"})),
               HasSubstr("error: --samples: a conversation has one answer to each message"));
+  EXPECT_THAT(refusal(RunCommands("head -c 70000000 /dev/zero | tr '\\0' x | holdfast sample a --chat")),
+              HasSubstr("error: a message of more than 67108864 bytes; each line is one\n"));
 }
 
 }  // namespace

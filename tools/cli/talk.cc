@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "framework/base/counted.h"
 #include "framework/base/status.h"
+#include "framework/data/document_reader.h"
 #include "models/stop_text.h"
 
 namespace holdfast {
@@ -78,13 +79,19 @@ std::string AsUtf8(const std::string& text) {
   return Json::parse(Json(text).dump(-1, ' ', false, Json::error_handler_t::replace)).get<std::string>();
 }
 
-/// False if there is none, or it is blank.
-bool ReadMessage(std::istream& lines, bool asks, std::string& message) {
+/// Empty if there is none, or it is blank.
+absl::StatusOr<std::string> ReadMessage(std::istream& lines, bool asks) {
   if (asks) std::fprintf(stderr, "> ");
-  const bool is_there = static_cast<bool>(std::getline(lines, message));
-  if (asks && !is_there) std::fprintf(stderr, "\n");
+  std::string message;
+  for (char c = 0; lines.get(c) && c != '\n'; message += c) {
+    if (message.size() < kDocumentHeldBytesMax) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("a message of more than ", kDocumentHeldBytesMax, " bytes; each line is one"));
+  }
+  if (asks && !lines) std::fprintf(stderr, "\n");
   if (message.ends_with('\r')) message.pop_back();
-  return is_there && !absl::StripAsciiWhitespace(message).empty();
+  if (absl::StripAsciiWhitespace(message).empty()) message.clear();
+  return message;
 }
 
 }  // namespace
@@ -94,13 +101,14 @@ absl::Status Talk(const LoadedModel& model, const ChatTemplate& chat, const Talk
   Conversation conversation;
   if (!options.system.empty()) RETURN_IF_ERROR(AddMessage("system", options.system, conversation));
   Answerer answerer(model, options);
-  for (std::string message; ReadMessage(lines, options.asks, message);) {
+  while (true) {
+    ASSIGN_OR_RETURN(const std::string message, ReadMessage(lines, options.asks));
+    if (message.empty()) return absl::OkStatus();
     RETURN_IF_ERROR(AddMessage("user", message, conversation));
     ASSIGN_OR_RETURN(const std::string text, chat.Render(conversation, /*add_generation_prompt=*/true));
     ASSIGN_OR_RETURN(const std::string answer, answerer.Answer(text));
     RETURN_IF_ERROR(AddMessage("assistant", AsUtf8(answer), conversation));
   }
-  return absl::OkStatus();
 }
 
 }  // namespace holdfast

@@ -23,8 +23,8 @@ struct TalkOptions {
 };
 
 /// Prints an answer to each of `lines`, as it is made, until they end or one is blank. It is the answer that the same
-/// turns have as a file (`--conversation`). OutOfRange once the model's context is full. `model` was loaded for its
-/// longest sequence.
+/// turns have as a file (`--conversation`). OutOfRange once the model's context is full, InvalidArgument for a line of
+/// more bytes than such a file may have. `model` was loaded for its longest sequence.
 absl::Status Talk(const LoadedModel& model, const ChatTemplate& chat, const TalkOptions& options, std::istream& lines);
 
 }  // namespace holdfast

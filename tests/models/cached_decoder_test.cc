@@ -41,9 +41,9 @@ class CachedDecoderTest : public ::testing::TestWithParam<NamedConfig> {
 TEST_P(CachedDecoderTest, GivesTheBitsOfTheWholeSequence) {
   for (const DType dtype : {DType::kF32, DType::kBF16}) {
     TestModel model(config(), {.compute_dtype = dtype}, 2, weights_);
-    const auto decoder = MakeDecoder(model, 1);
     const std::vector<int32_t> tokens = Sequence(3);
     for (const int64_t prompt : {int64_t{0}, int64_t{1}, int64_t{6}, kContext - 1}) {
+      const auto decoder = MakeDecoder(model, 1);  // each its own: what one holds it does not compute again
       ASSERT_TRUE(decoder->Begin({{0, absl::MakeConstSpan(tokens).first(prompt)}}).ok());
       for (int64_t length = prompt + 1; length <= kContext; ++length) {
         const auto logits = decoder->Add({{0, tokens[length - 1]}});

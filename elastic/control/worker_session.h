@@ -112,6 +112,8 @@ class WorkerSession {
   uint64_t generation() const { return generation_; }
   /// By a coordinator, or it was started for a run.
   bool was_taken_in() const { return run_ != 0; }
+  /// It was told to exit: whatever comes is nothing to it.
+  bool exited() const { return exited_; }
 
  private:
   void On(const SessionConnected&);

@@ -91,12 +91,15 @@ void SessionShell::OnMessage(const CoordinatorMessage& message) {
 
 void SessionShell::OnDisconnected(const std::string&) {
   const std::lock_guard lock(mutex_);
-  if (options_.is_alone && !alone_since_.has_value() && session_.was_taken_in()) SayThatItWaits();
-  if (!alone_since_.has_value()) alone_since_ = Clock::now();
+  if (!alone_since_.has_value()) {
+    alone_since_ = Clock::now();
+    SayIfItWaits();
+  }
   FeedLocked(SessionDisconnected{});
 }
 
-void SessionShell::SayThatItWaits() const {
+void SessionShell::SayIfItWaits() const {
+  if (!options_.is_alone || !alone_since_.has_value() || !session_.was_taken_in() || session_.exited()) return;
   LogWarning("this worker has lost its coordinator, and waits for it, as it may hold what no other has: start the ",
              "coordinator again; without one this worker ends after ",
              std::chrono::duration_cast<std::chrono::seconds>(options_.coordinator_timeout).count(),
@@ -106,7 +109,7 @@ void SessionShell::SayThatItWaits() const {
 void SessionShell::AskForStop(int signal) {
   const std::lock_guard lock(mutex_);
   FeedLocked(SessionStopAsked{signal, options_.is_alone});
-  if (options_.is_alone && alone_since_.has_value() && session_.was_taken_in()) SayThatItWaits();
+  SayIfItWaits();
 }
 
 void SessionShell::Answer(const SessionEvent& event) {

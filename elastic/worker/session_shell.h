@@ -78,7 +78,7 @@ class SessionShell final : public ControlLinkHandler, public Rendezvous {
  private:
   void Feed(const SessionEvent& event);
   void FeedLocked(const SessionEvent& event);
-  void SayThatItWaits() const;
+  void SayIfItWaits() const;
   bool IsOverdue() const;
   void Beat(const std::stop_token& stop);
 

@@ -225,6 +225,22 @@ TEST(SessionShell, OneThatIsAloneAndLosesItsCoordinatorSaysSoAndEndsWithoutAStop
   EXPECT_NE(testing::internal::GetCapturedStderr().find("start the coordinator again"), std::string::npos);
 }
 
+// The connection goes after the last word.
+TEST(SessionShell, OneThatIsAloneDoesNotWaitWhenTheRunHasEnded) {
+  testing::internal::CaptureStderr();
+  ScriptedLink link;
+  const StepProgress progress;
+  SessionShell::Options options = Options();
+  options.is_alone = true;
+  SessionShell shell(options, link, progress);
+  link.Connect();
+  link.Tell(WelcomeMessage{7});
+  link.Tell(EndMessage{.exit_code = 0, .reason = "done"});
+  link.Disconnect();
+  EXPECT_TRUE(std::holds_alternative<ExitTask>(shell.NextTask().task));
+  EXPECT_EQ(testing::internal::GetCapturedStderr().find("has lost its coordinator"), std::string::npos);
+}
+
 TEST(SessionShell, OneOfAnAgentIsEndedByThat) {
   ScriptedLink link;
   const StepProgress progress;

@@ -46,7 +46,9 @@ void WorkerSession::On(const SessionDisconnected&) {
   EndIfAlone();
 }
 
+// A coordinator that is paused takes nobody in, and will.
 void WorkerSession::On(const SessionDeserted&) {
+  if (connected_) return;
   constexpr int kRetryExit = 75;  // EX_TEMPFAIL
   const bool stopped = stop_signal_ != 0;
   const std::string reason = absl::StrCat(

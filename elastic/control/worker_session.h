@@ -22,7 +22,8 @@ namespace holdfast {
 struct SessionConnected {};
 struct SessionDisconnected {};
 /// Nobody else ends this process, and no coordinator has had it for elastic.coordinator_timeout_ms, after one was
-/// there; again and again while that is so. It ends: what it holds is of use to nobody who has not come by then.
+/// there; again and again while that is so. It ends if none is connected: what it holds is of use to nobody who has not
+/// come by then.
 struct SessionDeserted {};
 /// This process was asked to stop, which is meant for the whole run. `is_alone`: nobody else ends it, so it ends itself
 /// while it is not connected and no coordinator has taken it in. It may hold what nobody else has of the run that it

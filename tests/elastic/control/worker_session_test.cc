@@ -153,6 +153,14 @@ TEST_F(WorkerSessionTest, OneThatIsAloneEndsByAStopUnlessACoordinatorHasTakenItI
   Do(SessionDisconnected{});
   Do(SessionDeserted{});
   EXPECT_EQ(Actions(), "exit75 ") << "though nobody has asked it to stop";
+
+  session_ = begun;
+  Do(SessionConnected{});
+  Receive(WelcomeMessage{.run = 7});
+  Do(SessionDisconnected{});
+  Do(SessionConnected{});
+  Do(SessionDeserted{});
+  EXPECT_EQ(Actions(), "") << "a coordinator is there that is paused";
 }
 
 TEST_F(WorkerSessionTest, NothingIsDoneTwiceOrForAWorldGoneBy) {

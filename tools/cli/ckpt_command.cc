@@ -31,7 +31,7 @@ void AddPlace(CLI::App* command, PlaceOptions& place) {
 }
 
 void AddWhere(CLI::App* command, TargetOptions& target) {
-  command->add_option("WHERE", target.where, kWhere)->required();
+  AddPathOption(*command, "WHERE", target.where, kWhere)->required();
   AddPlace(command, target.place);
 }
 
@@ -134,11 +134,11 @@ void AddImport(CLI::App& ckpt, CommandBody& body) {
   auto options = std::make_shared<CkptImportOptions>();
   CLI::App* command = AddAction(ckpt, body, "import", "Make a saved model the checkpoint of step 0, to train from it",
                                 options, CkptImport);
-  command->add_option("MODEL_DIR", options->model, "directory of a saved model: safetensors and config.json")
+  AddPathOption(*command, "MODEL_DIR", options->model, "directory of a saved model: safetensors and config.json")
       ->required();
-  command->add_option("WHERE", options->where, "directory of checkpoints or s3://bucket/prefix, without any yet")
+  AddPathOption(*command, "WHERE", options->where, "directory of checkpoints or s3://bucket/prefix, without any yet")
       ->required();
-  command->add_option("--config", options->config.path, "config file (YAML) of the run that will resume from it")
+  AddPathOption(*command, "--config", options->config.path, "config file (YAML) of the run that will resume from it")
       ->required();
   options->config.AddOverrides(*command);
   AddPlace(command, options->place);
@@ -149,8 +149,8 @@ void AddDiff(CLI::App& ckpt, CommandBody& body) {
   CLI::App* command =
       AddAction(ckpt, body, "diff", "Compare two checkpoints bit by bit; exit code 0 if they are equal, 1 if not",
                 options, CkptDiff);
-  command->add_option("A", options->a.where, kWhere)->required();
-  command->add_option("B", options->b.where, kWhere)->required();
+  AddPathOption(*command, "A", options->a.where, kWhere)->required();
+  AddPathOption(*command, "B", options->b.where, kWhere)->required();
   command
       ->add_option_function<int64_t>(
           "--step", [options](const int64_t& step) { options->a.step = options->b.step = step; },

@@ -78,13 +78,14 @@ CLI::Validator IsDate() {
   return {[](const std::string& text) { return std::string(jinja::ParseNow(text).status().message()); }, "DATE"};
 }
 
-CLI::Option* AddPathOption(CLI::App& command, const std::string& name, std::string& path, const std::string& help) {
-  const auto check = [](const std::string& text) {
-    if (text.empty()) return std::string("a path is expected, not '': is a variable of the shell empty?");
-    return text.starts_with("--") ? absl::StrCat("a path is expected, not '", text, "'; if it is one, write ./", text)
-                                  : std::string();
-  };
-  return command.add_option(name, path, help)->type_name("PATH")->check(check);
+CLI::Validator IsPath() {
+  return {[](const std::string& text) {
+            if (text.empty()) return std::string("a path is expected, not '': is a variable of the shell empty?");
+            return text.starts_with("--")
+                       ? absl::StrCat("a path is expected, not '", text, "'; if it is one, write ./", text)
+                       : std::string();
+          },
+          ""};
 }
 
 }  // namespace holdfast

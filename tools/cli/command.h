@@ -57,9 +57,15 @@ CLI::Validator IsSeed();
 /// For --date of a chat template, which looks at it only where it writes the date.
 CLI::Validator IsDate();
 
-/// An option whose value is a file or a directory. An empty one is refused, as it comes of a shell's variable that is
-/// not set, and so is the next option, which is taken where the value is missing (`--run-dir= --overwrite`).
-CLI::Option* AddPathOption(CLI::App& command, const std::string& name, std::string& path, const std::string& help);
+/// For a file or a directory. An empty one is refused, as it comes of a shell's variable that is not set, and so is the
+/// next option, which is taken where the value is missing (`--run-dir= --overwrite`).
+CLI::Validator IsPath();
+
+/// An option, or an argument by its position, whose value IsPath. `path`: a string, or a vector of them.
+template <typename Path>
+CLI::Option* AddPathOption(CLI::App& command, const std::string& name, Path& path, const std::string& help) {
+  return command.add_option(name, path, help)->type_name("PATH")->check(IsPath());
+}
 
 template <typename T>
 using Choices = std::vector<std::pair<std::string, T>>;

@@ -73,8 +73,8 @@ absl::StatusOr<int> CompareCommand::Run() const {
 }
 
 void CompareCommand::AddTo(CLI::App& command) {
-  command.add_option("RUN_A", first, "a run directory, or its metrics.jsonl")->required();
-  command.add_option("RUN_B", others, "another, or several, each of which is compared with the first")->required();
+  AddPathOption(command, "RUN_A", first, "a run directory, or its metrics.jsonl")->required();
+  AddPathOption(command, "RUN_B", others, "another, or several, each of which is compared with the first")->required();
   AddPathOption(command, "--out", out, "file for a picture (SVG) of all losses");
 }
 

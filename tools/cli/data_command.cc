@@ -375,11 +375,10 @@ absl::StatusOr<int> DataVerifyCommand::Run() const {
 
 void DataPackCommand::AddTo(CLI::App& command) {
   options.threads = AvailableProcessors();
-  command
-      .add_option(
-          "INPUT", options.paths.inputs,
-          "text files (a document each) or JSON Lines files (a document per line), also compressed by gzip or zstd; "
-          "- = standard input")
+  AddPathOption(
+      command, "INPUT", options.paths.inputs,
+      "text files (a document each) or JSON Lines files (a document per line), also compressed by gzip or zstd; "
+      "- = standard input")
       ->required();
   AddPathOption(command, "--out", options.paths.output, "token file to write; its index goes beside it")->required();
   command.add_flag("--overwrite", options.paths.overwrite,
@@ -451,7 +450,7 @@ void DataPackCommand::AddChatTo(CLI::App& command) {
 }
 
 void DataShowCommand::AddTo(CLI::App& command) {
-  command.add_option("FILE", path, "token file, a path or s3://bucket/name")->required();
+  AddPathOption(command, "FILE", path, "token file, a path or s3://bucket/name")->required();
   AddPlaceOptions(command, places);
   command.add_option("--tokenizer", tokenizer,
                      "bytes, or a tokenizer.json, or its directory: shows the tokens as text");
@@ -462,7 +461,7 @@ void DataShowCommand::AddTo(CLI::App& command) {
 }
 
 void DataFilesArguments::AddTo(CLI::App& command) {
-  command.add_option("FILE", paths, "token files, paths or s3://bucket/name")->required();
+  AddPathOption(command, "FILE", paths, "token files, paths or s3://bucket/name")->required();
   AddPlaceOptions(command, places);
 }
 

@@ -265,12 +265,11 @@ absl::Status EvalCommand::PrintAnswers(const LoadedModel& loaded, const std::str
 }
 
 void EvalCommand::AddTo(CLI::App& command) {
-  command.add_option("MODEL", model, "directory of a saved model or of adapters, or a run directory")->required();
-  command
-      .add_option(
-          "DATA", data,
-          "token files, paths or s3://bucket/name; .jsonl (.gz, .zst): questions, a line each, {\"context\": \"...\", "
-          "\"choices\": [\"...\"], \"answer\": 0}, with no token before a context that is not empty")
+  AddPathOption(command, "MODEL", model, "directory of a saved model or of adapters, or a run directory")->required();
+  AddPathOption(
+      command, "DATA", data,
+      "token files, paths or s3://bucket/name; .jsonl (.gz, .zst): questions, a line each, {\"context\": \"...\", "
+      "\"choices\": [\"...\"], \"answer\": 0}, with no token before a context that is not empty")
       ->required();
   AddPlaceOptions(command, places);
   AddDTypeOption(command, dtype);

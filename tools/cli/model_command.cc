@@ -32,8 +32,8 @@ absl::StatusOr<int> ModelUpcycleCommand::Upcycle(const std::stop_token& stop) co
 }
 
 void ModelUpcycleCommand::AddTo(CLI::App& command) {
-  command.add_option("DENSE", options.dense, "directory of a saved Llama, Mistral, Qwen2 or Qwen3")->required();
-  command.add_option("MOE", options.output, "directory of the new one; not there yet, or empty")->required();
+  AddPathOption(command, "DENSE", options.dense, "directory of a saved Llama, Mistral, Qwen2 or Qwen3")->required();
+  AddPathOption(command, "MOE", options.output, "directory of the new one; not there yet, or empty")->required();
   command.add_option("--experts", options.experts, "experts of each layer, copies of its MLP; default 8")
       ->check(CLI::Range(1, 4096));
   command.add_option("--experts-per-token", options.experts_per_token, "experts that each token goes to; default 2")

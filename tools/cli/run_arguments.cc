@@ -63,7 +63,7 @@ absl::Status CheckIsUtf8(const Config& config) {
 }  // namespace
 
 void ConfigArguments::AddTo(CLI::App& command) {
-  command.add_option("CONFIG", path, "config file (YAML)")->required();
+  AddPathOption(command, "CONFIG", path, "config file (YAML)")->required();
   AddOverrides(command);
 }
 

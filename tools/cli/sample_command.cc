@@ -234,7 +234,7 @@ absl::StatusOr<int> SampleCommand::Run() const {
 }
 
 void SampleCommand::AddTo(CLI::App& command) {
-  command.add_option("MODEL", model, "directory of a saved model or of adapters, or a run directory")->required();
+  AddPathOption(command, "MODEL", model, "directory of a saved model or of adapters, or a run directory")->required();
   auto* of_prompt = command
                         .add_option("--prompt", prompts,
                                     "text to continue, default a line end; with --chat a message to answer, default a "

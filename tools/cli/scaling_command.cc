@@ -219,9 +219,8 @@ absl::Status AddHyperparameter(absl::Span<const Observation> runs, Hyperparamete
 
 void ScalingFitCommand::AddTo(CLI::App& command) {
   threads = AvailableProcessors();
-  command
-      .add_option("RUNS", runs,
-                  "run directories, sweep directories, and CSV files with columns parameters, tokens, loss, ...")
+  AddPathOption(command, "RUNS", runs,
+                "run directories, sweep directories, and CSV files with columns parameters, tokens, loss, ...")
       ->required();
   command.add_option("--form", form, "chinchilla (default), kaplan or moe")
       ->check(CLI::IsMember({"chinchilla", "kaplan", "moe"}));
@@ -267,7 +266,7 @@ absl::StatusOr<int> ScalingFitCommand::Run() const {
 }
 
 void ScalingOptimumCommand::AddTo(CLI::App& command) {
-  command.add_option("FIT", fit, kFitArgument)->required();
+  AddPathOption(command, "FIT", fit, kFitArgument)->required();
   command.add_option("FLOPS", budgets, "budgets: 6 x active parameters x tokens")->required()->check(Positive());
   command.add_option("--ratio", ratio, "all parameters by active ones, of a mixture of experts; default 1")
       ->check(Positive());
@@ -281,7 +280,7 @@ absl::StatusOr<int> ScalingOptimumCommand::Run() const {
 }
 
 void ScalingNextCommand::AddTo(CLI::App& command) {
-  command.add_option("FIT", fit, kFitArgument)->required();
+  AddPathOption(command, "FIT", fit, kFitArgument)->required();
   command.add_option("--parameters", parameters, "of the model whose loss is to be predicted")
       ->required()
       ->check(Positive());
@@ -310,7 +309,7 @@ absl::StatusOr<int> ScalingNextCommand::Run() const {
 }
 
 void ScalingPredictCommand::AddTo(CLI::App& command) {
-  command.add_option("FIT", fit, kFitArgument)->required();
+  AddPathOption(command, "FIT", fit, kFitArgument)->required();
   config.AddTo(command);
   AddPathOption(command, "--out", out, "file for the prediction (JSON), for `holdfast scaling compare`");
   command.add_flag("--overwrite", overwrite, "replace the prediction in the file of --out");
@@ -349,8 +348,8 @@ absl::StatusOr<int> ScalingPredictCommand::Run() const {
 }
 
 void ScalingCompareCommand::AddTo(CLI::App& command) {
-  command.add_option("PREDICTION", prediction, "file of `holdfast scaling predict --out`")->required();
-  command.add_option("RUN_DIR", run_dir, "directory of the run, which has ended")->required();
+  AddPathOption(command, "PREDICTION", prediction, "file of `holdfast scaling predict --out`")->required();
+  AddPathOption(command, "RUN_DIR", run_dir, "directory of the run, which has ended")->required();
 }
 
 absl::StatusOr<int> ScalingCompareCommand::Run() const {

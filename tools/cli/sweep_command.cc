@@ -357,7 +357,7 @@ absl::StatusOr<int> SweepCommand::Sweep(const StopSignal& stop_signal) const {
 }
 
 void SweepCommand::AddTo(CLI::App& command) {
-  command.add_option("SWEEP", path, "file that says what to try (YAML): see SWEEPS.md")->required();
+  AddPathOption(command, "SWEEP", path, "file that says what to try (YAML): see SWEEPS.md")->required();
   AddPathOption(command, "--sweep-dir", directory, "directory of the sweep; default sweeps/<sweep.name>");
   command.add_option("--workers", workers, "worker processes that the trials share; default sweep.workers")
       ->check(CLI::Range(int64_t{1}, int64_t{kMaxWorkers}));

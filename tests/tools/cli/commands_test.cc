@@ -885,8 +885,9 @@ TEST(Commands, WhatIsNotUnderstoodIsToldWhatMayBeMeant) {
   EXPECT_THAT(error_of({"ckpt"}), StartsWith("A subcommand is required\n"));
 }
 
-// `--run-dir "$DIRECTORY" --overwrite` without a DIRECTORY replaced the run in runs/NAME.
-TEST(Commands, WhereSomethingIsWrittenIsSaid) {
+// `--run-dir "$DIRECTORY" --overwrite` without a DIRECTORY replaced the run in runs/NAME; `compare A "$B"` read
+// /metrics.jsonl.
+TEST(Commands, APathIsSaid) {
   for (const std::vector<std::string>& line :
        std::vector<std::vector<std::string>>{{"train", "c", "--run-dir"},
                                              {"coordinator", "c", "--run-dir"},
@@ -898,7 +899,26 @@ TEST(Commands, WhereSomethingIsWrittenIsSaid) {
                                              {"eval", "m", "d", "--logits"},
                                              {"scaling", "fit", "r", "--out"},
                                              {"scaling", "predict", "f", "c", "--out"},
-                                             {"ckpt", "export", "w"}}) {
+                                             {"ckpt", "export", "w"},
+                                             {"ckpt", "list"},
+                                             {"ckpt", "import", "--config", "c", "m"},
+                                             {"ckpt", "import", "m", "w", "--config"},
+                                             {"ckpt", "diff", "a"},
+                                             {"compare", "a"},
+                                             {"compare", "a", "b"},
+                                             {"data", "pack", "--out", "o"},
+                                             {"data", "show"},
+                                             {"data", "index"},
+                                             {"data", "verify", "f"},
+                                             {"eval", "m"},
+                                             {"model", "upcycle", "d"},
+                                             {"sample"},
+                                             {"scaling", "fit"},
+                                             {"scaling", "predict", "f"},
+                                             {"scaling", "compare", "p"},
+                                             {"sweep"},
+                                             {"train"},
+                                             {"validate"}}) {
     for (const auto& [path, is_one] : {std::pair("a b", true), {"./--a", true}, {"", false}, {"--overwrite", false}}) {
       CLI::App app;
       CommandBody body;

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "absl/strings/str_format.h"
+#include "framework/base/status.h"
 
 namespace holdfast {
 namespace {
@@ -47,13 +48,18 @@ double AllocationExponent(const Law& law) {
   return b / (a + b);
 }
 
-absl::StatusOr<Optimum> OptimumFor(const Fit& fit, double flops, double ratio) {
-  if (!(flops > 0 && flops < 1e60 && ratio >= 1 && ratio < 1e6)) {
-    return absl::InvalidArgumentError(absl::StrFormat(
-        "a budget has to be a positive number of FLOPs, and all parameters at least the active ones, not %g and %g "
-        "times",
-        flops, ratio));
+absl::Status CheckBudget(double flops, double ratio) {
+  if (!(flops > 0 && flops < 1e60)) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("a budget has to be a positive number of FLOPs below 1e60, not %g", flops));
   }
+  if (ratio >= 1 && ratio < 1e6) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrFormat(
+      "all parameters have to be at least the active ones, and less than 1e6 times as many, not %g times", ratio));
+}
+
+absl::StatusOr<Optimum> OptimumFor(const Fit& fit, double flops, double ratio) {
+  RETURN_IF_ERROR(CheckBudget(flops, ratio));
   const RunSize size = OptimalSize(fit.law, flops, ratio);
   if (!(size.active >= 1 && size.tokens >= 1)) {
     return absl::InvalidArgumentError(absl::StrFormat(

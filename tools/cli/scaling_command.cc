@@ -243,6 +243,7 @@ void ScalingFitCommand::AddTo(CLI::App& command) {
 
 absl::StatusOr<int> ScalingFitCommand::Run() const {
   RETURN_IF_ERROR(CheckFitDirectory(out));
+  for (const double flops : budgets) RETURN_IF_ERROR(CheckBudget(flops));
   FitOptions chosen = options;
   ASSIGN_OR_RETURN(chosen.form, LawFormNamed(form));
   ASSIGN_OR_RETURN(const std::vector<Observation> all, ReadRuns(runs));

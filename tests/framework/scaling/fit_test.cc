@@ -272,6 +272,7 @@ TEST(Optimum, RefusesWhatHasNone) {
   const Fit fit = MustFit(RunsOf(ReplicatedChinchilla(), GridOfSizes(6), 0, 1), LawForm::kChinchilla);
   EXPECT_THAT(std::string(OptimumFor(fit, -1).status().message()), HasSubstr("positive number of FLOPs"));
   EXPECT_THAT(std::string(OptimumFor(fit, 1e3, 0.5).status().message()), HasSubstr("0.5 times"));
+  EXPECT_THAT(std::string(OptimumFor(fit, 1e60).status().message()), HasSubstr("below 1e60, not 1e+60"));
   EXPECT_THAT(std::string(OptimumFor(fit, 1e-3).status().message()), HasSubstr("no optimum"));
 }
 

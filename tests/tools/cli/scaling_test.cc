@@ -453,6 +453,14 @@ TEST_F(Scaling, APredictionSaysWhereItsIntervalEndsAtTheLimitOfTheSearch) {
   EXPECT_THAT(said(), HasSubstr("note        low end: limit of the search; there the runs do not bound the loss\n"));
 }
 
+// A fit takes minutes, and was made before a budget that none takes was refused.
+TEST_F(Scaling, ABudgetIsRefusedBeforeTheFit) {
+  ScalingFitCommand command = FitCommand("fit");
+  command.budgets = {1e15, 1e300};
+  EXPECT_THAT(MessageOf(command.Run()), HasSubstr("positive number of FLOPs below 1e60, not 1e+300"));
+  EXPECT_FALSE(std::filesystem::exists(Path("fit")));
+}
+
 TEST_F(Scaling, NextAndOptimumOfAFit) {
   ASSERT_TRUE(FitCommand("fit").Run().ok());
   ScalingNextCommand next = NextCommand("fit/fit.json");

@@ -38,7 +38,10 @@ absl::StatusOr<std::unique_ptr<AtomicFile>> AtomicFile::Create(const std::string
   if (replaces && std::filesystem::is_symlink(target, error)) target = std::filesystem::canonical(path, error);
   if (error) return ErrnoToStatus(error.value(), path);
   const std::string directory = DirectoryOf(target);
-  if (!OpenDirectory(directory).ok()) return ErrnoToStatus(errno, path);
+  if (!OpenDirectory(directory).ok()) {
+    if (errno == ENOENT) return absl::NotFoundError(absl::StrCat(path, ": there is no directory ", directory));
+    return ErrnoToStatus(errno, path);
+  }
   ASSIGN_OR_RETURN(DirectoryChain chain, DirectoryChain::Open(directory, target.filename().string()));
   std::unique_ptr<AtomicFile> file(new AtomicFile(std::move(chain), path, FileSystemKind::kDetect));
   file->RemoveAbandoned();

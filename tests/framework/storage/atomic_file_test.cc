@@ -166,7 +166,8 @@ TEST(AtomicFileTest, RefusesPlacesWhereNoFileCanBe) {
   EXPECT_TRUE(absl::IsInvalidArgument(AtomicFile::Create("").status()));
   EXPECT_TRUE(absl::IsInvalidArgument(AtomicFile::Create(dir.path()).status()));
   EXPECT_TRUE(absl::IsInvalidArgument(AtomicFile::Create("/dev/null").status()));  // rename would replace the device
-  EXPECT_TRUE(absl::IsNotFound(AtomicFile::Create(dir / "none/f").status()));
+  EXPECT_EQ(AtomicFile::Create(dir / "none/f").status(),
+            absl::NotFoundError((dir / "none/f") + ": there is no directory " + (dir / "none")));
   EXPECT_TRUE(absl::IsInvalidArgument(AtomicFile::Create(dir / std::string(300, 'x')).status()));
 }
 

@@ -103,7 +103,10 @@ absl::StatusOr<std::vector<Observation>> ReadRuns(const std::vector<std::string>
 /// `place`: as kFitArgument says.
 absl::StatusOr<Fit> ReadFitAt(const std::string& place) {
   std::error_code error;
-  return ReadFit(fs::is_directory(place, error) ? absl::StrCat(place, "/", kFitFile) : place);
+  if (!fs::is_directory(place, error)) return ReadFit(place);
+  absl::StatusOr<Fit> fit = ReadFit(absl::StrCat(place, "/", kFitFile));
+  if (!absl::IsNotFound(fit.status())) return fit;
+  return absl::NotFoundError(absl::StrCat(place, " holds no ", kFitFile, ": FIT is a ", kFitArgument));
 }
 
 absl::StatusOr<std::vector<Optimum>> OptimaFor(const Fit& fit, const std::vector<double>& budgets, double ratio) {

@@ -35,8 +35,10 @@ int64_t ElementsOf(const ModelDirectory& weights) {
 absl::StatusOr<HuggingFaceConfig> ReadModelConfig(const std::string& directory) {
   std::error_code error;
   if (std::filesystem::is_regular_file(directory, error)) {
+    const std::string around = DirectoryOf(directory);
+    const bool is_model = std::filesystem::exists(ConfigFileOf(around), error);
     return absl::InvalidArgumentError(
-        absl::StrCat(directory, " is a file, and a saved model a directory: name ", DirectoryOf(directory)));
+        absl::StrCat(directory, " is a file, and a saved model a directory", is_model ? ": name " + around : ""));
   }
   const std::string file = ConfigFileOf(directory);
   ASSIGN_OR_RETURN(const std::string json, ReadFile(file, kMaxConfigJsonBytes));

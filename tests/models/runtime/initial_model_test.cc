@@ -72,6 +72,11 @@ TEST_F(InitialModelTest, OfAFileItsDirectoryIsNamed) {
   const std::string directory = root_ / "model", file = directory + "/model.safetensors";
   EXPECT_EQ(std::string(ReadInitialModel(file).status().message()),
             file + " is a file, and a saved model a directory: name " + directory);
+  const std::string other = root_ / "config.yaml";
+  std::ofstream(other) << "run:";
+  EXPECT_EQ(std::string(ReadInitialModel(other).status().message()),
+            other + " is a file, and a saved model a directory")
+      << "beside it is none";
 }
 
 TEST_F(InitialModelTest, TensorsThatAreMissingAreNamed) {

@@ -311,7 +311,8 @@ absl::StatusOr<int> DataShowCommand::Run() const {
     ASSIGN_OR_RETURN(opened, OpenTokenizer(tokenizer));
   }
   if (at > 0 && at >= file->num_tokens()) {
-    return absl::OutOfRangeError(absl::StrCat("--at ", at, ": ", path, " has ", Counted(file->num_tokens(), "token")));
+    return absl::InvalidArgumentError(
+        absl::StrCat("--at ", at, ": ", path, " has ", Counted(file->num_tokens(), "token")));
   }
   TokenStats stats;
   {

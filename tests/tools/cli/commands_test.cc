@@ -717,6 +717,17 @@ TEST(DataPackCommand, ReplacesByWordOnly) {
   EXPECT_TRUE(Parse<DataPackCommand>({"a.txt", "--out", "a.bin", "--overwrite"})->options.paths.overwrite);
 }
 
+TEST(DataShowCommand, BeyondTheEndIsAMistake) {
+  const TemporaryDirectory directory;
+  ASSERT_TRUE(WriteFileAtomically(directory / "a.txt", "abc").ok());
+  auto pack = Parse<DataPackCommand>({directory / "a.txt", "--out", directory / "a.bin"});
+  ASSERT_TRUE(pack->Run().ok());
+  auto show = Parse<DataShowCommand>({directory / "a.bin", "--at", "3"});
+  EXPECT_EQ(ExitCodeOf(show->Run().status()), kExitUsage);
+  EXPECT_THAT(std::string(show->Run().status().message()),
+              HasSubstr("--at 3: " + (directory / "a.bin") + " has 3 tok"));
+}
+
 TEST(DataFilesCommands, TakeFilesAndWhereTheServiceIs) {
   const auto verify = Parse<DataVerifyCommand>({"a.bin", "s3://b/c.bin", "--endpoint", "http://h:1", "--region", "r"});
   ASSERT_TRUE(verify.has_value());

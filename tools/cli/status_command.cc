@@ -44,11 +44,15 @@ absl::StatusOr<ConnectionOptions> FindCoordinator(const StatusCommand& arguments
     if (arguments.target.empty()) {
       return UsageError("error: the name is empty; give a run directory, or HOST:PORT of a coordinator");
     }
+    if (!std::filesystem::exists(arguments.target, error) && error) {
+      return ErrnoToStatus(error.value(), arguments.target);
+    }
     return absl::NotFoundError(absl::StrCat("there is no directory ", arguments.target,
                                             "; give a run directory, or HOST:PORT of a coordinator"));
   }
   const RunDirectory directory(arguments.target);
   if (!std::filesystem::exists(directory.coordinator_address(), error)) {
+    if (error) return ErrnoToStatus(error.value(), directory.coordinator_address());
     return absl::NotFoundError(absl::StrCat(arguments.target, " is not a run directory: it holds no run"));
   }
   connection.coordinator.clear();

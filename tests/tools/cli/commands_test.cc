@@ -357,6 +357,18 @@ TEST(StatusCommand, TakesARunOrAnAddress) {
   EXPECT_THAT(std::string(nobody.Run().status().message()), HasSubstr("the name is empty"));
 }
 
+// As where a user may not enter the directory, which root may: that a run is not seen does not say that there is none.
+TEST(StatusCommand, WhatCannotBeLookedAtIsNotMissing) {
+  const TemporaryDirectory directory;
+  StatusCommand status;
+  status.target = std::string(300, 'x');  // more than a file system takes for a name
+  EXPECT_EQ(status.Run().status().message(), status.target + ": File name too long");
+  status.target = directory.path();
+  const std::string address = RunDirectory(status.target).coordinator_address();
+  std::filesystem::create_symlink(address, address);
+  EXPECT_EQ(status.Run().status().message(), address + ": Too many levels of symbolic links");
+}
+
 TEST(StatusCommand, APortIsOne) {
   StatusCommand status;
   status.target = "127.0.0.1:95536";  // to gRPC 30000

@@ -350,7 +350,8 @@ absl::StatusOr<PreparedRun> PrepareRun(const Config& config, const RunDirectory&
       return absl::FailedPreconditionError(
           absl::StrCat(directory.root(), " holds a run with ", Counted(run.history.recorded_step, "step"),
                        " recorded, and train.steps is ", config.train.steps, ": raise ", config.train.length_key(),
-                       ", or go back to a step with --resume STEP"));
+                       run.history.has_saved ? ", or go back to a step with --resume STEP"
+                                             : ", or pass --overwrite to start a new run"));
     }
     // At its end it could not save its adapters (SaveAdapterFiles).
     if (config.lora.rank > 0 && HoldsConfigAndWeights(directory.model())) {

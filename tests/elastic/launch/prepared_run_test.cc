@@ -512,8 +512,14 @@ TEST_F(PreparedRunTest, AnotherOptimizerIsRefusedWithItsKeys) {
 TEST_F(PreparedRunTest, FewerStepsThanAreRecordedAreRefused) {
   Train(ConfigOf({"checkpoint.every_steps=100"}));
   std::filesystem::remove(directory_.events());  // as if it had been stopped at its last step
-  const auto run = Prepare(ConfigOf({"checkpoint.every_steps=100", "train.steps=5"}), {.workers_are_new = true});
-  EXPECT_THAT(std::string(run.status().message()), HasSubstr("12 steps recorded, and train.steps is 5"));
+  const auto message = [&] {
+    const auto run = Prepare(ConfigOf({"checkpoint.every_steps=100", "train.steps=5"}), {.workers_are_new = true});
+    return std::string(run.status().message());
+  };
+  const std::string advice = "12 steps recorded, and train.steps is 5: raise train.steps, or ";
+  EXPECT_THAT(message(), HasSubstr(advice + "pass --overwrite")) << "no checkpoint is known that it could go back to";
+  std::ofstream(directory_.events()) << EventLine(1, event::CheckpointSaved{12, "twelve"}) << "\n";
+  EXPECT_THAT(message(), HasSubstr(advice + "go back to a step with --resume STEP"));
 }
 
 TEST_F(PreparedRunTest, SettingsThatCannotWorkCostNoOldRun) {

@@ -65,6 +65,10 @@ absl::Status NoCheckpointOf(int64_t step, const std::string& place) {
                                           " that the run can resume from; `holdfast ckpt list` shows which there are"));
 }
 
+std::string PlaceOfCheckpoints(const Config& config, const RunDirectory& directory) {
+  return config.checkpoint.directory.empty() ? directory.checkpoints() : config.checkpoint.directory;
+}
+
 /// A run that began with a checkpoint beyond its end would never come to it.
 absl::Status CheckStep(const Config& config, const CheckpointChoice& first) {
   if (first.step <= config.train.steps) return absl::OkStatus();
@@ -113,7 +117,7 @@ absl::Status CheckWhole(const CheckpointVerifiedEvent& read) {
 absl::Status CheckPlace(const Config& config, const RunDirectory& directory, const std::vector<StoredTensor>& tensors,
                         const PrepareOptions& options) {
   const std::optional<int64_t> step = StepOf(options);
-  const std::string place = config.checkpoint.directory.empty() ? directory.checkpoints() : config.checkpoint.directory;
+  const std::string place = PlaceOfCheckpoints(config, directory);
   const bool resumes = step.has_value() || options.resume == "auto";
   if (resumes && directory.HoldsRun() && directory.IsRemovedWithOldRun(place)) {
     return absl::InvalidArgumentError(
@@ -340,6 +344,9 @@ absl::StatusOr<PreparedRun> PrepareRun(const Config& config, const RunDirectory&
     const bool goes_back = step.has_value() && *step < run.history.recorded_step;
     if (!goes_back && IsDone(config, run.history)) {
       if (!options.workers_are_new) return run;  // somebody may not have heard of it
+      if (step.has_value() && *step > run.history.recorded_step) {
+        return NoCheckpointOf(*step, PlaceOfCheckpoints(config, directory));
+      }
       return absl::AlreadyExistsError(absl::StrCat(
           directory.root(), " holds a run that is done: choose another --run-dir, pass --overwrite to ",
           "replace it, or raise ",

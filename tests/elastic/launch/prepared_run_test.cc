@@ -224,6 +224,11 @@ TEST_F(PreparedRunTest, ARunThatIsDoneIsNotReplacedButByWord) {
   const auto again = Prepare(config, {.workers_are_new = true});
   EXPECT_TRUE(absl::IsAlreadyExists(again.status())) << again.status();
   EXPECT_THAT(std::string(again.status().message()), HasSubstr("raise train.steps"));
+  EXPECT_EQ(Prepare(config, {.resume = "12", .workers_are_new = true}).status(), again.status());
+  const auto beyond = Prepare(config, {.resume = "13", .workers_are_new = true});
+  EXPECT_TRUE(absl::IsNotFound(beyond.status())) << beyond.status();
+  EXPECT_THAT(std::string(beyond.status().message()),
+              HasSubstr("no checkpoint of step 13 in " + directory_.checkpoints()));
   EXPECT_EQ(directory_.ReadMetrics()->size(), 12u);
 
   const auto longer = Prepare(ConfigOf({"checkpoint.every_steps=4", "train.steps=20"}), {.workers_are_new = true});

@@ -178,13 +178,18 @@ void WarnOfUnreadValidation(const Config& config, const std::stop_token& stop) {
 
 absl::Status CheckTrainingData(const Config& config, const std::stop_token& stop) {
   std::vector<std::string> problems;
+  bool is_damaged = false;
   for (const absl::Status& status :
        {MeasureTraining(config, stop).status(), MeasureValidation(config, stop), EndOfDocument(config).status()}) {
     if (status.ok()) continue;
     if (!IsOfTheConfig(status)) return status;
     problems.emplace_back(status.message());
+    is_damaged = is_damaged || absl::IsDataLoss(status);
   }
-  if (!problems.empty()) return absl::InvalidArgumentError(absl::StrJoin(problems, "; "));
+  if (!problems.empty()) {
+    return absl::Status(is_damaged ? absl::StatusCode::kDataLoss : absl::StatusCode::kInvalidArgument,
+                        absl::StrJoin(problems, "; "));
+  }
   WarnOfTokenizer(config, stop);
   WarnOfUnreadValidation(config, stop);
   return absl::OkStatus();

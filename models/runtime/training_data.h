@@ -56,8 +56,8 @@ void WarnOfTokenizer(const Config& config, const std::stop_token& stop = {});
 /// to train.validation_microbatches. Names the first such file.
 void WarnOfUnreadValidation(const Config& config, const std::stop_token& stop = {});
 
-/// The same as MeasureTrainingData for who only looks at the config: InvalidArgument with all that is wrong, by key.
-/// Another code if it could not be looked at. Warns as above.
+/// The same as MeasureTrainingData for who only looks at the config: InvalidArgument with all that is wrong, by key;
+/// DataLoss if some of it is damage. Another code if it could not be looked at. Warns as above.
 absl::Status CheckTrainingData(const Config& config, const std::stop_token& stop = {});
 
 }  // namespace holdfast

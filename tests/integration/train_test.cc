@@ -587,7 +587,7 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values(
         BadInput{"MissingFile", {"data.train=[%D/none.bin]"}, 2, {"error: data.train: ", "none.bin", "No such file"}},
         BadInput{"EmptyFile", {"data.train=[%D/empty.bin]"}, 2, {"data.train", "empty.bin"}},
-        BadInput{"TruncatedFile", {"data.train=[%D/short.bin]"}, 2, {"data.train", "short.bin", "truncated"}},
+        BadInput{"TruncatedFile", {"data.train=[%D/short.bin]"}, 1, {"error: data.train", "short.bin", "truncated"}},
         BadInput{"NoTokenFile", {"data.train=[%D/text.txt]"}, 2, {"data.train", "text.txt"}},
         BadInput{"TokenBeyondVocabulary", {"model.vocab_size=100", "data.tokenizer=bytes"}, 2, {"vocab"}},
         BadInput{"SequenceLongerThanData",

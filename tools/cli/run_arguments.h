@@ -42,7 +42,8 @@ struct ConfigArguments {
 /// Adds --workers of processes on this machine.
 void AddWorkersOption(CLI::App& command, int64_t& workers, const std::string& help);
 
-/// A UsageError that names the keys if token files or tokenizer of the config cannot be used.
+/// A UsageError that names the keys if token files or tokenizer of the config cannot be used; DataLoss of one that is
+/// damaged.
 absl::Status CheckDataOf(const Config& config, const std::stop_token& stop = {});
 
 /// A UsageError that names the key if a file with a secret of the config's alerts cannot be used.

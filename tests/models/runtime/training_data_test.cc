@@ -7,6 +7,7 @@
 
 #include <gmock/gmock.h>
 
+#include <filesystem>
 #include <fstream>
 #include <string>
 
@@ -32,6 +33,16 @@ class TrainingDataTest : public TinyRun {
     return said;
   }
 };
+
+// Damage is a failure, whatever else there is to change.
+TEST_F(TrainingDataTest, AFileThatIsDamagedIsToldFromOneThatIsMissing) {
+  const Config config = ConfigOf({"data.validation=[none.bin]"});
+  EXPECT_TRUE(absl::IsInvalidArgument(CheckTrainingData(config))) << CheckTrainingData(config);
+  std::filesystem::resize_file(root_ / "train.bin", 2000);
+  const absl::Status both = CheckTrainingData(config);
+  EXPECT_TRUE(absl::IsDataLoss(both)) << both;
+  EXPECT_THAT(std::string(both.message()), AllOf(HasSubstr("truncated"), HasSubstr("; data.validation: none.bin")));
+}
 
 TEST_F(TrainingDataTest, ATokenThatTheTokenizerHasNotIsWarnedOf) {
   const Config config = ConfigOf({"model.vocab_size=400"});

@@ -123,7 +123,10 @@ absl::StatusOr<int> CoordinatorCommand::Run() const {
   RunArguments what = run;
   RETURN_IF_ERROR(what.config.Read());
   StopSignal stop_signal;  // before any other thread
-  ASSIGN_OR_RETURN(const Config config, what.Load(start.overwrite));
+  StopOfStart load_stop(stop_signal);
+  absl::StatusOr<Config> loaded = what.Load(start.overwrite, load_stop.token());  // the steps of epochs are counted
+  if (const auto stopped = EndOfStart(stop_signal, load_stop, loaded.status())) return *stopped;
+  ASSIGN_OR_RETURN(const Config config, std::move(loaded));
   RETURN_IF_ERROR(CheckAlertsOf(config));  // now, and not when it is to take a run over
   if (!start.overwrite) RETURN_IF_ERROR(run.CheckIsSameRun(config));
   for (const std::string& warning :

@@ -201,6 +201,8 @@ TEST_F(S3RunTest, AStopEndsAStartThatWaitsForTheServer) {
   const std::vector<std::string> checkpoints = {"checkpoint.directory=" + place_, "checkpoint.every_steps=5",
                                                 "checkpoint.s3_endpoint=" + silent.url(),
                                                 "checkpoint.s3_retry_seconds=86400"};
+  std::vector<std::string> epochs = data;
+  epochs.insert(epochs.end(), {"train.steps=0", "train.epochs=1"});  // which are counted with the config
   ASSERT_EQ(RunHoldfast({"train", Path("run.yaml"), "--run-dir", Path("run"), "--set", "train.steps=1"}).exit_code, 0);
   std::ofstream(root_ / "sweep.yaml") << "sweep: {config: " << Path("run.yaml")
                                       << ", strategy: grid, metric: training_loss, set: [" << absl::StrJoin(data, ", ")
@@ -209,7 +211,7 @@ TEST_F(S3RunTest, AStopEndsAStartThatWaitsForTheServer) {
   resumes[3] = Path("run");
   for (const Case& stopped :
        {Case{begun("train", data)}, Case{resumes}, Case{begun("train", checkpoints)}, Case{begun("coordinator", data)},
-        Case{begun("coordinator", checkpoints)},
+        Case{begun("coordinator", checkpoints)}, Case{begun("train", epochs)}, Case{begun("coordinator", epochs)},
         Case{{"data", "pack", place_ + "/text.txt", "--out", Path("never.bin"), "--endpoint", silent.url()},
              "no token file was written"},
         Case{{"sweep", Path("sweep.yaml"), "--sweep-dir", Path("swept")}, "no more trials are begun"},

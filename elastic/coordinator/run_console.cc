@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -42,12 +43,22 @@ void RunConsole::OnStep(const StepMetrics& step) {
 }
 
 void RunConsole::OnEvent(const RunEvent& event) {
-  if (const auto* validation = std::get_if<event::Validation>(&event)) {
+  if (std::holds_alternative<event::CheckpointSaved>(event)) failed_checkpoints_.Reset();
+  if (const auto* failed = std::get_if<event::CheckpointFailed>(&event)) {
+    if (const auto text = OnFailedCheckpoint(*failed)) Line(*text);
+  } else if (const auto* validation = std::get_if<event::Validation>(&event)) {
     Line(absl::StrFormat("step %*d/%d  validation loss %.4f", static_cast<int>(absl::StrCat(total_steps_).size()),
                          validation->step, total_steps_, validation->loss));
   } else if (const std::string text = EventText(event); !text.empty()) {
     Line(text);
   }
+}
+
+std::optional<std::string> RunConsole::OnFailedCheckpoint(const event::CheckpointFailed& failed) {
+  std::string cause = failed.cause;  // whose numbers, of steps and free bytes, are others each time
+  std::erase_if(cause, [](char c) { return (c >= '0' && c <= '9') || c == '.'; });
+  if (cause != std::exchange(failed_for_, cause)) failed_checkpoints_.Reset();
+  return failed_checkpoints_.Line(std::chrono::steady_clock::now().time_since_epoch(), EventText(failed));
 }
 
 void RunConsole::OnStatus(const RunStatus& status) {

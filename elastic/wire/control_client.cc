@@ -47,12 +47,13 @@ absl::Status Explain(const std::string& address, const absl::Status& reason) {
   return Annotate(reason, "coordinator " + address);
 }
 
-// What a server does in the words of gRPC that refuses a certificate, or speaks TLS to a client that does not.
+// What a server does in the words of gRPC that refuses a certificate, speaks TLS to a client that does not, or may have
+// no more connections.
 absl::Status WithAdvice(const ControlClientOptions& options, const absl::Status& reason) {
   const bool closed = absl::IsUnavailable(reason) && absl::StrContains(reason.message(), "Socket closed");
   if (!closed) return reason;
   return absl::UnavailableError(absl::StrCat(
-      reason.message(), ": it ends, or ",
+      reason.message(), ": it ends, may open no more files (`ulimit -n`), or ",
       options.tls.enabled() ? "refuses this certificate: the coordinator's --tls-authority must have signed it"
                             : "asks for TLS (--tls-certificate, --tls-key, --tls-authority)"));
 }

@@ -8,6 +8,7 @@
 #include <sstream>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "elastic/wire/address.h"
 #include "elastic/wire/control_server.h"
@@ -247,8 +248,9 @@ TEST(AccessTest, StrangersAndPlainTextAreNotHeard) {
     EXPECT_EQ(peer.connected, 0);
     const auto status = FetchStatusPatiently({.address = server->address(), .tls = files});
     ASSERT_FALSE(status.ok());
-    EXPECT_THAT(Message(status.status()),
-                HasSubstr(files.enabled() ? "or refuses this certificate" : "or asks for TLS (--tls-certificate"));
+    EXPECT_THAT(Message(status.status()), HasSubstr(absl::StrCat("it ends, may open no more files (`ulimit -n`), or ",
+                                                                 files.enabled() ? "refuses this certificate"
+                                                                                 : "asks for TLS (--tls-certificate")));
   }
   EXPECT_EQ(handler.status_calls, 0);
 }

@@ -15,9 +15,9 @@ namespace {
 constexpr int kFilesAtOnce = 16;
 constexpr int kSampledBlocks = 2;  // of each file, besides the first and the last
 
-absl::StatusOr<TokenIndex> IndexOf(FileAccess& files, const TokenFile& file, uint64_t seed,
+absl::StatusOr<TokenIndex> IndexOf(FileAccess& files, const std::string& path, const TokenFile& file, uint64_t seed,
                                    const ReadProgress& on_scan) {
-  absl::StatusOr<TokenIndex> index = ReadTokenIndex(files, file.path());
+  absl::StatusOr<TokenIndex> index = ReadTokenIndex(files, path);
   if (absl::IsNotFound(index.status())) return IndexTokens(file, on_scan);
   RETURN_IF_ERROR(index.status());
   RETURN_IF_ERROR(CheckSomeBlocks(file, *index, kSampledBlocks, seed));
@@ -108,10 +108,11 @@ absl::StatusOr<Dataset> Dataset::Open(absl::Span<const std::string> paths, int64
   LocalFileAccess local;
   FileAccess& files = options.files != nullptr ? *options.files : local;
   ASSIGN_OR_RETURN(auto opened, OpenTokenFiles(paths, files));
-  return OfFiles(std::move(opened), sequence, vocab_size, options);
+  return OfFiles(paths, std::move(opened), sequence, vocab_size, options);
 }
 
-absl::StatusOr<Dataset> Dataset::OfFiles(std::vector<std::shared_ptr<const TokenFile>> opened, int64_t sequence,
+absl::StatusOr<Dataset> Dataset::OfFiles(absl::Span<const std::string> paths,
+                                         std::vector<std::shared_ptr<const TokenFile>> opened, int64_t sequence,
                                          int64_t vocab_size, const DatasetOptions& options) {
   LocalFileAccess local;
   FileAccess& files = options.files != nullptr ? *options.files : local;
@@ -123,7 +124,7 @@ absl::StatusOr<Dataset> Dataset::OfFiles(std::vector<std::shared_ptr<const Token
   RETURN_IF_ERROR(RunParallel(std::ssize(dataset.files_), kFilesAtOnce, [&](int64_t at) {
     const auto i = static_cast<size_t>(at);
     const TokenFile& file = *dataset.files_[i];
-    ASSIGN_OR_RETURN(const TokenIndex index, IndexOf(files, file, seed + i, options.on_scan));
+    ASSIGN_OR_RETURN(const TokenIndex index, IndexOf(files, paths[i], file, seed + i, options.on_scan));
     dataset.digests_[i] = index.digest;
     return CheckVocabulary(file, index, vocab_size);
   }));

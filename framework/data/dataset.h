@@ -64,8 +64,9 @@ class Dataset {
   /// FailedPrecondition with what to do if the files hold no whole sample.
   static absl::StatusOr<Dataset> Open(absl::Span<const std::string> paths, int64_t sequence, int64_t vocab_size,
                                       const DatasetOptions& options = {});
-  /// Of files that are open, whose indexes are read from options.files.
-  static absl::StatusOr<Dataset> OfFiles(std::vector<std::shared_ptr<const TokenFile>> opened, int64_t sequence,
+  /// Of files that were opened by `paths` of options.files; their indexes lie beside them.
+  static absl::StatusOr<Dataset> OfFiles(absl::Span<const std::string> paths,
+                                         std::vector<std::shared_ptr<const TokenFile>> opened, int64_t sequence,
                                          int64_t vocab_size, const DatasetOptions& options = {});
 
   /// As Measure says it.

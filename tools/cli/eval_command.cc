@@ -138,21 +138,21 @@ absl::StatusOr<int> EvalCommand::Run() const {
     const std::string found = WithTokensOfAnother(*loaded->tokenizer, token_files, access);
     if (!found.empty()) LogWarning("the tokenizer of ", model, " ", found);
   }
-  RETURN_IF_ERROR(PrintLosses(access, *loaded, opened, length));
+  RETURN_IF_ERROR(PrintLosses(access, *loaded, token_files, opened, length));
   for (const std::string& file : data) {
     if (HoldsQuestions(file)) RETURN_IF_ERROR(PrintAnswers(*loaded, file, length));
   }
   return kExitDone;
 }
 
-absl::StatusOr<Dataset> EvalCommand::Open(Places& access, const LoadedModel& loaded,
+absl::StatusOr<Dataset> EvalCommand::Open(Places& access, const LoadedModel& loaded, const std::string& path,
                                           std::shared_ptr<const TokenFile> file, int64_t length) const {
   DatasetOptions options{.files = &access, .on_scan = ScanNotice()};
   ASSIGN_OR_RETURN(const bool apart, KeepsDocumentsApart());
   if (apart && loaded.tokenizer != nullptr) options.end_of_document = loaded.tokenizer->end_of_text();
   TokenFiles files;
   files.push_back(std::move(file));
-  return Dataset::OfFiles(std::move(files), length, loaded.config.vocab_size, options);
+  return Dataset::OfFiles({&path, 1}, std::move(files), length, loaded.config.vocab_size, options);
 }
 
 int64_t EvalCommand::CountOf(const Dataset& dataset) const {
@@ -220,11 +220,11 @@ absl::StatusOr<LossSum> EvalCommand::LossOf(const LoadedModel& loaded, const Dat
   return total;
 }
 
-absl::Status EvalCommand::PrintLosses(Places& access, const LoadedModel& loaded, const TokenFiles& files,
-                                      int64_t length) const {
+absl::Status EvalCommand::PrintLosses(Places& access, const LoadedModel& loaded, const std::vector<std::string>& paths,
+                                      const TokenFiles& files, int64_t length) const {
   std::vector<Dataset> datasets;
-  for (const auto& file : files) {
-    ASSIGN_OR_RETURN(Dataset dataset, Open(access, loaded, file, length));
+  for (size_t i = 0; i < files.size(); ++i) {
+    ASSIGN_OR_RETURN(Dataset dataset, Open(access, loaded, paths[i], files[i], length));
     datasets.push_back(std::move(dataset));
   }
   ASSIGN_OR_RETURN(const auto writer, OpenLogits(loaded, files, datasets));

@@ -36,8 +36,8 @@ struct EvalCommand {
   absl::StatusOr<std::optional<Config>> ConfigOfRun() const;
   /// Whether the model is that of a run whose data.document_mask takes documents apart where the files do not.
   absl::StatusOr<bool> KeepsDocumentsApart() const;
-  absl::StatusOr<Dataset> Open(Places& access, const LoadedModel& loaded, std::shared_ptr<const TokenFile> file,
-                               int64_t length) const;
+  absl::StatusOr<Dataset> Open(Places& access, const LoadedModel& loaded, const std::string& path,
+                               std::shared_ptr<const TokenFile> file, int64_t length) const;
   /// Microbatches of it that are evaluated.
   int64_t CountOf(const Dataset& dataset) const;
   /// `writer`: where logits go, or null.
@@ -48,7 +48,8 @@ struct EvalCommand {
   /// A file for the logits of these; null if none is wanted.
   absl::StatusOr<std::unique_ptr<SafetensorsWriter>> OpenLogits(const LoadedModel& loaded, const TokenFiles& files,
                                                                 const std::vector<Dataset>& datasets) const;
-  absl::Status PrintLosses(Places& access, const LoadedModel& loaded, const TokenFiles& files, int64_t length) const;
+  absl::Status PrintLosses(Places& access, const LoadedModel& loaded, const std::vector<std::string>& paths,
+                           const TokenFiles& files, int64_t length) const;
   absl::Status PrintAnswers(const LoadedModel& loaded, const std::string& file, int64_t length) const;
 };
 

@@ -147,7 +147,7 @@ TEST_F(Sweep, WhoseDirectoryIsTakenByAnotherEnds) {
   const CommandResult ended = sweep.Wait();
   EXPECT_EQ(ended.exit_code, 75) << ended.output;
   EXPECT_THAT(ended.output, HasSubstr("taken/.lock has been removed: another process may own the sweep"));
-  EXPECT_FALSE(fs::exists(Path("taken/results.csv")));
+  EXPECT_EQ(ReadAll(Path("taken/results.jsonl")), "");
   EXPECT_TRUE(Processes("taken").empty());
 }
 

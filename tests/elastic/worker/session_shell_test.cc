@@ -270,6 +270,7 @@ TEST(SessionShell, OneOfAnAgentIsEndedByThat) {
   link.Connect();
   link.Tell(WorldOf(1));
   const SessionShell::Next recover = shell.NextTask();
+  while (link.Count<HeartbeatMessage>() == 0) usleep(1000);  // else it has not begun to watch
   link.Tell(WorldOf(2));
   const pid_t frozen = getpid();
   const pid_t freezer = fork();

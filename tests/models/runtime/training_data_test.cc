@@ -41,7 +41,8 @@ TEST_F(TrainingDataTest, AFileThatIsDamagedIsToldFromOneThatIsMissing) {
   std::filesystem::resize_file(root_ / "train.bin", 2000);
   const absl::Status both = CheckTrainingData(config);
   EXPECT_TRUE(absl::IsDataLoss(both)) << both;
-  EXPECT_THAT(std::string(both.message()), AllOf(HasSubstr("truncated"), HasSubstr("; data.validation: none.bin")));
+  EXPECT_THAT(std::string(both.message()),
+              AllOf(HasSubstr("truncated"), HasSubstr("; data.validation: cannot open token file: none.bin")));
 }
 
 TEST_F(TrainingDataTest, ATokenThatTheTokenizerHasNotIsWarnedOf) {

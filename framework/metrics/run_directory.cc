@@ -190,7 +190,7 @@ absl::Status RunDirectory::CheckFiles() const {
   }
   for (const std::string& path : {model(), logs()}) {
     std::error_code error;
-    if (const fs::file_status place = fs::status(path, error); fs::exists(place) && !fs::is_directory(place)) {
+    if (Exists(path) && !fs::is_directory(path, error)) {  // also a link to nothing
       return absl::InvalidArgumentError(absl::StrCat(
           path, ": not a directory, in the place of one of the run: remove it, or choose another --run-dir"));
     }

@@ -436,6 +436,8 @@ TEST_F(RunDirectoryTest, AFileInThePlaceOfADirectoryIsRefusedAtOnce) {
     fs::create_directory(root_ + "/elsewhere");
     fs::create_directory_symlink(root_ + "/elsewhere", path);
     EXPECT_TRUE(run.CheckFiles().ok()) << run.CheckFiles();
+    fs::remove(root_ + "/elsewhere");
+    EXPECT_TRUE(absl::IsInvalidArgument(run.CheckFiles())) << "a link to nothing";
     fs::remove(path);
   }
 }

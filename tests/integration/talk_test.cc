@@ -122,7 +122,7 @@ TEST_F(TalkTest, ToolsOfAFileGoToTheTemplate) {
   WriteConversation({"line"});
   const CommandResult without = Ask({"--samples", "2"});
   EXPECT_EQ(without.exit_code, 0) << without.output;
-  EXPECT_THAT(without.output, HasSubstr("--- prompt 1, sample 2\n"));
+  EXPECT_THAT(without.output, HasSubstr("--- sample 2\n"));
   EXPECT_THAT(without.output, Not(HasSubstr("tools")));
 }
 

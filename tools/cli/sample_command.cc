@@ -208,7 +208,8 @@ absl::StatusOr<int> SampleCommand::Run() const {
 
   const auto name = [&](size_t request) {
     const auto of_prompt = static_cast<size_t>(samples);
-    return absl::StrCat("prompt ", request / of_prompt + 1, ", sample ", request % of_prompt + 1);
+    return absl::StrCat(conversation_file.empty() ? absl::StrCat("prompt ", request / of_prompt + 1, ", ") : "",
+                        "sample ", request % of_prompt + 1);
   };
   std::vector<std::string> heads;
   for (size_t request = 0; request < requests.size(); ++request) {

@@ -5,11 +5,14 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -28,6 +31,43 @@ constexpr char kTemplate[] =
     "{% for m in messages %}{% if loop.index0 % 2 == (m.role == 'user') | int %}{{ raise_exception('no turn of ' + "
     "m.role) }}{% endif %}{{ m.role[0] + ': ' + m.content + '|' }}{% endfor %}{% if add_generation_prompt %}a: "
     "{% endif %}";
+
+/// A terminal that shell commands write to by its name.
+class Terminal {
+ public:
+  Terminal() : user_(posix_openpt(O_RDWR | O_NOCTTY)) {
+    EXPECT_TRUE(user_ >= 0 && grantpt(user_) == 0 && unlockpt(user_) == 0);
+    terminal_ = open(ptsname(user_), O_RDWR | O_NOCTTY);
+    EXPECT_GE(terminal_, 0);
+  }
+  ~Terminal() {
+    close(terminal_);
+    close(user_);
+  }
+  Terminal(const Terminal&) = delete;
+  Terminal& operator=(const Terminal&) = delete;
+
+  std::string name() const { return ptsname(user_); }
+  /// All that was written to it, once. A terminal passes on in its own time, so a mark says where that ends.
+  std::string Shown() const {
+    const std::string mark = "<end>";
+    EXPECT_EQ(write(terminal_, mark.data(), mark.size()), 5);
+    std::string text;
+    char buffer[4096];
+    for (ssize_t n = 0; !text.ends_with(mark) && (n = read(user_, buffer, sizeof(buffer))) > 0;) {
+      text.append(buffer, static_cast<size_t>(n));
+    }
+    text.resize(text.size() - mark.size());
+    return absl::StrReplaceAll(text, {{"\r\n", "\n"}});  // as it writes line ends
+  }
+
+ private:
+  int user_ = -1, terminal_ = -1;
+};
+
+bool HasControlCharacters(const std::string& text) {
+  return std::any_of(text.begin(), text.end(), [](char c) { return absl::ascii_iscntrl(c) && c != '\n' && c != '\t'; });
+}
 
 class TalkTest : public TinyRuns {
  protected:
@@ -111,6 +151,33 @@ TEST_F(TalkTest, OnATerminalEachMessageIsAskedFor) {
   ASSERT_EQ(write(user, "\x04", 1), 1);  // Ctrl-D
   EXPECT_EQ(talk.Wait().exit_code, 0);
   for (const int each : {user, terminal, own}) close(each);
+}
+
+// At this temperature any byte is as likely as another.
+TEST_F(TalkTest, ControlCharactersOfAModelDoNotReachATerminal) {
+  const std::string sample = "holdfast sample a --tokens 100 --temperature 100 --top-k 0 --log-level error ";
+  for (const char* how : {"--prompt line", "--prompt line --samples 2", "--chat"}) {
+    const Terminal terminal;
+    const std::string command = absl::StrCat("echo line | ", sample, how, " > ");
+    const CommandResult to_file = RunCommands(command + "text.txt");
+    ASSERT_EQ(to_file.exit_code, 0) << to_file.output;
+    EXPECT_TRUE(HasControlCharacters(ReadAll(Path("text.txt")))) << how;
+    const CommandResult to_terminal = RunCommands(command + terminal.name());
+    ASSERT_EQ(to_terminal.exit_code, 0) << to_terminal.output;
+    const std::string shown = terminal.Shown();
+    EXPECT_FALSE(HasControlCharacters(shown)) << how;
+    EXPECT_THAT(shown, HasSubstr("\\x")) << how;
+  }
+}
+
+TEST_F(TalkTest, OnATerminalTheFirstAnswerThatTokensCutIsNamed) {
+  const Terminal terminal;
+  const std::string sample = "holdfast sample a --chat --log-level error > answers.txt --tokens ";
+  const CommandResult cut =
+      RunCommands(absl::StrCat("printf 'line\\nof\\nthe\\n' | ", sample, "4 --temperature 0 2> ", terminal.name()));
+  EXPECT_EQ(cut.exit_code, 0) << cut.output;
+  EXPECT_EQ(terminal.Shown(), "(cut off after 4 tokens: --tokens)\n");
+  EXPECT_THAT(ReadAll(Path("answers.txt")), Not(HasSubstr("--tokens")));
 }
 
 TEST_F(TalkTest, ToolsOfAFileGoToTheTemplate) {

@@ -20,7 +20,6 @@
 #include "framework/base/format_bytes.h"
 #include "framework/base/processors.h"
 #include "framework/base/status.h"
-#include "framework/data/byte_level.h"
 #include "framework/data/pack.h"
 #include "framework/data/token_file.h"
 #include "framework/data/token_index.h"
@@ -29,6 +28,7 @@
 #include "framework/metrics/progress.h"
 #include "tools/cli/place_arguments.h"
 #include "tools/cli/stoppable.h"
+#include "tools/cli/terminal_text.h"
 
 namespace holdfast {
 namespace {
@@ -114,27 +114,9 @@ class PackBar {
   std::unique_ptr<Progress> bar_;
 };
 
-// What may go to a terminal: no control characters but line ends and tabs, nothing that is not UTF-8.
-std::string Printable(std::string_view text) {
-  std::string result;
-  while (!text.empty()) {
-    const size_t length = std::max<size_t>(Utf8CharacterLength(text), 1);
-    const auto first = static_cast<uint8_t>(text[0]);
-    const bool is_control = (first < 0x20 && first != '\n' && first != '\t') || first == 0x7f;
-    const bool is_c1 = length == 2 && first == 0xc2 && static_cast<uint8_t>(text[1]) < 0xa0;
-    if (is_control || is_c1 || (length == 1 && first >= 0x80)) {
-      for (const char c : text.substr(0, length)) result += absl::StrFormat("\\x%02x", static_cast<uint8_t>(c));
-    } else {
-      result += text.substr(0, length);
-    }
-    text.remove_prefix(length);
-  }
-  return result;
-}
-
 std::string OnOneLine(std::string_view text) {
   std::string result;
-  for (const char c : Printable(text)) result += c == '\n' ? "\\n" : c == '\t' ? "\\t" : std::string(1, c);
+  for (const char c : TerminalText(text)) result += c == '\n' ? "\\n" : c == '\t' ? "\\t" : std::string(1, c);
   return result;
 }
 
@@ -160,7 +142,7 @@ void PrintMostFrequent(const TokenStats& stats, const Tokenizer* tokenizer) {
 
 std::string TextOf(absl::Span<const uint32_t> tokens, const Tokenizer* tokenizer) {
   if (tokenizer == nullptr) return absl::StrJoin(tokens, " ");
-  return Printable(tokenizer->Decode(std::vector<int32_t>(tokens.begin(), tokens.end())));
+  return TerminalText(tokenizer->Decode(std::vector<int32_t>(tokens.begin(), tokens.end())));
 }
 
 /// Of a file with marks: each document from a new line on, and what of it is learned in brackets.

@@ -24,14 +24,10 @@
 #include "models/stop_text.h"
 #include "tools/cli/dtype_argument.h"
 #include "tools/cli/talk.h"
+#include "tools/cli/terminal_text.h"
 
 namespace holdfast {
 namespace {
-
-void Print(const std::string& text) {
-  std::fwrite(text.data(), 1, text.size(), stdout);
-  std::fflush(stdout);
-}
 
 /// The texts of all requests, printed in the order of requests: a single one as it comes, several whole, each below a
 /// line that says whose it is.
@@ -79,6 +75,13 @@ class SampleTexts {
   }
 
  private:
+  void Print(const std::string& text) {
+    const std::string shown = shown_.Add(text);
+    std::fwrite(shown.data(), 1, shown.size(), stdout);
+    std::fflush(stdout);
+  }
+
+  TerminalPieces shown_{isatty(STDOUT_FILENO) != 0};
   std::vector<std::string> ready_;  // to be printed when all before are done
   std::vector<StopText> texts_;
   std::vector<bool> done_;
@@ -173,8 +176,13 @@ absl::StatusOr<std::vector<SampleRequest>> SampleCommand::Requests(const SavedMo
 }
 
 absl::StatusOr<int> SampleCommand::TalkWith(const LoadedModel& loaded, const Start& start) const {
-  const TalkOptions talk{
-      .system = system, .ends = start.ends, .stops = stops, .sample = options, .asks = isatty(STDIN_FILENO) != 0};
+  const TalkOptions talk{.system = system,
+                         .ends = start.ends,
+                         .stops = stops,
+                         .sample = options,
+                         .asks = isatty(STDIN_FILENO) != 0,
+                         .tells_of_cuts = isatty(STDERR_FILENO) != 0,
+                         .to_terminal = isatty(STDOUT_FILENO) != 0};
   RETURN_IF_ERROR(Talk(loaded, *start.chat_template, talk, std::cin));
   return kExitDone;
 }

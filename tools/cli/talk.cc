@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
@@ -11,6 +12,7 @@
 #include "framework/base/status.h"
 #include "framework/data/document_reader.h"
 #include "models/stop_text.h"
+#include "tools/cli/terminal_text.h"
 
 namespace holdfast {
 namespace {
@@ -18,7 +20,8 @@ namespace {
 /// Continues the text of a conversation, again and again.
 class Answerer {
  public:
-  Answerer(const LoadedModel& model, const TalkOptions& options) : model_(model), options_(options) {}
+  Answerer(const LoadedModel& model, const TalkOptions& options)
+      : model_(model), options_(options), shown_(options.to_terminal) {}
 
   /// What follows `text`; it is printed as it is made.
   absl::StatusOr<std::string> Answer(const std::string& text) {
@@ -29,8 +32,7 @@ class Answerer {
     std::string answer;
     const auto print = [&](const std::string& piece) {
       answer += piece;
-      std::fwrite(piece.data(), 1, piece.size(), stdout);
-      std::fflush(stdout);
+      Show(piece);
     };
     const auto accept = [&](size_t, int32_t token) {
       if (std::find(options_.ends.begin(), options_.ends.end(), token) != options_.ends.end()) return false;
@@ -40,13 +42,21 @@ class Answerer {
     ASSIGN_OR_RETURN(const std::vector<SampleEnd> ends,
                      GenerateTokens(*decoder_, {&request, 1}, options_.sample, accept));
     print(wanted.Rest());
-    std::printf("\n");
-    std::fflush(stdout);
+    Show("\n");
     if (ends[0] == SampleEnd::kContextFull) return ContextFull();
+    if (ends[0] == SampleEnd::kTokens && options_.tells_of_cuts && !std::exchange(has_told_of_cut_, true)) {
+      std::fprintf(stderr, "(cut off after %s: --tokens)\n", Counted(options_.sample.tokens, "token").c_str());
+    }
     return answer;
   }
 
  private:
+  void Show(const std::string& piece) {
+    const std::string text = shown_.Add(piece);
+    std::fwrite(text.data(), 1, text.size(), stdout);
+    std::fflush(stdout);
+  }
+
   absl::Status ContextFull() const {
     return absl::OutOfRangeError(absl::StrCat(
         "the conversation has filled the model's context of ", Counted(model_.config.max_sequence_length, "token"),
@@ -70,6 +80,8 @@ class Answerer {
   const LoadedModel& model_;
   const TalkOptions& options_;
   std::unique_ptr<CachedDecoder> decoder_;
+  TerminalPieces shown_;
+  bool has_told_of_cut_ = false;
 };
 
 /// Bytes that are not UTF-8, as half a character at the end of an answer is, become U+FFFD: so the turn is what a file

@@ -20,6 +20,8 @@ struct TalkOptions {
   std::vector<std::string> stops;  // texts before which it ends
   SampleOptions sample;            // of each answer
   bool asks = false;               // for each line, on standard error
+  bool tells_of_cuts = false;      // of the first answer that sample.tokens ends, on standard error
+  bool to_terminal = false;        // as what is printed goes
 };
 
 /// Prints an answer to each of `lines`, as it is made, until they end or one is blank. It is the answer that the same

@@ -1,5 +1,7 @@
 #include "tools/cli/train_command.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
@@ -28,6 +30,7 @@
 #include "models/sampler.h"
 #include "tools/cli/loss_plot.h"
 #include "tools/cli/stoppable.h"
+#include "tools/cli/terminal_text.h"
 
 namespace holdfast {
 namespace {
@@ -113,7 +116,8 @@ absl::Status PrintSample(const Config& config, const RunDirectory& directory, bo
   };
   const SampleRequest request{.prompt = start.prompt};
   RETURN_IF_ERROR(GenerateTokens(*decoder, {&request, 1}, {.tokens = config.log.sample_bytes}, accept).status());
-  std::printf("%s\n", model->tokenizer->Decode(tokens).c_str());
+  const std::string text = model->tokenizer->Decode(tokens) + "\n";
+  std::printf("%s", TerminalPieces(isatty(STDOUT_FILENO) != 0).Add(text).c_str());
   return absl::OkStatus();
 }
 

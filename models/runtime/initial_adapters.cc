@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstdint>
 #include <iterator>
+#include <limits>
 #include <map>
 #include <memory>
 #include <set>
@@ -12,7 +13,10 @@
 #include <utility>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/types/span.h"
 #include "checkpoint/model_directory.h"
@@ -53,6 +57,17 @@ absl::Status CheckAreAlike(const AdapterDeltas& adapters, const std::string& dir
   return absl::OkStatus();
 }
 
+/// `value` in as many digits as it takes for what they say to fit.
+std::string DigitsOf(double value, absl::FunctionRef<bool(double)> fits) {
+  std::string text;
+  double said = 0;
+  for (int digits = 6; digits <= std::numeric_limits<double>::max_digits10; ++digits) {
+    text = absl::StrFormat("%.*g", digits, value);
+    if (absl::SimpleAtod(text, &said) && fits(said)) break;
+  }
+  return text;
+}
+
 /// The config's adapters compute what these do.
 absl::Status CheckScale(const AdapterDeltas& adapters, const Config& config) {
   const std::string& directory = config.lora.init_from;
@@ -63,14 +78,17 @@ absl::Status CheckScale(const AdapterDeltas& adapters, const Config& config) {
   if (low.rank == lora.rank && low.scale == lora.scale) return absl::OkStatus();
   ASSIGN_OR_RETURN(const AdapterKind kind, ReadAdapterKind(directory));
   const auto rank = static_cast<double>(low.rank);
-  const double alpha = static_cast<double>(low.scale) * (kind.rslora ? std::sqrt(rank) : rank);
-  const auto keys = [](int64_t r, double a, bool rslora) {
+  const double divisor = kind.rslora ? std::sqrt(rank) : rank;
+  const std::string alpha = DigitsOf(static_cast<double>(low.scale) * divisor,
+                                     [&](double said) { return static_cast<float>(said / divisor) == low.scale; });
+  const std::string own_alpha = DigitsOf(config.lora.alpha, [&](double said) { return said == config.lora.alpha; });
+  const auto keys = [](int64_t r, const std::string& a, bool rslora) {
     return absl::StrCat("lora.rank: ", r, ", lora.alpha: ", a, ", lora.rslora: ", rslora ? "true" : "false");
   };
-  return absl::InvalidArgumentError(
-      absl::StrCat("the adapters in ", directory, " have another rank or scale than the config's: set ",
-                   keys(low.rank, alpha, kind.rslora), " (", kAdapterConfigFile, "), not ",
-                   keys(config.lora.rank, config.lora.alpha, config.lora.rslora)));
+  return absl::InvalidArgumentError(absl::StrCat("the adapters in ", directory,
+                                                 " have another rank or scale than the config's: set ",
+                                                 keys(low.rank, alpha, kind.rslora), " (", kAdapterConfigFile,
+                                                 "), not ", keys(config.lora.rank, own_alpha, config.lora.rslora)));
 }
 
 using Modules = std::set<std::string>;

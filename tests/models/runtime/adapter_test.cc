@@ -407,6 +407,18 @@ TEST_P(BadAdapterTest, ARunDoesNotBeginWithOthersThanItsConfigSays) {
   adapter["alpha_pattern"] = {{".*", 14}};
   Write(adapter);
   EXPECT_EQ(error_with([](LoraConfig* lora) { lora->alpha = 14; }), "");
+  for (const double alpha : {14.000001, 2.2360679775, 1e-4 / 3, 123456.7}) {
+    adapter["alpha_pattern"] = {{".*", alpha}};
+    Write(adapter);
+    const std::string error = error_with([](LoraConfig*) {});
+    const std::string key = "set lora.rank: 3, lora.alpha: ";
+    const size_t at = error.find(key);
+    ASSERT_NE(at, std::string::npos) << error;
+    const double said = std::stod(error.substr(at + key.size()));
+    EXPECT_EQ(error_with([&](LoraConfig* lora) { lora->alpha = said; }), "") << error;
+  }
+  adapter["alpha_pattern"] = {{".*", 14}};
+  Write(adapter);
   fs::resize_file(directory_ / "adapter_model.safetensors", 3000);
   EXPECT_THAT(error_with([](LoraConfig*) {}), HasSubstr("adapter_model.safetensors"));
 }

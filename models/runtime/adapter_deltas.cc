@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <set>
+#include <tuple>
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -45,6 +46,22 @@ absl::StatusOr<std::set<std::string>> ModulesOf(const SafetensorsReader& file) {
     modules.emplace(module);
   }
   return modules;
+}
+
+/// Both of two would be added to the same weight.
+absl::Status CheckOneForEachWeight(const std::vector<AdapterDeltas::LowRank>& adapters, const std::string& path) {
+  std::vector<const AdapterDeltas::LowRank*> in_order;
+  for (const AdapterDeltas::LowRank& low : adapters) in_order.push_back(&low);
+  std::sort(in_order.begin(), in_order.end(), [](const auto* a, const auto* b) {
+    return std::tie(a->parameter, a->first_row) < std::tie(b->parameter, b->first_row);
+  });
+  for (size_t i = 1; i < in_order.size(); ++i) {
+    const AdapterDeltas::LowRank &before = *in_order[i - 1], &low = *in_order[i];
+    if (low.parameter != before.parameter || low.first_row >= before.first_row + before.rows) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat(path, ": ", before.module, " and ", low.module, " are two adapters for one layer"));
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -141,6 +158,7 @@ absl::StatusOr<AdapterDeltas> AdapterDeltas::Read(const std::string& directory, 
     ASSIGN_OR_RETURN(const RankAndScale of_module, kind.Of(found->second.name));
     RETURN_IF_ERROR(deltas.ReadPair(*file, module, of_module, layout, found->second.weights));
   }
+  RETURN_IF_ERROR(CheckOneForEachWeight(deltas.all_, file->path()));
   return deltas;
 }
 

@@ -30,8 +30,8 @@ class AdapterDeltas {
   };
 
   /// Of a directory, for a saved model of config `model`: InvalidArgument if adapters are of another kind than these,
-  /// or for another model: a name or a shape that it does not have, or, if `base_digest` is not empty, if they name
-  /// another one.
+  /// for another model (a name or a shape that it does not have, or, if `base_digest` is not empty, if they name
+  /// another one), or two of them for one layer.
   static absl::StatusOr<AdapterDeltas> Read(const std::string& directory, const ModelConfig& model,
                                             const std::string& base_digest);
   /// Of a config with lora, as SaveAdapter.

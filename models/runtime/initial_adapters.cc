@@ -156,11 +156,10 @@ absl::Status OtherLayers(const Config& config, const Modules& read, const Module
 /// Parameter, first row and rows that an adapter is for, in the layout without adapters.
 using AdaptedRows = std::tuple<int, int64_t, int64_t>;
 
-absl::StatusOr<std::map<AdaptedRows, const AdapterDeltas::LowRank*>> ByRows(const AdapterDeltas& adapters) {
+std::map<AdaptedRows, const AdapterDeltas::LowRank*> ByRows(const AdapterDeltas& adapters) {
   std::map<AdaptedRows, const AdapterDeltas::LowRank*> by_rows;
   for (const AdapterDeltas::LowRank& low : adapters.all()) {
-    if (by_rows.emplace(AdaptedRows(low.parameter, low.first_row, low.rows), &low).second) continue;
-    return absl::InvalidArgumentError(absl::StrCat(low.module, " has two adapters, of two names"));
+    by_rows.emplace(AdaptedRows(low.parameter, low.first_row, low.rows), &low);
   }
   return by_rows;
 }
@@ -170,7 +169,7 @@ absl::StatusOr<AdapterValues> ReadAdapters(const Config& config, const Parameter
   RETURN_IF_ERROR(CheckHoldsAdapter(directory));
   ASSIGN_OR_RETURN(const AdapterDeltas theirs, AdapterDeltas::Read(directory, config.model, config.train.init_digest));
   RETURN_IF_ERROR(CheckScale(theirs, config));
-  ASSIGN_OR_RETURN(auto by_rows, ByRows(theirs));
+  auto by_rows = ByRows(theirs);
   ASSIGN_OR_RETURN(const std::vector<AdaptedLayer> ours, AdaptedLayers(config, layout));
   AdapterValues values;
   for (const ParameterSpec& spec : layout.parameters()) {

@@ -504,6 +504,39 @@ TEST_P(BadExpertAdapterTest, IsRefusedByName) {
   EXPECT_EQ(with({"gate_up_proj", "mlp.experts.down_proj"}), "loaded");
 }
 
+// Mixtral's router has an older name, and its experts have names of their own.
+TEST_P(BadExpertAdapterTest, TwoForOneLayerAreRefused) {
+  const std::string path = directory_ / "adapter_model.safetensors", layer = "base_model.model.model.layers.0.";
+  const std::string original = directory_ / "original.safetensors";
+  fs::rename(path, original);
+  const auto file = SafetensorsReader::Open(original).value();
+  const auto error_with = [&](const std::string& module, const std::vector<int64_t>& a, const std::vector<int64_t>& b) {
+    std::vector<SafetensorsWriter::Entry> entries;
+    for (const auto& [name, entry] : file->entries()) entries.push_back({name, entry.dtype, entry.shape});
+    entries.push_back({layer + module + ".lora_A.weight", FileDType::kF32, a});
+    entries.push_back({layer + module + ".lora_B.weight", FileDType::kF32, b});
+    const auto writer = SafetensorsWriter::Create(path, entries, {}).value();
+    for (const SafetensorsWriter::Entry& entry : entries) {
+      int64_t elements = 1;
+      for (const int64_t size : entry.shape) elements *= size;
+      std::vector<float> values(static_cast<size_t>(elements), 1.0f);
+      if (file->entries().contains(entry.name)) {
+        EXPECT_TRUE(file->Read(entry.name, 0, absl::MakeSpan(values)).ok());
+      }
+      EXPECT_TRUE(writer->Append(values).ok());
+    }
+    EXPECT_TRUE(writer->Finish().ok());
+    return Error();
+  };
+  const auto& router_a = file->entries().at(layer + "mlp.gate.lora_A.weight").shape;
+  const auto& router_b = file->entries().at(layer + "mlp.gate.lora_B.weight").shape;
+  EXPECT_THAT(error_with("block_sparse_moe.gate", router_a, router_b), HasSubstr("are two adapters for one layer"));
+  const ModelConfig& model = config_.model;
+  const int64_t rank = config_.lora.rank, width = model.expert_intermediate_size;
+  EXPECT_THAT(error_with("block_sparse_moe.experts.1.w1", {rank, model.hidden_size}, {width, rank}),
+              HasSubstr("are two adapters for one layer"));
+}
+
 INSTANTIATE_TEST_SUITE_P(Mixtral, BadExpertAdapterTest, ::testing::Values("tiny_mixtral"));
 
 }  // namespace

@@ -220,15 +220,14 @@ bool AgentShell::AwaitEnd(int64_t connections) {
 // agents in one moment, and each look holds up the coordinator that is to stop: so none comes before it could decide
 // anything.
 void AgentShell::Depart(int signal) {
-  for (auto start = Clock::now();;) {
+  for (SinceSignal since(Clock::now(), kNotice);;) {
     {
       std::unique_lock lock(mutex_);
       if (Ended(lock, kNotice)) return;
     }
     const int64_t connections = connections_;
     const auto run = look_();
-    const auto since = std::chrono::duration_cast<milliseconds>(Clock::now() - start);
-    const Departure decision = DecideDeparture(run, settings_.node, run_saves_, since);
+    const Departure decision = DecideDeparture(run, settings_.node, run_saves_, since.At(Clock::now()));
     if (decision == Departure::kLeave) return Leave(signal);
     if (decision == Departure::kWait) continue;
     if (decision == Departure::kStopRun) {
@@ -238,7 +237,7 @@ void AgentShell::Depart(int signal) {
       return;
     }
     if (AwaitEnd(connections)) return;
-    start = Clock::now();  // a coordinator that was started again may not know that the run is to end
+    since.Restart(Clock::now());  // a coordinator that was started again may not know that the run is to end
   }
 }
 

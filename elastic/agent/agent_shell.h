@@ -35,6 +35,28 @@ enum class Departure {
 Departure DecideDeparture(const absl::StatusOr<RunStatus>& run, const std::string& node, bool saves,
                           std::chrono::milliseconds since_signal);
 
+/// How long ago an agent was asked to stop, without the time in which it was frozen. Thread-safety: none.
+class SinceSignal {
+ public:
+  using Clock = FreezeWatch::Clock;
+  /// `interval`: from one look to the next.
+  SinceSignal(Clock::time_point now, Clock::duration interval) : freezes_(now, interval), since_(now) {}
+  /// What a look shows.
+  std::chrono::milliseconds At(Clock::time_point now) {
+    freezes_.Look(now, {&since_});
+    return std::chrono::duration_cast<std::chrono::milliseconds>(now - *since_);
+  }
+  /// As if it were asked now.
+  void Restart(Clock::time_point now) {
+    freezes_.Look(now, {});
+    since_ = now;
+  }
+
+ private:
+  FreezeWatch freezes_;
+  FreezeWatch::Since since_;
+};
+
 /// Whether a run that is being left gets on, or saves its end, which takes as long as it takes. Thread-safety: none.
 class LeaveWatch {
  public:

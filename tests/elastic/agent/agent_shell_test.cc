@@ -102,6 +102,18 @@ TEST(LeaveWatch, TimeInWhichItWasFrozenDoesNotCount) {
   EXPECT_FALSE(watch.GetsOn(now += 2s, away));
 }
 
+// It would leave a run whose coordinator is only being started again, or stop one that others train.
+TEST(SinceSignal, TimeInWhichItWasFrozenDoesNotCount) {
+  auto now = SinceSignal::Clock::time_point(1h);
+  SinceSignal since(now, 2s);
+  EXPECT_EQ(since.At(now += 2s), 2s);
+  EXPECT_EQ(since.At(now += 1h), 4s);
+  EXPECT_EQ(since.At(now += 2s), 6s);
+  since.Restart(now += 1h);  // it has waited for the end meanwhile
+  EXPECT_EQ(since.At(now), 0s);
+  EXPECT_EQ(since.At(now += 2s), 2s);
+}
+
 TEST(DecideDeparture, StaysForTheEnd) {
   EXPECT_EQ(DecideDeparture(RunOf(RunState::kFinishing, {"a", "b"}), "a", true, 0ms), Departure::kStay);
   EXPECT_EQ(DecideDeparture(RunOf(RunState::kEnded, {}), "a", true, 1h), Departure::kStay);

@@ -63,8 +63,8 @@ absl::StatusOr<Described> ReadOurs(const std::string& path, const Header& header
   const bool good = (header[2] == 4 || (header[2] == 2 && header[3] == 0)) && (header[3] == 0 || header[3] == 1) &&
                     counts[0] >= 0 && counts[0] <= kTokensMax && counts[1] >= 0 && counts[1] <= kTokensMax;
   if (good) return file;
-  return absl::InvalidArgumentError(absl::StrCat(path, ": header says ", counts[0], " tokens of ", header[2],
-                                                 " bytes in rows of ", counts[1], ": the file is damaged"));
+  return absl::DataLossError(absl::StrCat(path, ": header says ", counts[0], " tokens of ", header[2],
+                                          " bytes in rows of ", counts[1], ": the file is damaged"));
 }
 
 absl::StatusOr<Described> ReadHeader(const std::string& path, const Header& header) {
@@ -80,7 +80,7 @@ absl::StatusOr<Described> ReadHeader(const std::string& path, const Header& head
         absl::StrCat(path, ": token file of unknown version ", header[1], ", expected ", is_16 ? "1" : "1 or 7"));
   }
   if (header[2] < 0) {
-    return absl::InvalidArgumentError(absl::StrCat(path, ": header says ", header[2], " tokens: the file is damaged"));
+    return absl::DataLossError(absl::StrCat(path, ": header says ", header[2], " tokens: the file is damaged"));
   }
   return Described{.kind = {.bytes_per_token = is_16 ? 2 : 4}, .num_tokens = header[2]};
 }

@@ -38,7 +38,7 @@ bool BeginsAsTokenFile(std::string_view start);
 /// One token file, read in ranges. Thread-safe.
 class TokenFile {
  public:
-  /// Checks magic, version and that the file is exactly as long as its header says (DataLoss if truncated,
+  /// Checks magic, version and that the file is exactly as long as its header says (DataLoss if damaged,
   /// InvalidArgument if it is no token file).
   static absl::StatusOr<std::shared_ptr<const TokenFile>> Open(std::shared_ptr<const RandomAccessFile> opened);
   static absl::StatusOr<std::shared_ptr<const TokenFile>> Open(FileAccess& files, const std::string& path);

@@ -582,6 +582,12 @@ TEST_F(CkptTest, DiffSaysWhatDiffers) {
   EXPECT_EQ(family.exit_code, 1);
   EXPECT_THAT(family.output, HasSubstr("head.weight: only in A"));
   EXPECT_THAT(family.output, HasSubstr("embedding.positions.weight: only in B"));
+  const std::string damaged = Path("b/") + kFirst;
+  fs::resize_file(damaged + "/shard-0-of-1.h5", 1000);
+  const CommandResult unknown = Ckpt({"diff", Path("a"), damaged});
+  EXPECT_EQ(unknown.exit_code, 2) << "1 says that they differ: " << unknown.output;
+  EXPECT_THAT(unknown.output, HasSubstr("error: "));
+  EXPECT_THAT(unknown.output, HasSubstr("shard-0-of-1.h5"));
 }
 
 TEST_F(CkptTest, PruneRemovesLeftoversAndKeepsTheRest) {

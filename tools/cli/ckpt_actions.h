@@ -60,7 +60,7 @@ struct CkptDiffOptions {
   TargetOptions a, b;
   int threads = 1;
 };
-/// Exit code 0: equal to the last bit; 1: not.
+/// Exit code 0: equal to the last bit; 1: not. What keeps it from telling, as damage, is a mistake (2).
 absl::StatusOr<int> CkptDiff(const CkptDiffOptions& options);
 
 }  // namespace holdfast

@@ -147,7 +147,8 @@ void AddImport(CLI::App& ckpt, CommandBody& body) {
 void AddDiff(CLI::App& ckpt, CommandBody& body) {
   auto options = std::make_shared<CkptDiffOptions>();
   CLI::App* command =
-      AddAction(ckpt, body, "diff", "Compare two checkpoints bit by bit; exit code 0 if they are equal, 1 if not",
+      AddAction(ckpt, body, "diff",
+                "Compare two checkpoints bit by bit; exit code 0 if they are equal, 1 if not, 2 if it cannot tell",
                 options, CkptDiff);
   AddPathOption(*command, "A", options->a.where, kWhere)->required();
   AddPathOption(*command, "B", options->b.where, kWhere)->required();

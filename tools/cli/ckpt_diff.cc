@@ -4,6 +4,7 @@
 #include <map>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "checkpoint/admin/checkpoint_diff.h"
 #include "checkpoint/admin/checkpoint_text.h"
@@ -65,9 +66,8 @@ size_t PrintDifferences(const Manifest& manifest, const std::map<int, PlaneDiffe
   return different;
 }
 
-}  // namespace
-
-absl::StatusOr<int> CkptDiff(const CkptDiffOptions& options) {
+/// Prints what differs.
+absl::StatusOr<bool> AreEqual(const CkptDiffOptions& options) {
   ASSIGN_OR_RETURN(const auto a, OpenCheckpoint(options.a));
   ASSIGN_OR_RETURN(const auto b, OpenCheckpoint(options.b));
   PrintSide("A", *a);
@@ -81,10 +81,19 @@ absl::StatusOr<int> CkptDiff(const CkptDiffOptions& options) {
   const size_t different = difference.mismatches.size() + PrintDifferences(a->reader->manifest(), difference.of_tensor);
   if (different == 0) {
     std::printf("equal: %zu tensors, all of their state, to the last bit\n", difference.common);
-    return kExitDone;
+    return true;
   }
   std::printf("different: %zu of %zu tensors\n", different, tensors);
-  return kExitFailure;
+  return false;
+}
+
+}  // namespace
+
+absl::StatusOr<int> CkptDiff(const CkptDiffOptions& options) {
+  const absl::StatusOr<bool> equal = AreEqual(options);
+  if (equal.ok()) return *equal ? kExitDone : kExitFailure;
+  if (ExitCodeOf(equal.status()) != kExitFailure) return equal.status();
+  return UsageError(absl::StrCat("error: ", equal.status().message()));  // 1 says that they differ
 }
 
 }  // namespace holdfast

@@ -28,6 +28,14 @@ constexpr uint64_t kBlockBytes = 512;  // of st_blocks, whatever the file system
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<AtomicFile>> AtomicFile::Create(const std::string& path) {
+  return CreateAs(path, /*is_private=*/false);
+}
+
+absl::StatusOr<std::unique_ptr<AtomicFile>> AtomicFile::CreatePrivate(const std::string& path) {
+  return CreateAs(path, /*is_private=*/true);
+}
+
+absl::StatusOr<std::unique_ptr<AtomicFile>> AtomicFile::CreateAs(const std::string& path, bool is_private) {
   struct stat info;
   const bool replaces = stat(path.c_str(), &info) == 0;
   if (std::filesystem::path(path).filename().empty() || (replaces && !S_ISREG(info.st_mode))) {
@@ -46,9 +54,11 @@ absl::StatusOr<std::unique_ptr<AtomicFile>> AtomicFile::Create(const std::string
   std::unique_ptr<AtomicFile> file(new AtomicFile(std::move(chain), path, FileSystemKind::kDetect));
   file->RemoveAbandoned();
   absl::Status made = absl::AbortedError("");
-  for (int i = 0; i < kCreateAttempts && absl::IsAborted(made); ++i) made = file->MakeTemporary();
+  for (int i = 0; i < kCreateAttempts && absl::IsAborted(made); ++i) {
+    made = is_private ? file->MakeTemporary(0600) : file->MakeTemporary();
+  }
   RETURN_IF_ERROR(made);
-  if (replaces) RETURN_IF_ERROR(file->TakeMode(info.st_mode));
+  if (replaces && !is_private) RETURN_IF_ERROR(file->TakeMode(info.st_mode));
   return file;
 }
 
@@ -75,10 +85,10 @@ absl::StatusOr<std::unique_ptr<AtomicFile>> AtomicFile::TryCreateObject(const st
   return file;
 }
 
-absl::Status AtomicFile::MakeTemporary() {
+absl::Status AtomicFile::MakeTemporary(mode_t mode) {
   ASSIGN_OR_RETURN(std::string temporary, RandomTemporaryName(chain_.leaf()));
   CrashPoint("local.temporary.before");
-  ASSIGN_OR_RETURN(file_, CreateLocked(chain_.fd(), temporary, file_system_, path_));
+  ASSIGN_OR_RETURN(file_, CreateLocked(chain_.fd(), temporary, file_system_, path_, mode));
   CrashPoint("local.temporary.after");
   temporary_ = std::move(temporary);
   return absl::OkStatus();

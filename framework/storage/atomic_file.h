@@ -11,6 +11,8 @@
 //   RETURN_IF_ERROR(file->Append(values));
 //   return file->Commit();   // without it, nothing has happened
 
+#include <sys/types.h>
+
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -33,6 +35,8 @@ class AtomicFile final : public OutputFile {
   /// its permissions, and is the one that a symbolic link leads to. InvalidArgument if `path` is something else than a
   /// regular file (a directory, a device).
   static absl::StatusOr<std::unique_ptr<AtomicFile>> Create(const std::string& path);
+  /// The same for a secret: from its first moment it has mode 0600, also where it replaces another.
+  static absl::StatusOr<std::unique_ptr<AtomicFile>> CreatePrivate(const std::string& path);
   /// For the object `name`, valid, of the storage at `root`; its directories are made.
   static absl::StatusOr<std::unique_ptr<AtomicFile>> CreateObject(const std::string& root, absl::string_view name,
                                                                   FileSystemKind file_system);
@@ -60,7 +64,8 @@ class AtomicFile final : public OutputFile {
  private:
   AtomicFile(DirectoryChain chain, std::string path, FileSystemKind file_system)
       : chain_(std::move(chain)), path_(std::move(path)), file_system_(file_system) {}
-  absl::Status MakeTemporary();
+  static absl::StatusOr<std::unique_ptr<AtomicFile>> CreateAs(const std::string& path, bool is_private);
+  absl::Status MakeTemporary(mode_t mode = 0666);
   void RemoveAbandoned() const;
   absl::Status TakeMode(unsigned mode) const;
   static absl::StatusOr<std::unique_ptr<AtomicFile>> TryCreateObject(const std::string& root, absl::string_view name,

@@ -17,8 +17,8 @@ LockResult TryLock(int fd, FileSystemKind file_system) {
 }
 
 absl::StatusOr<FileDescriptor> CreateLocked(int directory, const std::string& name, FileSystemKind file_system,
-                                            const std::string& what) {
-  FileDescriptor file = OpenAt(directory, name.c_str(), O_RDWR | O_CREAT | O_EXCL, 0666);
+                                            const std::string& what, mode_t mode) {
+  FileDescriptor file = OpenAt(directory, name.c_str(), O_RDWR | O_CREAT | O_EXCL, mode);
   if (!file.ok()) return ErrnoToStatus(errno, what);
   const LockResult lock = TryLock(file.get(), file_system);
   // From here on no Sweep can remove it: it would have to hold the lock. One that held it before has removed the name.

@@ -1,6 +1,8 @@
 #pragma once
 // The lock on a temporary file that tells whether its writer lives.
 
+#include <sys/types.h>
+
 #include <string>
 
 #include "absl/status/statusor.h"
@@ -16,8 +18,8 @@ enum class LockResult { kLocked, kHeldByOther, kCannotTell };
 LockResult TryLock(int fd, FileSystemKind file_system);
 
 /// Creates the file `name` in `directory` and locks it, where that tells anything. AlreadyExists; Aborted if a Sweep
-/// took it for abandoned in between and has removed it. `what` is for messages.
+/// took it for abandoned in between and has removed it. `what` is for messages; `mode` as open() has it.
 absl::StatusOr<FileDescriptor> CreateLocked(int directory, const std::string& name, FileSystemKind file_system,
-                                            const std::string& what);
+                                            const std::string& what, mode_t mode = 0666);
 
 }  // namespace holdfast

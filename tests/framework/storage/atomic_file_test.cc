@@ -55,6 +55,22 @@ TEST(AtomicFileTest, TheNewFileHasTheOldOnesPermissionsAndIsWhereALinkLeads) {
   EXPECT_EQ(std::filesystem::status(dir / "f").permissions(), std::filesystem::perms{0640});
 }
 
+TEST(AtomicFileTest, APrivateOneIsNeverAnybodyElses) {
+  const TemporaryDirectory dir;
+  const std::filesystem::perms all{0666}, own{0600};
+  ASSERT_TRUE(WriteFileAtomically(dir / "f", "").ok());
+  std::filesystem::permissions(dir / "f", all);
+  for (const std::string& path : {dir / "f", dir / "new"}) {
+    const auto file = AtomicFile::CreatePrivate(path);
+    ASSERT_TRUE(file.ok()) << file.status();
+    EXPECT_EQ(std::filesystem::status((*file)->temporary_path()).permissions(), own) << "before anything is written";
+    ASSERT_TRUE((*file)->Append("secret").ok());
+    ASSERT_TRUE((*file)->Commit().ok());
+    EXPECT_EQ(std::filesystem::status(path).permissions(), own);
+    EXPECT_EQ(MustRead(path), "secret");
+  }
+}
+
 TEST(AtomicFileTest, CopiesAFileAlsoOverItself) {
   const TemporaryDirectory dir;
   const std::string text = std::string(size_t{1} << 18, 'a') + std::string(size_t{1} << 18, 'b');

@@ -6,7 +6,7 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstdlib>
+#include <memory>
 #include <random>
 
 #include "absl/strings/ascii.h"
@@ -14,6 +14,7 @@
 #include "absl/strings/str_format.h"
 #include "framework/base/file_descriptor.h"
 #include "framework/base/status.h"
+#include "framework/storage/atomic_file.h"
 
 namespace holdfast {
 namespace {
@@ -74,16 +75,12 @@ absl::StatusOr<std::string> MakeTokenFile(const std::string& path) {
   std::random_device random;
   std::string token;
   for (int i = 0; i < 8; ++i) absl::StrAppendFormat(&token, "%08x", random());
-  std::string next = path + ".XXXXXX";
-  const FileDescriptor file(mkostemp(next.data(), O_CLOEXEC));  // with mode 0600
-  if (!file.ok()) return ErrnoToStatus(errno, absl::StrCat("cannot create ", path));
-  absl::Status written = WriteAll(file.get(), token, path);
-  if (written.ok() && (fsync(file.get()) != 0 || rename(next.c_str(), path.c_str()) != 0)) {
-    written = ErrnoToStatus(errno, absl::StrCat("cannot write ", path));
-  }
-  if (written.ok()) return token;
-  unlink(next.c_str());
-  return written;
+  ASSIGN_OR_RETURN(const std::unique_ptr<AtomicFile> file, AtomicFile::CreatePrivate(path));
+  RETURN_IF_ERROR(file->Append(token));
+  const absl::Status made = exists ? file->Commit() : file->CommitNew();
+  if (absl::IsAlreadyExists(made)) return ReadTokenFile(path);  // another process has been quicker
+  RETURN_IF_ERROR(made);
+  return token;
 }
 
 bool TokensEqual(absl::string_view given, absl::string_view expected) {

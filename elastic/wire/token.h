@@ -17,7 +17,7 @@ inline constexpr size_t kMaxTokenBytes = 4096;
 absl::StatusOr<std::string> ReadTokenFile(const std::string& path);
 
 /// The same; if there is no such file, or an empty one, which a process that died has left, one with a new secret is
-/// made, mode 0600, whole or not at all.
+/// made, mode 0600, whole or not at all, and survives a loss of power.
 absl::StatusOr<std::string> MakeTokenFile(const std::string& path);
 
 /// True if both are equal. The time it takes depends on the length of `given` only.

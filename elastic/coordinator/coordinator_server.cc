@@ -4,6 +4,7 @@
 #include <condition_variable>
 
 #include "elastic/coordinator/run_id.h"
+#include "elastic/wire/token.h"
 #include "framework/base/open_files.h"
 #include "framework/base/status.h"
 
@@ -31,6 +32,10 @@ absl::StatusOr<std::unique_ptr<CoordinatorServer>> CoordinatorServer::Start(cons
   if (start.history.run != 0) {
     server->run_id_.emplace(directory.run_id(), RunIdText(start.history.run), start.is_ours);
   }
+  // A token of another place is not ours to keep.
+  if (ReadTokenFile(directory.token()).value_or("") == options.token) {
+    server->token_.emplace(directory.token(), options.token, start.is_ours, /*is_secret=*/true);
+  }
   server->file_keeper_ = std::jthread([&server = *server](const std::stop_token& stop) { server.KeepFiles(stop); });
   return server;
 }
@@ -48,6 +53,7 @@ void CoordinatorServer::KeepFiles(const std::stop_token& stop) {
   while (!woken.wait_for(lock, stop, kLook, [&] { return stop.stop_requested(); })) {
     noted_address_->KeepInPlace();
     if (run_id_.has_value()) run_id_->KeepInPlace();
+    if (token_.has_value()) token_->KeepInPlace();
   }
 }
 

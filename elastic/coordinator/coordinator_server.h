@@ -19,8 +19,9 @@ namespace holdfast {
 
 class CoordinatorServer final : public ControlHandler, public CoordinatorPort {
  public:
-  /// Listens, and notes the address in the run directory. That and the run's number are written anew each time they are
-  /// removed. `config`, `directory` and the keeper of `start` must outlive the server.
+  /// Listens, and notes the address in the run directory. That, the run's number and the token in the directory, if it
+  /// is that of `options`, are written anew each time they are removed. `config`, `directory` and the keeper of `start`
+  /// must outlive the server.
   static absl::StatusOr<std::unique_ptr<CoordinatorServer>> Start(const Config& config, const RunDirectory& directory,
                                                                   const RunStart& start,
                                                                   const ControlServerOptions& options);
@@ -46,11 +47,12 @@ class CoordinatorServer final : public ControlHandler, public CoordinatorPort {
   void KeepFiles(const std::stop_token& stop);
 
   std::unique_ptr<NotedAddress> noted_address_;
-  std::optional<KeptFile> run_id_;  // the next coordinator would give the run another, and refuse all that are left
+  // The next coordinator would give the run others, and refuse all that are left.
+  std::optional<KeptFile> run_id_, token_;
   std::unique_ptr<CoordinatorRuntime> runtime_;
   std::mutex starting_;                    // held until server_ is set: messages may come before
   std::unique_ptr<ControlServer> server_;  // calls the runtime's shell
-  std::jthread file_keeper_;               // looks after noted_address_ and run_id_
+  std::jthread file_keeper_;               // looks after noted_address_, run_id_ and token_
 };
 
 }  // namespace holdfast

@@ -26,7 +26,8 @@ void KeptFile::KeepInPlace() {
 }
 
 absl::Status KeptFile::WriteNew() const {
-  ASSIGN_OR_RETURN(const std::unique_ptr<AtomicFile> file, AtomicFile::Create(path_));
+  ASSIGN_OR_RETURN(const std::unique_ptr<AtomicFile> file,
+                   is_secret_ ? AtomicFile::CreatePrivate(path_) : AtomicFile::Create(path_));
   RETURN_IF_ERROR(file->Append(text_));
   return file->CommitNew();
 }

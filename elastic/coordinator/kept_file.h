@@ -14,8 +14,9 @@ namespace holdfast {
 /// Thread-safety: none.
 class KeptFile {
  public:
-  KeptFile(std::string path, std::string text, ActionQueue::IsOurs is_ours)
-      : path_(std::move(path)), text_(std::move(text)), is_ours_(std::move(is_ours)) {}
+  /// `is_secret`: written anew with mode 0600.
+  KeptFile(std::string path, std::string text, ActionQueue::IsOurs is_ours, bool is_secret = false)
+      : path_(std::move(path)), text_(std::move(text)), is_ours_(std::move(is_ours)), is_secret_(is_secret) {}
 
   const std::string& path() const { return path_; }
   const std::string& text() const { return text_; }
@@ -27,6 +28,7 @@ class KeptFile {
 
   const std::string path_, text_;
   const ActionQueue::IsOurs is_ours_;
+  const bool is_secret_;
   RareLog failures_{std::chrono::seconds(30)};
 };
 

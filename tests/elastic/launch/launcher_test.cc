@@ -273,11 +273,13 @@ TEST_F(LauncherTest, WhatSomebodyRemovesIsWrittenAnew) {
   const auto on_listening = [&](const std::string&) {
     const absl::StatusOr<uint64_t> number = ReadRunId(directory);
     EXPECT_TRUE(number.ok()) << number.status();
-    for (const std::string& file : {directory.coordinator_address(), directory.run_id()}) {
+    const std::string token = ReadTokenFile(directory.token()).value_or("none");
+    for (const std::string& file : {directory.coordinator_address(), directory.run_id(), directory.token()}) {
       EXPECT_TRUE(fs::remove(file));
       EXPECT_TRUE(WaitFor([&] { return fs::exists(file); })) << file;
     }
     EXPECT_EQ(ReadRunId(directory).value_or(0), *number) << "those that are left would be refused";
+    EXPECT_EQ(ReadTokenFile(directory.token()).value_or("another"), token) << "as well, and nobody else may read it";
     kill(getpid(), SIGTERM);
   };
   const auto launcher =

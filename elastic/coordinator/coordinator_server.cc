@@ -30,11 +30,11 @@ absl::StatusOr<std::unique_ptr<CoordinatorServer>> CoordinatorServer::Start(cons
   ASSIGN_OR_RETURN(server->noted_address_,
                    NotedAddress::Write(directory.coordinator_address(), server->reached_at(), start.is_ours));
   if (start.history.run != 0) {
-    server->run_id_.emplace(directory.run_id(), RunIdText(start.history.run), start.is_ours);
+    server->run_id_.emplace(directory.run_id(), RunIdText(start.history.run), KeptFileKind::kOfRun, start.is_ours);
   }
   // A token of another place is not ours to keep.
   if (ReadTokenFile(directory.token()).value_or("") == options.token) {
-    server->token_.emplace(directory.token(), options.token, start.is_ours, /*is_secret=*/true);
+    server->token_.emplace(directory.token(), options.token, KeptFileKind::kSecret, start.is_ours);
   }
   server->file_keeper_ = std::jthread([&server = *server](const std::stop_token& stop) { server.KeepFiles(stop); });
   return server;

@@ -2,16 +2,10 @@
 
 #include <unistd.h>
 
-#include "framework/base/files.h"
 #include "framework/base/status.h"
 #include "framework/storage/atomic_file.h"
 
 namespace holdfast {
-namespace {
-
-constexpr size_t kMaxAddressFileBytes = 1000;
-
-}  // namespace
 
 absl::StatusOr<std::unique_ptr<NotedAddress>> NotedAddress::Write(const std::string& path, const std::string& address,
                                                                   ActionQueue::IsOurs is_ours) {
@@ -23,7 +17,7 @@ absl::StatusOr<std::unique_ptr<NotedAddress>> NotedAddress::Write(const std::str
 }
 
 NotedAddress::~NotedAddress() {
-  const absl::StatusOr<std::string> there = ReadFile(file_.path(), kMaxAddressFileBytes);
+  const absl::StatusOr<std::string> there = file_.Read();
   if (there.ok() && *there == file_.text()) unlink(file_.path().c_str());
 }
 

@@ -27,7 +27,7 @@ class NotedAddress {
 
  private:
   NotedAddress(const std::string& path, const std::string& address, ActionQueue::IsOurs is_ours)
-      : file_(path, address + "\n", std::move(is_ours)) {}
+      : file_(path, address + "\n", KeptFileKind::kOfLeader, std::move(is_ours)) {}
 
   KeptFile file_;
 };

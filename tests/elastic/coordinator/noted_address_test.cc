@@ -47,10 +47,21 @@ TEST_F(NotedAddressTest, OfAnotherStays) {
     const auto noted = Write();
     ASSERT_TRUE(noted.ok()) << noted.status();
     std::ofstream(path_) << "other:1\n";
+    ours_ = absl::FailedPreconditionError("process 12 has the run");
     (*noted)->KeepInPlace();
     EXPECT_EQ(Noted(), "other:1\n");
   }
   EXPECT_EQ(Noted(), "other:1\n");
+}
+
+// It was frozen when it had seen that it led, and before it wrote. Killed then, it would have left its address for
+// good.
+TEST_F(NotedAddressTest, OfOneThatNoLongerLeadsIsReplaced) {
+  const auto noted = Write();
+  ASSERT_TRUE(noted.ok()) << noted.status();
+  std::ofstream(path_) << "frozen:1\n";
+  (*noted)->KeepInPlace();
+  EXPECT_EQ(Noted(), "here:1\n");
 }
 
 TEST_F(NotedAddressTest, OfOneThatLostTheRunIsNotWritten) {

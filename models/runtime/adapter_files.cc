@@ -2,9 +2,11 @@
 
 #include <filesystem>
 #include <map>
+#include <optional>
 #include <system_error>
 #include <utility>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "checkpoint/model_directory.h"
 #include "checkpoint/saved_model.h"
@@ -80,6 +82,16 @@ absl::Status ReadTensor(const AdapterTensor& tensor, const ParameterLayout& layo
 absl::StatusOr<std::vector<AdapterTensor>> AdapterTensors(const Config& config, const ParameterLayout& layout) {
   ASSIGN_OR_RETURN(const std::vector<AdaptedLayer> adapted, AdaptedLayers(config, layout));
   return TensorsOf(adapted, layout, config.lora.rank);
+}
+
+absl::StatusOr<std::optional<int64_t>> LengthOfAdapter(const std::string& directory) {
+  ASSIGN_OR_RETURN(const auto file, SafetensorsReader::Open(absl::StrCat(directory, "/", kAdapterWeightsFile)));
+  const auto said = file->metadata().find(kMaxSequenceLengthKey);
+  if (said == file->metadata().end()) return std::nullopt;
+  int64_t length = 0;
+  if (absl::SimpleAtoi(said->second, &length)) return length;
+  return absl::InvalidArgumentError(
+      absl::StrCat(file->path(), ": the metadata ", kMaxSequenceLengthKey, " is no number"));
 }
 
 absl::Status SaveAdapter(const std::string& directory, const Config& config, const ParameterLayout& layout,

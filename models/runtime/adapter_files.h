@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -24,6 +25,10 @@ inline constexpr char kBaseDigestKey[] = "base_digest";
 /// Likewise, of adapters for a model with rope_scaling longrope: model.max_sequence_length of their run, which may be
 /// another than that of the model.
 inline constexpr char kMaxSequenceLengthKey[] = "max_sequence_length";
+
+/// kMaxSequenceLengthKey of the adapters in `directory`; nothing if they do not say it, as those of PEFT.
+/// InvalidArgument if it is no number.
+absl::StatusOr<std::optional<int64_t>> LengthOfAdapter(const std::string& directory);
 
 /// Writes the adapters of a config with lora, whose model has `layout`; `read` gives their values. Its tokenizer goes
 /// with them where it is not that of the model they are for. The files get their names when all of them are on the

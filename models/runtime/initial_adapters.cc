@@ -7,6 +7,7 @@
 #include <limits>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <tuple>
@@ -25,6 +26,7 @@
 #include "models/runtime/adapted_layers.h"
 #include "models/runtime/adapter_config.h"
 #include "models/runtime/adapter_deltas.h"
+#include "models/runtime/adapter_files.h"
 #include "models/runtime/trained_parameters.h"
 #include "models/transformer.h"
 #include "xxhash.h"
@@ -89,6 +91,20 @@ absl::Status CheckScale(const AdapterDeltas& adapters, const Config& config) {
                                                  " have another rank or scale than the config's: set ",
                                                  keys(low.rank, alpha, kind.rslora), " (", kAdapterConfigFile,
                                                  "), not ", keys(config.lora.rank, own_alpha, config.lora.rslora)));
+}
+
+/// With LongRoPE the length chooses the angles that they were trained with.
+absl::Status CheckAngles(const Config& config) {
+  if (config.model.rope_scaling != RopeScaling::kLongRope) return absl::OkStatus();
+  ASSIGN_OR_RETURN(const std::optional<int64_t> length, LengthOfAdapter(config.lora.init_from));
+  if (!length.has_value()) return absl::OkStatus();
+  ModelConfig theirs = config.model;
+  theirs.max_sequence_length = *length;
+  if (theirs.RopeFactors() == config.model.RopeFactors()) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("the adapters in ", config.lora.init_from,
+                                                 " were trained with other factors of LongRoPE than ",
+                                                 "model.max_sequence_length ", config.model.max_sequence_length,
+                                                 " chooses: set model.max_sequence_length: ", *length));
 }
 
 using Modules = std::set<std::string>;
@@ -169,6 +185,7 @@ absl::StatusOr<AdapterValues> ReadAdapters(const Config& config, const Parameter
   RETURN_IF_ERROR(CheckHoldsAdapter(directory));
   ASSIGN_OR_RETURN(const AdapterDeltas theirs, AdapterDeltas::Read(directory, config.model, config.train.init_digest));
   RETURN_IF_ERROR(CheckScale(theirs, config));
+  RETURN_IF_ERROR(CheckAngles(config));
   auto by_rows = ByRows(theirs);
   ASSIGN_OR_RETURN(const std::vector<AdaptedLayer> ours, AdaptedLayers(config, layout));
   AdapterValues values;

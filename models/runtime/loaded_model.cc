@@ -3,12 +3,11 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "checkpoint/model_directory.h"
-#include "checkpoint/safetensors.h"
 #include "framework/base/log.h"
 #include "framework/base/status.h"
 #include "framework/config/validate.h"
@@ -58,14 +57,10 @@ bool OpenTokenizerOfAdapter(SavedModel* saved) {
 /// Adapters have no config.json, and with LongRoPE the length chooses the angles that they were trained with.
 absl::Status TakeLengthOfAdapter(SavedModel* saved) {
   if (saved->adapter.empty() || saved->config.rope_scaling != RopeScaling::kLongRope) return absl::OkStatus();
-  ASSIGN_OR_RETURN(const auto file, SafetensorsReader::Open(absl::StrCat(saved->adapter, "/", kAdapterWeightsFile)));
-  const auto length = file->metadata().find(kMaxSequenceLengthKey);
-  if (length == file->metadata().end()) return absl::OkStatus();  // PEFT's own
-  if (absl::SimpleAtoi(length->second, &saved->config.max_sequence_length)) {
-    return Annotate(CheckModel(saved->config), file->path());
-  }
-  return absl::InvalidArgumentError(
-      absl::StrCat(file->path(), ": the metadata ", kMaxSequenceLengthKey, " is no number"));
+  ASSIGN_OR_RETURN(const std::optional<int64_t> length, LengthOfAdapter(saved->adapter));
+  if (!length.has_value()) return absl::OkStatus();
+  saved->config.max_sequence_length = *length;
+  return Annotate(CheckModel(saved->config), saved->adapter);
 }
 
 /// The values in train.init_from with what the adapters, if there are any, add to them.

@@ -13,6 +13,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "models/runtime/adapter_files.h"
+#include "models/runtime/initial_adapters.h"
 #include "models/runtime/initial_model.h"
 #include "models/runtime/trained_parameters.h"
 #include "models/transformer.h"
@@ -65,6 +66,18 @@ TEST(LoadedModelTest, AdaptersOfLongRopeHaveTheLengthOfTheirRun) {
   config.model.max_sequence_length = 48;
   ASSERT_TRUE(SaveAdapter(directory, config, layout, zeros, FileDType::kF32).ok());
   EXPECT_NE(logits_of(directory, 48), of_base);
+
+  config.lora.init_from = directory;
+  for (const int64_t length : {48, 40, 96, 60}) {  // of the run that begins with them
+    Config further = config;
+    further.model.max_sequence_length = length;
+    EXPECT_EQ(std::string(ResolveAdapterDigest(&further).message()),
+              length <= 48
+                  ? ""
+                  : absl::StrCat("lora.init_from: the adapters in ", directory,
+                                 " were trained with other factors of LongRoPE than ", "model.max_sequence_length ",
+                                 length, " chooses: set model.max_sequence_length: 48"));
+  }
   std::filesystem::remove_all(directory);
 }
 

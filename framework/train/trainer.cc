@@ -123,6 +123,7 @@ absl::StatusOr<int64_t> Trainer::EnterWorld(const TrainerWorld& world, WorldComm
   int64_t bytes = 0;
   RETURN_IF_ERROR(FillState(world, current(), std::move(for_mirrors), &bytes, std::move(stop)));
   RETURN_IF_ERROR(runner_->stream().Synchronize());
+  if (options_.free_initial_weights != nullptr) options_.free_initial_weights();
   states_.StartMirrorFill();
   return bytes;
 }

@@ -63,6 +63,8 @@ struct TrainerOptions {
   /// Of the model's flat vector, each call within one parameter. Null: random, from seed; not null if some are frozen.
   ReadWeightsFn initial_weights = nullptr;
   bool begins_random = false;  // what is trained (adapters), whatever initial_weights has
+  /// Called when a state is there: initial_weights may give up what it holds in memory until it is asked again.
+  std::function<void()> free_initial_weights = nullptr;
   std::chrono::milliseconds transfer_timeout{60'000};
   int cpu_threads = 0;  // of what a device that is no CPU leaves to the processor; 0 = as many as there are
 };

@@ -7,6 +7,7 @@
 #include <limits>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <set>
 #include <string>
@@ -227,20 +228,47 @@ absl::Status CheckAdapterDigest(const Config& config, const AdapterValues& value
                                                     ": these are others than the run began with; bring those back"));
 }
 
+/// Those of lora.init_from, in memory from when they are asked for until they are freed. Thread-safe.
+class ReadAdapterValues {
+ public:
+  ReadAdapterValues(Config config, ParameterLayout layout) : config_(std::move(config)), layout_(std::move(layout)) {}
+
+  absl::StatusOr<std::shared_ptr<const AdapterValues>> Get() {
+    const std::lock_guard lock(mutex_);
+    if (values_ != nullptr) return values_;
+    absl::StatusOr<AdapterValues> read = ReadAdapters(config_, layout_);
+    if (!read.ok()) return Annotate(read.status(), "lora.init_from");
+    RETURN_IF_ERROR(CheckAdapterDigest(config_, *read));
+    values_ = std::make_shared<const AdapterValues>(*std::move(read));
+    return values_;
+  }
+  void Free() {
+    const std::lock_guard lock(mutex_);
+    values_.reset();
+  }
+
+ private:
+  const Config config_;
+  const ParameterLayout layout_;
+  std::mutex mutex_;
+  std::shared_ptr<const AdapterValues> values_;  // a call may still read those that another has freed
+};
+
 }  // namespace
 
-absl::StatusOr<ReadWeightsFn> OpenInitialAdapters(const Config& config, const ParameterLayout& layout,
-                                                  ReadWeightsFn base) {
-  absl::StatusOr<AdapterValues> read = ReadAdapters(config, layout);
-  if (!read.ok()) return Annotate(read.status(), "lora.init_from");
-  RETURN_IF_ERROR(CheckAdapterDigest(config, *read));
-  return [layout, base = std::move(base), values = std::make_shared<const AdapterValues>(*std::move(read))](
-             int64_t first, absl::Span<float> out) -> absl::Status {
-    const auto p = static_cast<size_t>(ParameterAt(layout, first));
-    if (!layout.parameters()[p].adapter) return base(first, out);
-    std::copy_n((*values)[p].begin() + (first - layout.parameters()[p].offset), out.size(), out.begin());
-    return absl::OkStatus();
-  };
+absl::StatusOr<InitialAdapters> OpenInitialAdapters(const Config& config, const ParameterLayout& layout,
+                                                    ReadWeightsFn base) {
+  auto adapters = std::make_shared<ReadAdapterValues>(config, layout);  // of both functions
+  RETURN_IF_ERROR(adapters->Get().status());
+  return InitialAdapters{
+      .read = [layout, base = std::move(base), adapters](int64_t first, absl::Span<float> out) -> absl::Status {
+        const auto p = static_cast<size_t>(ParameterAt(layout, first));
+        if (!layout.parameters()[p].adapter) return base(first, out);
+        ASSIGN_OR_RETURN(const auto values, adapters->Get());
+        std::copy_n((*values)[p].begin() + (first - layout.parameters()[p].offset), out.size(), out.begin());
+        return absl::OkStatus();
+      },
+      .free = [adapters] { adapters->Free(); }};
 }
 
 absl::Status ResolveAdapterDigest(Config* config) {

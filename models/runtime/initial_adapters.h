@@ -1,6 +1,8 @@
 #pragma once
 // Adapters that a run begins with (lora.init_from), instead of random ones.
 
+#include <functional>
+
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "framework/config/config.h"
@@ -9,11 +11,17 @@
 
 namespace holdfast {
 
+/// Both are thread-safe.
+struct InitialAdapters {
+  ReadWeightsFn read;          // each call is within one parameter
+  std::function<void()> free;  // the adapters are in memory no more, until `read` needs them and reads them anew
+};
+
 /// Reads values of `layout`, the layout of the config's model: those of adapters from lora.init_from, which is set, all
-/// others by `base`. Each call is within one parameter. Thread-safe. InvalidArgument, saying what to set, if the
+/// others by `base`. All adapters are in memory until they are freed. InvalidArgument, saying what to set, if the
 /// adapters there are not those that config.lora describes; FailedPrecondition if lora.init_digest is not theirs.
-absl::StatusOr<ReadWeightsFn> OpenInitialAdapters(const Config& config, const ParameterLayout& layout,
-                                                  ReadWeightsFn base);
+absl::StatusOr<InitialAdapters> OpenInitialAdapters(const Config& config, const ParameterLayout& layout,
+                                                    ReadWeightsFn base);
 
 /// Where lora.init_from is set: fills in lora.init_digest, or checks what it says. After ResolveInitDigest, for
 /// adapters may say which weights they are for. Errors as above.

@@ -15,9 +15,10 @@ namespace holdfast {
 /// Bytes of one of elastic.workers workers, by kind.
 ///
 /// Not in it: the tokens, losses and statistics of microbatches; on a CPU the kernels' working memory (some tens of
-/// MiB) and what a digest takes while it is made (33 MiB); on a GPU CUDA's context and kernels and NCCL's buffers (some
-/// hundred MiB), kernels' working memory beyond the largest kinds (below), and pinned CPU memory. Mirrors that lie in
-/// CPU memory (parallel.mirrors_on) are counted as if they lay on the GPU.
+/// MiB) and what a digest takes while it is made (33 MiB); adapters of lora.init_from, which are freed before the first
+/// pass; on a GPU CUDA's context and kernels and NCCL's buffers (some hundred MiB), kernels' working memory beyond the
+/// largest kinds (below), and pinned CPU memory. Mirrors that lie in CPU memory (parallel.mirrors_on) are counted as if
+/// they lay on the GPU.
 struct MemoryEstimate {
   double weights = 0, frozen = 0, gradients = 0, optimizer = 0, activations = 0;
   // Of a GPU only. What kernels work in, grown by doubling: cuBLASLt's workspace, the fp32 copy of a router's input,

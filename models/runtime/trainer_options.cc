@@ -35,8 +35,10 @@ absl::StatusOr<TrainerOptions> MakeTrainerOptions(const Config& config, Language
   if (!config.train.init_from.empty()) {
     ASSIGN_OR_RETURN(options.initial_weights, OpenInitialWeights(config, model.layout()));
     if (!config.lora.init_from.empty()) {
-      ASSIGN_OR_RETURN(options.initial_weights,
+      ASSIGN_OR_RETURN(InitialAdapters adapters,
                        OpenInitialAdapters(config, model.layout(), std::move(options.initial_weights)));
+      options.initial_weights = std::move(adapters.read);
+      options.free_initial_weights = std::move(adapters.free);
     }
   } else if (config.trains_part()) {  // for `tune`, which times products
     options.initial_weights = [](int64_t, absl::Span<float> out) {

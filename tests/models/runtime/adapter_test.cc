@@ -221,6 +221,41 @@ TEST_P(AdapterTest, ARunBeginsWithThem) {
   }
 }
 
+// A world that begins anew without a checkpoint needs them again.
+TEST_P(AdapterTest, ARunHoldsThemNoLongerThanUntilItsStateIsThere) {
+  config_.lora.init_from = directory_.string();
+  ASSERT_EQ(std::string(ResolveAdapterDigest(&config_).message()), "");
+  const auto device = MakeCpuDevice(2);
+  const auto model = MakeModel(config_, *device).value();
+  const TrainerOptions options = MakeTrainerOptions(config_, *model).value();
+  const auto read = [&] {
+    std::vector<float> all;
+    for (const ParameterSpec& spec : model->layout().parameters()) {
+      if (!spec.adapter) continue;
+      std::vector<float> values(static_cast<size_t>(spec.shape.elements()));
+      const absl::Status status = options.initial_weights(spec.offset, absl::MakeSpan(values));
+      EXPECT_TRUE(status.ok()) << status;
+      all.insert(all.end(), values.begin(), values.end());
+    }
+    return all;
+  };
+  const fs::path file = directory_ / "adapter_model.safetensors", away = directory_ / "away";
+  fs::rename(file, away);
+  const std::vector<float> first = read();  // of what was read when they were opened
+  fs::rename(away, file);
+  const auto trainer = Trainer::Create(*model, *device, options).value();
+  ASSERT_TRUE(trainer->EnterWorld({}, {}).ok());
+  fs::rename(file, away);
+  const auto parameters = model->layout().parameters();
+  const auto adapter =
+      std::find_if(parameters.begin(), parameters.end(), [](const ParameterSpec& spec) { return spec.adapter; });
+  std::vector<float> values(static_cast<size_t>(adapter->shape.elements()));
+  EXPECT_FALSE(options.initial_weights(adapter->offset, absl::MakeSpan(values)).ok()) << "they are in memory";
+  fs::rename(away, file);
+  EXPECT_EQ(read(), first);
+  ASSERT_TRUE(trainer->EnterWorld({}, {}).ok());
+}
+
 TEST_P(AdapterTest, WhatIsWrittenIsWhatPeftWrote) {
   const ParameterLayout layout = TransformerLayout(config_.model, LoraOptionsOf(config_).value());
   const auto file = SafetensorsReader::Open(directory_ / "adapter_model.safetensors").value();

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <array>
+#include <nlohmann/json.hpp>
+#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -23,6 +25,12 @@ constexpr std::array kWeights = {"weight", "train", "training", "trainable", "lo
 constexpr char kRename[] =
     "rename \"from\" to \"role\" and \"value\" to \"content\", \"human\" to \"user\" and \"gpt\" to \"assistant\"";
 constexpr std::array kReasoning = {"reasoning_content", "thinking", "reasoning"};
+
+// Bytes that are not UTF-8, as half a character at the end of an answer is, become U+FFFD.
+std::string AsUtf8(absl::string_view text) {
+  using Json = nlohmann::json;
+  return Json::parse(Json(std::string(text)).dump(-1, ' ', false, Json::error_handler_t::replace)).get<std::string>();
+}
 
 absl::Status Wrong(absl::string_view what, const Value& value, absl::string_view expected) {
   return absl::InvalidArgumentError(absl::StrCat(what, " is a ", value.type_name(), ", not ", expected));
@@ -246,7 +254,7 @@ absl::StatusOr<Conversation> ReadUnanswered(InputFile& file) {
 absl::Status AddMessage(absl::string_view role, absl::string_view content, Conversation& conversation) {
   Dict message;
   RETURN_IF_ERROR(message.Set("role", role));
-  RETURN_IF_ERROR(message.Set("content", content));
+  RETURN_IF_ERROR(message.Set("content", AsUtf8(content)));
   conversation.messages.emplace_back(std::move(message));
   return absl::OkStatus();
 }

@@ -39,7 +39,7 @@ absl::StatusOr<Conversation> ReadUnanswered(InputFile& file);
 absl::Status ReadConversations(InputFile& file, const std::function<absl::Status(const Conversation&)>& take,
                                const std::function<void(int64_t bytes)>& count_bytes);
 
-/// Adds a message of a text alone.
+/// Adds a message of a text alone. Bytes of it that are not UTF-8 become U+FFFD, so that a file can hold the message.
 absl::Status AddMessage(absl::string_view role, absl::string_view content, Conversation& conversation);
 
 bool IsAssistant(const jinja::Value& message);

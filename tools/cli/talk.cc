@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstdio>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "absl/strings/ascii.h"
@@ -84,13 +83,6 @@ class Answerer {
   bool has_told_of_cut_ = false;
 };
 
-/// Bytes that are not UTF-8, as half a character at the end of an answer is, become U+FFFD: so the turn is what a file
-/// of the conversation can hold.
-std::string AsUtf8(const std::string& text) {
-  using Json = nlohmann::json;
-  return Json::parse(Json(text).dump(-1, ' ', false, Json::error_handler_t::replace)).get<std::string>();
-}
-
 /// Empty if there is none, or it is blank.
 absl::StatusOr<std::string> ReadMessage(std::istream& lines, bool asks) {
   if (asks) std::fprintf(stderr, "> ");
@@ -119,7 +111,7 @@ absl::Status Talk(const LoadedModel& model, const ChatTemplate& chat, const Talk
     RETURN_IF_ERROR(AddMessage("user", message, conversation));
     ASSIGN_OR_RETURN(const std::string text, chat.Render(conversation, /*add_generation_prompt=*/true));
     ASSIGN_OR_RETURN(const std::string answer, answerer.Answer(text));
-    RETURN_IF_ERROR(AddMessage("assistant", AsUtf8(answer), conversation));
+    RETURN_IF_ERROR(AddMessage("assistant", answer, conversation));
   }
 }
 

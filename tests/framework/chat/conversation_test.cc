@@ -84,6 +84,15 @@ TEST(Conversation, OneToBeAnsweredNeedsNoAnswer) {
   EXPECT_TRUE(ParseUnanswered(R"({"messages": [{"role": "user", "content": "a"}]})").ok());
 }
 
+TEST(Conversation, AnAddedMessageIsWhatAFileCanHold) {
+  Conversation typed;
+  ASSERT_TRUE(AddMessage("user", "a\xff b\xc3\xa9\xf0\x9f", typed).ok());
+  const auto read = ParseUnanswered(R"({"messages": [{"role": "user", "content": "a\ufffd b\u00e9\ufffd"}]})");
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_EQ(typed.messages[0].dict().FindName("content")->string(),
+            read->messages[0].dict().FindName("content")->string());
+}
+
 TEST(Conversation, OneThatCannotBeAnsweredIsRefused) {
   const auto refusal = [](const char* json) { return std::string(ParseUnanswered(json).status().message()); };
   EXPECT_THAT(refusal(R"({"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]})"),

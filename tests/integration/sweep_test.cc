@@ -142,7 +142,7 @@ TEST_F(Sweep, WhoseDirectoryIsTakenByAnotherEnds) {
   setenv("HOLDFAST_TEST_SLOWDOWN_MS", "1000", 1);
   Command sweep({"sweep", WriteSweep(), "--sweep-dir", Path("taken")});
   unsetenv("HOLDFAST_TEST_SLOWDOWN_MS");
-  EXPECT_TRUE(sweep.WaitForOutput("trial 1 {"));
+  EXPECT_TRUE(sweep.WaitForOutput("trial 0 {"));
   fs::remove(Path("taken/.lock"));
   const CommandResult ended = sweep.Wait();
   EXPECT_EQ(ended.exit_code, 75) << ended.output;

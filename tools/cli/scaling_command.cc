@@ -251,17 +251,20 @@ absl::StatusOr<int> ScalingFitCommand::Run() const {
   ASSIGN_OR_RETURN(chosen.form, LawFormNamed(form));
   ASSIGN_OR_RETURN(const std::vector<Observation> all, ReadRuns(runs));
   const std::vector<Observation> best = WithBestHyperparameters(all);
+  const std::string selection =
+      best.size() == all.size()
+          ? ""
+          : absl::StrCat("of ", all.size(), " runs those with the best learning rate and batch of their size");
   SharedProgress progress("fitting", "fits");
-  ASSIGN_OR_RETURN(const Fit fit, FitLaw(best, chosen, threads, progress.Listener()));
+  const absl::StatusOr<Fit> fit = FitLaw(best, chosen, threads, progress.Listener());
+  if (!fit.ok()) return selection.empty() ? fit.status() : Annotate(fit.status(), selection);
   progress.Finish();
-  const absl::StatusOr<std::vector<Optimum>> optima = OptimaFor(fit, budgets, 1);
+  const absl::StatusOr<std::vector<Optimum>> optima = OptimaFor(*fit, budgets, 1);
   FitReport report(out);
-  if (best.size() < all.size()) {
-    report.Add(absl::StrCat("of ", all.size(), " runs those with the best learning rate and batch of their size"));
-  }
-  RETURN_IF_ERROR(AddFit(fit, report));
+  if (!selection.empty()) report.Add(selection);
+  RETURN_IF_ERROR(AddFit(*fit, report));
   if (optima.ok() && !optima->empty()) RETURN_IF_ERROR(report.Add("best sizes", OptimumTable(*optima)));
-  RETURN_IF_ERROR(AddIsoflop(fit, report));
+  RETURN_IF_ERROR(AddIsoflop(*fit, report));
   RETURN_IF_ERROR(AddHyperparameter(all, Hyperparameter::kLearningRate, report));
   RETURN_IF_ERROR(AddHyperparameter(all, Hyperparameter::kBatchTokens, report));
   RETURN_IF_ERROR(report.Finish());

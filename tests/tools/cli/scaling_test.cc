@@ -265,6 +265,10 @@ TEST_F(Scaling, FitRefusesBadFilesAndRuns) {
   Write("empty/sweep.yaml", "sweep: {}\n");
   EXPECT_THAT(MessageOf(fit.Run()), HasSubstr("empty has no trial yet that can be fitted"));
   Write("one.csv", "parameters,tokens,loss\n1e6,1e9,3\n");
+  Write("rates.csv", "parameters,tokens,loss,learning_rate\n1e6,1e9,3,0.1\n1e6,1e9,4,0.2\n");
+  fit.runs = {Path("rates.csv")};
+  EXPECT_THAT(MessageOf(fit.Run()),
+              HasSubstr("of 2 runs those with the best learning rate and batch of their size: 1 run; a fit of"));
   fit.runs = {Path("one.csv"), Path("./one.csv")};
   EXPECT_THAT(MessageOf(fit.Run()), HasSubstr("./one.csv is named twice"));
   EXPECT_FALSE(std::filesystem::exists(Path("fit")));

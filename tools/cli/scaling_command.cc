@@ -25,6 +25,7 @@
 #include "framework/scaling/prediction_file.h"
 #include "framework/scaling/report.h"
 #include "framework/storage/atomic_file.h"
+#include "tools/cli/mixed_runs.h"
 #include "tools/cli/output_arguments.h"
 #include "tools/cli/scaling_runs.h"
 #include "tools/cli/shared_progress.h"
@@ -62,6 +63,7 @@ class DistinctRuns {
 /// The runs of all files, directories and sweeps, in their order.
 absl::StatusOr<std::vector<Observation>> ReadRuns(const std::vector<std::string>& places) {
   DistinctRuns runs;
+  std::vector<Config> configs;  // of those that have one
   std::set<fs::path> seen;
   std::map<std::string, std::string> validated_on;  // and the first run that was
   for (const std::string& place : places) {
@@ -75,6 +77,8 @@ absl::StatusOr<std::vector<Observation>> ReadRuns(const std::vector<std::string>
       ASSIGN_OR_RETURN(const std::vector<Observation> more, ReadObservations(is_sweep ? of_sweep : place));
       if (is_sweep) {
         for (const Observation& trial : more) runs.Add(trial, absl::StrCat(trial.name, " of ", place));
+        const std::vector<Config> of_trials = ConfigsOfTrials(place, more);
+        configs.insert(configs.end(), of_trials.begin(), of_trials.end());
       } else {
         runs.AddRows(more);
       }
@@ -90,12 +94,18 @@ absl::StatusOr<std::vector<Observation>> ReadRuns(const std::vector<std::string>
     std::printf("%s: loss %.4f, %s\n", place.c_str(), run.observation.loss, run.loss_from.c_str());
     if (!run.validated_on.empty()) validated_on.emplace(run.validated_on, place);
     runs.Add(run.observation, place);
+    configs.push_back(run.config);
   }
   if (validated_on.size() > 1) {
     const auto& [here, run] = *validated_on.begin();
     const auto& [there, other] = *validated_on.rbegin();
     LogWarning("the loss of ", run, " is of ", here, ", that of ", other, " of ", there,
                ": a law takes them for losses of the same text");
+  }
+  if (const std::string mixed = MixedKeys(configs); !mixed.empty()) {
+    LogWarning("the runs differ in ", mixed,
+               ": a law takes them for runs that differ in size, tokens, learning rate and batch alone; fit each kind ",
+               "by itself, of its run directories only (of a sweep, those that its results.csv names)");
   }
   return runs.Take();
 }

@@ -1,9 +1,13 @@
 #include "tools/cli/scaling_runs.h"
 
 #include <filesystem>
+#include <set>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "elastic/sweep/sweep.h"
+#include "elastic/sweep/sweep_record.h"
 #include "elastic/sweep/trial_reading.h"
 #include "framework/base/counted.h"
 #include "framework/base/status.h"
@@ -29,6 +33,8 @@ int64_t EndOfSchedule(const Config& config) {
 bool HasWholeSchedule(const Config& config) {
   return config.schedule.name == ScheduleKind::kConstant || EndOfSchedule(config) == config.train.steps;
 }
+
+std::string TrialName(int64_t number) { return absl::StrCat("trial ", number); }
 
 }  // namespace
 
@@ -83,10 +89,29 @@ std::vector<Observation> TrialObservations(const SweepConfig& config, const Swee
     if (!of.train.init_from.empty()) continue;
     if (!HasWholeSchedule(of) || of.trains_part()) continue;
     seen.push_back(ObservationOf(of, static_cast<double>(of.batch.step_tokens() * trial.result->steps),
-                                 trial.result->value, absl::StrCat("trial ", trial.number)));
+                                 trial.result->value, TrialName(trial.number)));
     seen.back().data_tokens = passes.Of(of);
   }
   return seen;
+}
+
+std::vector<Config> ConfigsOfTrials(const std::string& sweep_dir, absl::Span<const Observation> trials) {
+  std::vector<Config> configs;
+  const SweepPlace place{.directory = sweep_dir};
+  const absl::StatusOr<SweepConfig> sweep = LoadSweepConfig(place.config());
+  const auto record = ReadRecord(place.results());
+  if (!sweep.ok() || !record.ok()) return configs;
+  std::set<std::string> names;
+  for (const Observation& trial : trials) names.insert(trial.name);
+  std::set<uint64_t> read;  // trials may share a run
+  for (const auto& [number, recorded] : *record) {
+    if (!names.contains(TrialName(number)) || !read.insert(recorded.digest).second) continue;
+    TrialSetup setup;
+    setup.digest = recorded.digest;
+    absl::StatusOr<Config> config = ReadRunConfig(RunDirectory(place.run(*sweep, setup)));
+    if (config.ok()) configs.push_back(*std::move(config));
+  }
+  return configs;
 }
 
 absl::StatusOr<FinishedRun> ReadFinishedRun(const std::string& run_dir) {

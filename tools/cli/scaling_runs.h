@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "elastic/sweep/sweep_plan.h"
 #include "framework/config/config.h"
 #include "framework/scaling/observation.h"
@@ -52,6 +53,10 @@ class PassTokens {
 /// Of a sweep by a loss: its measured trials from random weights whose learning rate had come to its end, as laws need
 /// it.
 std::vector<Observation> TrialObservations(const SweepConfig& config, const SweepPlan& plan, PassTokens& passes);
+
+/// Of what TrialObservations() gave of the sweep in a directory: the configs that its runs have there. Runs that are
+/// gone are left out.
+std::vector<Config> ConfigsOfTrials(const std::string& sweep_dir, absl::Span<const Observation> trials);
 
 /// Of a run directory: the loss of the validation after its last step, else the mean training loss of the last
 /// twentieth of its steps, at least ten. FailedPrecondition, naming it, if the run has not ended, or before its

@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "elastic/coordinator/event_json.h"
+#include "elastic/sweep/sweep_record.h"
 #include "framework/base/files.h"
 #include "framework/config/load.h"
 #include "framework/scaling/fit_file.h"
@@ -323,6 +324,69 @@ TEST_F(Scaling, RunsThatWereValidatedOnOtherTextAreToldApart) {
   EXPECT_THAT(said({"small", "alike"}), testing::Not(HasSubstr("of the same text")));
   EXPECT_THAT(said({"small", "large"}),
               HasSubstr("small is of the first 16 sequences of 32 tokens of data.validation, that of"));
+}
+
+// Else a law is fitted to runs of two optimizers, and the best learning rate is one of their mean.
+TEST_F(Scaling, RunsThatDifferInMoreThanALawKnowsAreNamed) {
+  const std::vector<RunEvent> events = {Validated(40, 2.5), event::RunFinished{}};
+  const auto said = [&](const std::vector<std::string>& runs) {
+    ScalingFitCommand fit;
+    for (const std::string& run : runs) fit.runs.push_back(Path(run));
+    testing::internal::CaptureStderr();
+    EXPECT_THAT(MessageOf(fit.Run()), HasSubstr("; a fit of the")) << "too few, but all of them are read";
+    return testing::internal::GetCapturedStderr();
+  };
+  WriteRun("base", 40, events);
+  WriteRun("wide", 40, events, {"model.hidden_size=64", "model.intermediate_size=128", "model.num_layers=3"});
+  WriteRun("short", 20, {Validated(20, 3.0), event::RunFinished{}}, {"train.steps=20", "schedule.warmup_steps=2"});
+  WriteRun("rate", 40, events, {"optimizer.lr=0.01"});
+  WriteRun("seed", 40, events, {"run.seed=2"});
+  WriteRun("batch", 40, events, {"batch.microbatches=4", "batch.microbatch_size=1"});
+  WriteRun("place", 40, events, {"train.threads=3", "log.every_steps=5", "checkpoint.keep_last=3", "run.name=other"});
+  EXPECT_THAT(said({"base", "wide", "short", "rate", "seed", "batch", "place"}),
+              testing::Not(HasSubstr("the runs differ in")));
+
+  WriteRun("lion", 40, events, {"optimizer.name=lion", "optimizer.lr=0.01"});
+  EXPECT_THAT(said({"base", "wide", "lion"}),
+              HasSubstr("the runs differ in optimizer.name (adamw, lion): a law takes"));
+  std::vector<std::string> decays = {"base", "lion"};
+  for (const char* decay : {"0.25", "0.5", "0.75", "1.5", "2.5"}) {
+    decays.push_back(absl::StrCat("decay_", decay));
+    WriteRun(decays.back(), 40, events, {absl::StrCat("optimizer.weight_decay=", decay)});
+  }
+  EXPECT_THAT(said(decays),
+              HasSubstr("optimizer.name (adamw, lion), optimizer.weight_decay (0.1, 0.25, 0.5, 0.75 and 2 more): a"));
+}
+
+TEST_F(Scaling, TrialsThatDifferInMoreThanALawKnowsAreNamed) {
+  std::filesystem::create_directories(Path("sweep/runs"));
+  Write("sweep/sweep.yaml",
+        "sweep: {config: config.yaml, strategy: grid}\n"
+        "space: {optimizer.name: {choices: [adamw, lion, muon]}}\n");
+  const std::vector<std::string> optimizers = {"adamw", "lion", "muon"};
+  std::vector<Observation> trials;
+  std::string results;
+  for (size_t i = 0; i < optimizers.size(); ++i) {
+    const std::string run = absl::StrCat("sweep/runs/000000000000000", i + 1);
+    WriteRun(run, 40, {Validated(40, 2.5), event::RunFinished{}}, {absl::StrCat("optimizer.name=", optimizers[i])});
+    trials.push_back(ReadFinishedRun(Path(run))->observation);
+    trials.back().name = absl::StrCat("trial ", i);
+    RecordedTrial recorded;
+    recorded.trial = static_cast<int64_t>(i);
+    recorded.digest = i + 1;
+    absl::StrAppend(&results, RecordLine(recorded), "\n");
+  }
+  Write("sweep/results.jsonl", results);
+  const auto said = [&](size_t count) {
+    Write("sweep/scaling.csv", ToCsv(absl::MakeConstSpan(trials).first(count)));
+    ScalingFitCommand fit;
+    fit.runs = {Path("sweep")};
+    testing::internal::CaptureStderr();
+    EXPECT_FALSE(fit.Run().ok()) << "too few";
+    return testing::internal::GetCapturedStderr();
+  };
+  EXPECT_THAT(said(1), testing::Not(HasSubstr("the runs differ in")));
+  EXPECT_THAT(said(2), HasSubstr("the runs differ in optimizer.name (adamw, lion): a law takes"));
 }
 
 // A copy, and a trial that is named as a run of its own, too. Rows of a file may be rounded, and so equal by chance.

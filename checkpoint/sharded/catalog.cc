@@ -157,7 +157,7 @@ absl::Status DeleteCheckpoint(Storage& storage, const std::string& name,
   CrashPoint(kCrashDeleteBefore);
   RETURN_IF_ERROR(storage.Delete(manifest));
   CrashPoint(kCrashDeleteAfter);
-  if (const absl::Status ours = still_ours(); !ours.ok()) {
+  if (absl::Status ours = still_ours(); !ours.ok()) {
     if (IsWholeWith(storage, *checkpoint, text)) storage.Create(manifest, text).IgnoreError();
     return ours;
   }

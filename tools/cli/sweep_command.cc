@@ -266,7 +266,7 @@ absl::StatusOr<RunLock> Lock(const SweepPlace& place) {
 
 /// FailedPrecondition once another process has the sweep, or may have it.
 absl::Status CheckLock(const RunLock& lock) {
-  const absl::Status ours = lock.Check();
+  absl::Status ours = lock.Check();
   if (!absl::IsFailedPrecondition(ours)) return ours;
   return absl::FailedPreconditionError(absl::StrReplaceAll(ours.message(), {{" the run", " the sweep"}}));
 }
@@ -276,7 +276,7 @@ absl::StatusOr<int> RunAndReport(const SweepConfig& config, const SweepPlace& pl
                                  const StopSignal& stop, const RunLock& lock) {
   ResultFiles report(config, place);
   Console console(config, report);
-  const absl::StatusOr<int> ran = RunSweep(
+  absl::StatusOr<int> ran = RunSweep(
       config, place, plan, console, [&stop] { return stop.received() == 0 ? 0 : 128 + stop.received(); },
       [&lock] { return CheckLock(lock); });
   if (absl::IsAborted(ran.status())) return ran;  // what is there is another one's

@@ -1,11 +1,10 @@
 #include "checkpoint/admin/checkpoint_target.h"
 
-#include <algorithm>
 #include <set>
-#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "framework/base/join_first.h"
 #include "framework/base/status.h"
 
 namespace holdfast {
@@ -18,9 +17,8 @@ std::string StepsOf(const Catalog& catalog) {
   std::set<int64_t, std::greater<>> steps;
   for (const CatalogEntry& entry : catalog.valid) steps.insert(entry.manifest.name.step);
   if (steps.empty()) return "";
-  std::vector<int64_t> shown(steps.begin(), std::next(steps.begin(), std::min(steps.size(), kShownSteps)));
-  const std::string more = steps.size() > kShownSteps ? absl::StrCat(" and ", steps.size() - kShownSteps, " more") : "";
-  return absl::StrCat("; there ", steps.size() == 1 ? "is step " : "are steps ", absl::StrJoin(shown, ", "), more);
+  return absl::StrCat("; there ", steps.size() == 1 ? "is step " : "are steps ",
+                      JoinFirst(steps, kShownSteps, absl::AlphaNumFormatter()));
 }
 
 bool Matches(const CheckpointName& name, const CheckpointPlace& place, const TargetOptions& options) {

@@ -22,6 +22,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/types/span.h"
 #include "checkpoint/model_directory.h"
+#include "framework/base/join_first.h"
 #include "framework/base/status.h"
 #include "framework/nn/trained_part.h"
 #include "models/runtime/adapted_layers.h"
@@ -150,18 +151,14 @@ std::vector<std::string> TargetsFor(const Config& config, const Modules& wanted)
   return found == wanted ? targets : std::vector<std::string>();
 }
 
-std::string FirstOfModules(const Modules& modules) {
-  return absl::StrCat(*modules.begin(), modules.size() > 1 ? absl::StrCat(" and ", modules.size() - 1, " more") : "");
-}
-
 /// Of layers `read` that have adapters in the directory lora.targets has none for `surplus`, and one for `missing`.
 absl::Status OtherLayers(const Config& config, const Modules& read, const Modules& surplus, const Modules& missing) {
   std::vector<std::string> differences;
   if (!surplus.empty()) {
-    differences.push_back(absl::StrCat("has adapters for ", FirstOfModules(surplus), ", and lora.targets has none"));
+    differences.push_back(absl::StrCat("has adapters for ", JoinFirst(surplus, 1), ", and lora.targets has none"));
   }
   if (!missing.empty()) {
-    differences.push_back(absl::StrCat("has none for ", FirstOfModules(missing), ", and lora.targets has"));
+    differences.push_back(absl::StrCat("has none for ", JoinFirst(missing, 1), ", and lora.targets has"));
   }
   const std::vector<std::string> targets = TargetsFor(config, read);
   return absl::InvalidArgumentError(

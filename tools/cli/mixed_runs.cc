@@ -10,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "framework/base/join_first.h"
 #include "framework/config/config_table.h"
 #include "framework/config/decides.h"
 #include "framework/config/field_text.h"
@@ -50,13 +51,6 @@ bool IsKeyOfLaws(const std::string& key) {
   return key.starts_with("batch.") || std::find(kKeysOfLaws.begin(), kKeysOfLaws.end(), key) != kKeysOfLaws.end();
 }
 
-/// "a, b, c and 2 more".
-std::string JoinShortly(const std::vector<std::string>& items, size_t shown) {
-  if (items.size() <= shown) return absl::StrJoin(items, ", ");
-  return absl::StrCat(absl::StrJoin(absl::MakeConstSpan(items).first(shown), ", "), " and ", items.size() - shown,
-                      " more");
-}
-
 /// On one line.
 std::string MixedValueText(const Field& field) {
   const auto* list = std::get_if<ListValue>(&field.value);
@@ -84,9 +78,9 @@ std::string MixedKeys(absl::Span<const Config> configs) {
   for (auto& [key, values] : seen) {
     if (values.size() < 2) continue;
     for (std::string& value : values) value = Printable(value, kMixedValueBytes);
-    mixed.push_back(absl::StrCat(key, " (", JoinShortly(values, kMixedValuesShown), ")"));
+    mixed.push_back(absl::StrCat(key, " (", JoinFirst(values, kMixedValuesShown), ")"));
   }
-  return JoinShortly(mixed, kMixedKeysShown);
+  return JoinFirst(mixed, kMixedKeysShown);
 }
 
 }  // namespace holdfast

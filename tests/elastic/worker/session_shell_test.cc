@@ -185,40 +185,43 @@ TEST_F(SessionShellInWorlds, ARefusalThatItHasWaitedThroughIsNotWhyItEnds) {
   EXPECT_FALSE(std::get<ExitTask>(exit).refused);
 }
 
+/// A worker by hand, in its first world, whose coordinator may be away for a millisecond.
+class AloneInAWorld : public testing::Test {
+ protected:
+  AloneInAWorld() {
+    link_.Connect();
+    link_.Tell(WelcomeMessage{7});
+    link_.Tell(WorldOf(1));
+  }
+
+  static SessionShell::Options OptionsOfOne() {
+    SessionShell::Options options = Options();
+    options.coordinator_timeout = std::chrono::milliseconds(1);
+    options.is_alone = true;
+    return options;
+  }
+
+  ScriptedLink link_;
+  const StepProgress progress_;
+  SessionShell shell_{OptionsOfOne(), link_, progress_};
+};
+
 // The task at work is one that waits for its peers.
-TEST(SessionShell, OneThatIsAloneEndsAfterAStopWhenItsCoordinatorIsAwayForLong) {
-  ScriptedLink link;
-  const StepProgress progress;
-  SessionShell::Options options = Options();
-  options.coordinator_timeout = std::chrono::milliseconds(1);
-  options.is_alone = true;
-  SessionShell shell(options, link, progress);
-  link.Connect();
-  link.Tell(WelcomeMessage{7});
-  link.Tell(WorldOf(1));
-  const SessionShell::Next recover = shell.NextTask();
-  shell.AskForStop(15);
-  link.Disconnect();
-  const WorkerTask exit = shell.NextTask().task;
+TEST_F(AloneInAWorld, EndsAfterAStopWhenItsCoordinatorIsAwayForLong) {
+  const SessionShell::Next recover = shell_.NextTask();
+  shell_.AskForStop(15);
+  link_.Disconnect();
+  const WorkerTask exit = shell_.NextTask().task;
   ASSERT_TRUE(std::holds_alternative<ExitTask>(exit));
   EXPECT_EQ(std::get<ExitTask>(exit).exit_code, 143);
   EXPECT_TRUE(recover.stop.stop_requested());
 }
 
-TEST(SessionShell, OneThatIsAloneAndLosesItsCoordinatorSaysSoAndEndsWithoutAStop) {
+TEST_F(AloneInAWorld, SaysThatItHasLostItsCoordinatorAndEndsWithoutAStop) {
   testing::internal::CaptureStderr();
-  ScriptedLink link;
-  const StepProgress progress;
-  SessionShell::Options options = Options();
-  options.coordinator_timeout = std::chrono::milliseconds(1);
-  options.is_alone = true;
-  SessionShell shell(options, link, progress);
-  link.Connect();
-  link.Tell(WelcomeMessage{7});
-  link.Tell(WorldOf(1));
-  const SessionShell::Next recover = shell.NextTask();
-  link.Disconnect();
-  const WorkerTask exit = shell.NextTask().task;
+  const SessionShell::Next recover = shell_.NextTask();
+  link_.Disconnect();
+  const WorkerTask exit = shell_.NextTask().task;
   ASSERT_TRUE(std::holds_alternative<ExitTask>(exit));
   EXPECT_EQ(std::get<ExitTask>(exit).exit_code, 75);
   EXPECT_TRUE(recover.stop.stop_requested());

@@ -220,7 +220,9 @@ bool Coordinator::MeasureSpeeds() {
 }
 
 // Two computations of the same thing differ: memory or arithmetic of somebody is broken. The majority is believed; the
-// others give up their state and their place. Without a majority nobody knows better, so the step is done again.
+// others give up their state and their place, and what nobody else has is taken from a checkpoint at once, since nobody
+// comes back with it. Without a majority nobody knows better, so the step is done again. So it is where the run would
+// end without the others, as there is no checkpoint: the fault may have been a passing one.
 void Coordinator::RemoveDissenters(const std::vector<int>& ranks) {
   constexpr int64_t kMaxDisputes = 3;
   std::vector<std::string> names, bits;
@@ -232,18 +234,23 @@ void Coordinator::RemoveDissenters(const std::vector<int>& ranks) {
                                 absl::Hex(vote.statistics_digest, absl::kZeroPad16)));
   }
   const std::string who = absl::StrJoin(names, ", ");
-  Report(event::BitsDiffer{.step = committed_ + 1,
-                           .workers = who,
-                           .bits = absl::StrJoin(bits, ", "),
-                           .majority = static_cast<int>(ranks.size()) < open_->size()});
-  const std::string cause = absl::StrCat("its loss or gradient norm of step ", committed_ + 1, " has other bits");
-  if (static_cast<int>(ranks.size()) < open_->size()) {
+  const bool majority = static_cast<int>(ranks.size()) < open_->size();
+  const std::set<std::string> dissenters(names.begin(), names.end());
+  const bool can_spare = CanSpare([&](const Member& member) { return dissenters.contains(member.id.name); });
+  const bool removed = majority && (can_spare || checkpoints_.newest() != nullptr);
+  Report(event::BitsDiffer{
+      .step = committed_ + 1, .workers = who, .bits = absl::StrJoin(bits, ", "), .majority = removed});
+  if (removed) {
+    const std::string cause = absl::StrCat("its loss or gradient norm of step ", committed_ + 1, " has other bits");
     for (const std::string& name : names) Remove(name, cause, Leave::kRefused);
+    if (!can_spare && !AdoptEntered()) {
+      Rewind(absl::StrCat("nobody else holds the state of ", who, ", which cannot be trusted: ", cause));
+    }
   } else if (++attempts_.disputes < kMaxDisputes) {
     CloseWorld(absl::StrCat("the bits of step ", committed_ + 1, " differ: ", who), 0);
   } else {
-    Fail(absl::StrCat("no majority for the bits of step ", committed_ + 1, " in ", attempts_.disputes, " attempts (",
-                      who,
+    Fail(absl::StrCat(majority ? "the only holders of a part of the state are a minority about" : "no majority for",
+                      " the bits of step ", committed_ + 1, " in ", attempts_.disputes, " attempts (", who,
                       "): memory or processor of one of these hosts is faulty; replace it and start the run again"));
   }
 }

@@ -663,6 +663,47 @@ TEST_F(CheckpointTest, LostStateIsTakenFromTheNewestCheckpoint) {
   EXPECT_NE(worlds_[Connection(1)].source.generation, 0u);
 }
 
+// Nobody comes back with it, and it may be wrong.
+TEST_F(CheckpointTest, WhatOnlyAMinorityHoldsIsTakenFromTheNewestCheckpointAtOnce) {
+  CoordinatorOptions options = EverySteps(100);
+  options.parallel.mirrors = 0;
+  StartThree(options);
+  for (int i = 0; i < 5; ++i) Commit({0, 1, 2});
+  Done(3, {{"three", 3}, {"two", 2}});  // as if it had been written meanwhile
+  const uint64_t generation = Generation();
+  VoteMessage other = Vote(generation, 6);
+  other.loss_bits ^= 1;
+  Say(0, Vote(generation, 6));
+  Say(1, other);
+  Say(2, Vote(generation, 6));
+  EXPECT_TRUE(Last<event::BitsDiffer>().majority);
+  EXPECT_THAT(rewinds_, ElementsAre(3));
+  const event::Rewind rewind = Last<event::Rewind>();
+  EXPECT_EQ(rewind.from_step, 5);
+  EXPECT_THAT(rewind.reason, HasSubstr("nobody else holds the state of n0/1"));
+  EXPECT_THAT(rewind.reason, HasSubstr("of step 6 has other bits"));
+  EXPECT_EQ(Count<event::StateMissing>(), 0);
+  const WorldMessage world = worlds_[Connection(0)];
+  EXPECT_EQ(world.checkpoint, "three");
+  EXPECT_EQ(world.world.size(), 2);
+}
+
+TEST_F(CheckpointTest, WhatOthersHoldOfAMinorityIsNotTakenFromACheckpoint) {
+  StartThree(EverySteps(100));
+  for (int i = 0; i < 5; ++i) Commit({0, 1, 2});
+  Done(3, {{"three", 3}, {"two", 2}});
+  const uint64_t generation = Generation();
+  VoteMessage other = Vote(generation, 6);
+  other.loss_bits ^= 1;
+  Say(0, Vote(generation, 6));
+  Say(1, other);
+  Say(2, Vote(generation, 6));
+  EXPECT_THAT(rewinds_, IsEmpty());
+  const WorldMessage world = worlds_[Connection(0)];
+  EXPECT_EQ(world.committed_step, 5);
+  EXPECT_EQ(world.world.size(), 2);
+}
+
 TEST_F(CheckpointTest, WhoComesBackWithStateGivenUpJoinsWithoutIt) {
   CoordinatorOptions options = EverySteps(100);
   options.parallel.mirrors = 0;

@@ -733,6 +733,39 @@ TEST_F(CoordinatorTest, MinorityWithOtherBitsIsNamedAndRemoved) {
   EXPECT_EQ(WorldSize(), 2);
 }
 
+// One fault may be a passing one, and without that worker the run would end.
+TEST_F(CoordinatorTest, WithoutACheckpointAMinorityThatAloneHoldsStateIsAskedAgain) {
+  StartTraining({0, 1, 2}, WithoutMirrors());
+  const uint64_t generation = Generation();
+  VoteMessage other = Vote(generation, 2);
+  other.grad_norm_bits ^= 1;
+  Say(0, Vote(generation, 2));
+  Say(1, other);
+  Say(2, Vote(generation, 2));
+  EXPECT_FALSE(Last<event::BitsDiffer>().majority);
+  EXPECT_EQ(Count<event::WorkerLost>(), 0);
+  ASSERT_EQ(WorldSize(), 3);
+  Commit({0, 1, 2});
+  ASSERT_EQ(Committed(), 2) << "they agree now";
+}
+
+TEST_F(CoordinatorTest, AMinorityThatAloneHoldsStateIsNotAskedForEver) {
+  StartTraining({0, 1, 2}, WithoutMirrors());
+  for (int attempt = 1; attempt <= 3; ++attempt) {
+    ASSERT_FALSE(ended_.has_value());
+    const uint64_t generation = Generation();
+    VoteMessage other = Vote(generation, 2);
+    other.grad_norm_bits ^= 1;
+    Say(0, Vote(generation, 2));
+    Say(1, other);
+    Say(2, Vote(generation, 2));
+    Pass(milliseconds(50), {0, 1, 2});
+  }
+  ASSERT_TRUE(ended_.has_value());
+  EXPECT_EQ(ended_->exit_code, 1);
+  EXPECT_NE(ended_->reason.find("3 attempts (n0/1)"), std::string::npos) << ended_->reason;
+}
+
 TEST_F(CoordinatorTest, WhoJoinsAgainBeforeItsConnectionIsClosedIsNotHeard) {
   StartTraining({0, 1, 2});
   closes_at_once_ = false;

@@ -17,6 +17,7 @@
 #include "framework/base/file_descriptor.h"
 #include "framework/base/files.h"
 #include "framework/base/host.h"
+#include "framework/base/join_first.h"
 #include "framework/base/log.h"
 #include "framework/base/rare_log.h"
 #include "framework/base/status.h"
@@ -263,6 +264,11 @@ bool SomebodyStandsBy(const RunDirectory& directory) {
   for (const auto end = Clock::now() + kLongest; !then.empty() && Clock::now() < end;) {
     std::this_thread::sleep_for(kLook / 4);
     if (SaysSomethingNew(then, ReadNotices(directory))) return true;
+  }
+  if (!then.empty()) {
+    LogWarning("nobody is left to lead the run: none of those that stood by has answered for a second (",
+               JoinFirst(then, 4, [](std::string* out, const auto& notice) { out->append(notice.first); }),
+               "), so they were killed, or are frozen");
   }
   return false;
 }

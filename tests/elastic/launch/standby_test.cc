@@ -295,7 +295,9 @@ TEST_F(StandbyTest, TheLeaderSeesThatSomebodyStandsBy) {
   EXPECT_TRUE(std::filesystem::is_empty(directory_.standbys()));
   // Somebody who was killed leaves the file.
   std::ofstream(directory_.standbys() + "/host.1") << "000000000007\n";
+  testing::internal::CaptureStderr();
   EXPECT_FALSE(SomebodyStandsBy(directory_));
+  EXPECT_NE(testing::internal::GetCapturedStderr().find("(host.1)"), std::string::npos);
 }
 
 // It was told to end with the leader, as by a scheduler, and said a moment longer that it is there.

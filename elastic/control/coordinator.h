@@ -449,6 +449,7 @@ class Coordinator {
   static constexpr std::chrono::seconds kRoomInterval{10};
   std::optional<RoomWait> room_wait_;           // all steps are done, but what is to be written last cannot be now
   std::optional<MakeRoomAction> room_to_make_;  // for the next checkpoint, after one that failed
+  std::string tidied_warning_;                  // CheckpointsTidiedEvent's last
 
   RunEnd end_;
   std::optional<Instant> farewell_;  // options_.finished: since when

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "elastic/control/coordinator.h"
@@ -113,7 +114,9 @@ void Coordinator::On(const CheckpointDoneEvent& done) {
 
 void Coordinator::On(const CheckpointsTidiedEvent& tidied) {
   checkpoints_.SetUsable(tidied.usable, committed_, branch_);
-  if (!end_.over() && !tidied.warning.empty()) Report(event::CheckpointWarning{committed_, tidied.warning});
+  // The same may keep one from being deleted after each checkpoint.
+  const bool is_news = std::exchange(tidied_warning_, tidied.warning) != tidied.warning;
+  if (!end_.over() && is_news && !tidied.warning.empty()) Report(event::CheckpointWarning{committed_, tidied.warning});
 }
 
 // What writers that were lost have left of earlier checkpoints may be what fills the storage, and only a checkpoint

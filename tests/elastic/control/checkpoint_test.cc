@@ -521,6 +521,20 @@ TEST_F(CheckpointTest, AnEndWithoutACheckpointSaysWhatTheRunResumesFrom) {
   }
 }
 
+TEST_F(CheckpointTest, WhatKeepsOldOnesFromBeingDeletedIsToldWhenItChanges) {
+  StartThree(EverySteps(1));
+  const auto tidied = [&](const std::string& warning) {
+    Event(CheckpointsTidiedEvent{.warning = warning, .usable = {}});
+    return Count<event::CheckpointWarning>();
+  };
+  EXPECT_EQ(tidied("cannot delete one: busy"), 1);
+  EXPECT_EQ(tidied("cannot delete one: busy"), 1);
+  EXPECT_EQ(tidied("cannot delete two: busy"), 2);
+  EXPECT_EQ(tidied(""), 2);
+  EXPECT_EQ(tidied("cannot delete two: busy"), 3) << "it could meanwhile";
+  EXPECT_EQ(Last<event::CheckpointWarning>().cause, "cannot delete two: busy");
+}
+
 TEST_F(CheckpointTest, AWriterThatHangsIsNamed) {
   CoordinatorOptions options = EverySteps(1);
   options.elastic.progress_timeout_ms = 10'000;

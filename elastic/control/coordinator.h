@@ -393,7 +393,8 @@ class Coordinator {
 
   // Membership.
   Roster roster_;
-  std::set<Connection> closed_;  // whose end has not been reported yet
+  std::set<Connection> closed_;            // whose end has not been reported yet
+  std::map<int64_t, std::string> spares_;  // by arrival: some that held nothing when one was sent away
   WorkerHistory history_;
   std::set<std::string> refusals_;  // causes that were reported
   struct Leaving {

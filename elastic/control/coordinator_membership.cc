@@ -1,6 +1,7 @@
 // Workers and agents come and go.
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <optional>
 #include <set>
@@ -304,15 +305,21 @@ bool Coordinator::MakeRoom(Connection from, const JoinMessage& join) {
   return true;
 }
 
-// The last that has come of those that hold nothing. False if there is none.
+// The last that has come of those that hold nothing. False if there is none. Thousands may have to go one after the
+// other, so they are looked for together.
 bool Coordinator::SendSpareAway() {
-  const JoinedWorker* last = nullptr;
-  for (const auto& [name, worker] : roster_.workers()) {
-    const bool is_spare = worker.rank < 0 && !worker.holds_state && worker.entered == 0 && IsEmpty(worker.claim);
-    if (is_spare && (last == nullptr || worker.arrival > last->arrival)) last = &worker;
+  const auto is_spare = [](const JoinedWorker* worker) {
+    return worker != nullptr && worker->rank < 0 && !worker->holds_state && worker->entered == 0 &&
+           IsEmpty(worker->claim);
+  };
+  while (!spares_.empty() && !is_spare(roster_.Find(spares_.rbegin()->second))) spares_.erase(std::prev(spares_.end()));
+  if (spares_.empty()) {
+    for (const auto& [name, worker] : roster_.workers()) {
+      if (is_spare(&worker)) spares_.emplace(worker.arrival, name);
+    }
   }
-  if (last == nullptr) return false;
-  const std::string name = last->member.id.name;
+  if (spares_.empty()) return false;
+  const std::string name = spares_.extract(std::prev(spares_.end())).mapped();
   Remove(name, "there are too many workers, and one that holds state has come back", Leave::kRefused);
   return true;
 }

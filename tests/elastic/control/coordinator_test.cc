@@ -1157,6 +1157,14 @@ TEST_F(CoordinatorTest, WhoHoldsStateComesBackToARunThatIsFull) {
   EXPECT_NE(LastSent<RefusedMessage>(kMost), nullptr);
   Join(kMost + 1);
   EXPECT_NE(LastSent<RefusedMessage>(kMost + 1), nullptr);
+  // The next one has gone itself.
+  Event(DisconnectEvent{Connection(kMost - 1), "reset"});
+  Join(kMost + 2);
+  Event(DisconnectEvent{Connection(1), "reset"});
+  Join(kMost + 3);
+  Join(1, claim);
+  EXPECT_EQ(LastSent<RefusedMessage>(1), nullptr);
+  EXPECT_NE(LastSent<RefusedMessage>(kMost - 2), nullptr);
   Pass(std::chrono::seconds(2), {0, 1, 2});
   EXPECT_EQ(WorldSize(), 3);
   EXPECT_EQ(Committed(), 1);

@@ -102,7 +102,7 @@ absl::StatusOr<std::string> HostFor(const std::string& host, const std::string& 
     return UsageError(absl::StrCat("error: --host: ", here.status().message()));
   }
   if (towards.ok() && !IsLoopbackHost(*towards) && IsLoopbackHost(host)) {
-    return UsageError(absl::StrCat("--host ", host, " is reached from this machine only, but the coordinator ",
+    return UsageError(absl::StrCat("error: --host ", host, " is reached from this machine only, but the coordinator ",
                                    coordinator,
                                    " is on another: leave --host out, or pass an address of this machine"));
   }

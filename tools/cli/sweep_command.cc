@@ -172,28 +172,36 @@ std::string WatchText(const SweepConfig& config, const SweepPlace& place, const 
                       ReportText(config, plan, PictureColumns(stdout, kColumnsMax), isatty(STDOUT_FILENO) != 0));
 }
 
-/// The sweep in the directory is this one, or there is none yet.
+absl::Status BelongsToNoSweep(const std::string& file) {
+  return UsageError(
+      absl::StrCat("error: ", file, " exists and does not belong to a sweep; choose another --sweep-dir"));
+}
+
+/// The sweep in the directory is this one, or there is none yet. Other files may lie there, as beside a run, but none
+/// where a sweep has its own.
 absl::Status CheckIdentity(const SweepConfig& config, const SweepPlace& place) {
   std::error_code error;
   if (RunDirectory(place.directory).HoldsRun()) {
-    return UsageError(absl::StrCat(place.directory, " holds a run, not a sweep; choose another --sweep-dir"));
+    return UsageError(
+        absl::StrCat("error: ", place.directory, " holds a run, not a sweep; choose another --sweep-dir"));
   }
   if (!fs::exists(place.config(), error)) {
-    const std::string observations = absl::StrCat("/", kTrialObservationsFile);
-    for (const char* name : {kResultsCsv, kResultsJson, kReportHtml, observations.c_str()}) {
-      if (!fs::exists(place.directory + name, error)) continue;
-      return UsageError(
-          absl::StrCat(place.directory, name, " exists and does not belong to a sweep; choose another --sweep-dir"));
+    for (const std::string& file :
+         {place.results(), place.directory + kResultsCsv, place.directory + kResultsJson, place.directory + kReportHtml,
+          absl::StrCat(place.directory, "/", kTrialObservationsFile)}) {
+      if (fs::exists(file, error)) return BelongsToNoSweep(file);
     }
     return absl::OkStatus();
   }
-  ASSIGN_OR_RETURN(const SweepConfig before, LoadSweepConfig(place.config()));
+  const absl::StatusOr<SweepConfig> before = LoadSweepConfig(place.config());
+  if (absl::IsInvalidArgument(before.status()) && !HoldsSweep(place)) return BelongsToNoSweep(place.config());
+  RETURN_IF_ERROR(before.status());
   const std::vector<std::string> now = absl::StrSplit(IdentityText(config), '\n'),
-                                 then = absl::StrSplit(IdentityText(before), '\n');
+                                 then = absl::StrSplit(IdentityText(*before), '\n');
   for (size_t i = 0; i < std::max(now.size(), then.size()); ++i) {
     const std::string a = i < then.size() ? then[i] : "", b = i < now.size() ? now[i] : "";
     if (a == b) continue;
-    return UsageError(absl::StrCat(place.directory, " holds another sweep: it has '", a, "', this one '", b,
+    return UsageError(absl::StrCat("error: ", place.directory, " holds another sweep: it has '", a, "', this one '", b,
                                    "'; choose another --sweep-dir"));
   }
   return absl::OkStatus();
@@ -204,7 +212,7 @@ absl::StatusOr<SweepConfig> LoadWith(const std::string& path, int64_t workers) {
   if (!config.ok()) return UsageError(config.status().message());
   if (workers == 0) return config;
   if (config->hosts.size() > 1 || !config->hosts[0].command.empty()) {
-    return UsageError("--workers: the hosts of " + path + " say how many workers they have");
+    return UsageError("error: --workers: the hosts of " + path + " say how many workers they have");
   }
   config->workers = config->hosts[0].workers = workers;
   return config;

@@ -247,6 +247,7 @@ TEST(SweepCommand, ReadsNoResultsWhileAnotherProcessIsAtTheSweep) {
   SweepCommand sweep{.path = directory / "sweep.yaml", .directory = directory / "sweep"};
   std::optional<absl::StatusOr<RunLock>> other = RunLock::Take(RunDirectory(sweep.directory));
   ASSERT_TRUE(other->ok()) << other->status();
+  std::filesystem::copy_file(sweep.path, directory / "sweep/sweep.yaml");
   ASSERT_TRUE(WriteFileAtomically(directory / "sweep/results.jsonl", "damaged\ndamaged\n").ok());
   EXPECT_TRUE(absl::IsAborted(sweep.Run().status())) << sweep.Run().status();
   other.reset();

@@ -6,6 +6,7 @@
 
 #include <filesystem>
 
+#include "absl/strings/str_cat.h"
 #include "framework/base/files.h"
 #include "framework/storage/atomic_file.h"
 #include "tests/framework/base/temporary_directory.h"
@@ -72,9 +73,13 @@ TEST(SweepCommand, TakesNoDirectoryWithResultsOfSomethingElse) {
                                   "space: {optimizer.lr: {choices: [1, 2]}}\n")
                   .ok());
   EXPECT_THAT(std::string(sweep.Run().status().message()), HasSubstr("none.yaml"));
-  for (const char* name : {"results.csv", "results.json", "report.html", "scaling.csv"}) {
+  for (const char* name :
+       {"results.jsonl", "results.csv", "results.json", "report.html", "scaling.csv", "sweep.yaml"}) {
     ASSERT_TRUE(WriteFileAtomically(directory / name, "mine").ok());
-    EXPECT_THAT(std::string(sweep.Run().status().message()), HasSubstr("does not belong to a sweep")) << name;
+    const absl::Status refused = sweep.Run().status();
+    EXPECT_TRUE(IsUsageError(refused)) << refused;
+    EXPECT_EQ(refused.message(), absl::StrCat("error: ", directory / name, " exists and does not belong to a sweep; ",
+                                              "choose another --sweep-dir"));
     std::filesystem::remove(directory / name);
   }
 }

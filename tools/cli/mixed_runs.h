@@ -1,17 +1,31 @@
 #pragma once
 // What runs differ in that a scaling law says nothing of.
 
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/types/span.h"
 #include "framework/config/config.h"
+#include "framework/search/space.h"
 
 namespace holdfast {
 
-/// Keys that decide bits and of which these configs have more than one value, with the values: "optimizer.name (adamw,
-/// lion), data.shuffle (true, false)"; shortened where they are many, empty if there are none. Left out are keys that a
-/// law knows, or takes for noise: sizes of the model, lengths of run and schedule, learning rate, batch, seed, and what
-/// the run is computed with.
-std::string MixedKeys(absl::Span<const Config> configs);
+/// A run of a law, as far as its config and data go.
+struct MixableRun {
+  Config config;
+  std::optional<double> data_tokens;  // of one pass over the training data
+};
+
+/// In what these runs differ: their data, and keys that decide bits and of which their configs have more than one
+/// value, with the values: "data.train (a.bin of 9 M tokens, b.bin of 3 M tokens), optimizer.name (adamw, lion)";
+/// shortened where they are many, empty if there are none. Left out are keys that a law knows, or takes for noise:
+/// sizes of the model, lengths of run and schedule, learning rate, batch, seed, and what the run is computed with. Data
+/// are the same if their files have the same names, wherever they lie, and as many tokens. Another tokenizer makes
+/// other data.
+std::string MixedKeys(absl::Span<const MixableRun> runs);
+
+/// In which of these keys the trials of a search over `space` may differ.
+std::vector<std::string> MixableKeys(absl::Span<const search::Dimension> space);
 
 }  // namespace holdfast

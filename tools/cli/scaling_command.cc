@@ -14,6 +14,7 @@
 #include "absl/time/time.h"
 #include "checkpoint/admin/new_directory.h"
 #include "elastic/sweep/sweep.h"
+#include "framework/base/join_first.h"
 #include "framework/base/log.h"
 #include "framework/base/processors.h"
 #include "framework/base/status.h"
@@ -37,6 +38,7 @@ namespace fs = std::filesystem;
 
 constexpr char kFitArgument[] = "directory of `holdfast scaling fit --out`, or the fit.json in it";
 constexpr char kFitFile[] = "fit.json";
+constexpr size_t kUnknownKeysShown = 6;
 
 /// Runs, each once. A copy of a run directory, a run made again, and a trial that is named as a run of its own, too,
 /// have every number in common with what is there, the loss to its last bit, and say nothing new.
@@ -63,7 +65,7 @@ class DistinctRuns {
 /// The runs of all files, directories and sweeps, in their order.
 absl::StatusOr<std::vector<Observation>> ReadRuns(const std::vector<std::string>& places) {
   DistinctRuns runs;
-  std::vector<Config> configs;  // of those that have one
+  std::vector<MixableRun> mixable;  // those whose config is known
   std::set<fs::path> seen;
   std::map<std::string, std::string> validated_on;  // and the first run that was
   for (const std::string& place : places) {
@@ -77,8 +79,12 @@ absl::StatusOr<std::vector<Observation>> ReadRuns(const std::vector<std::string>
       ASSIGN_OR_RETURN(const std::vector<Observation> more, ReadObservations(is_sweep ? of_sweep : place));
       if (is_sweep) {
         for (const Observation& trial : more) runs.Add(trial, absl::StrCat(trial.name, " of ", place));
-        const std::vector<Config> of_trials = ConfigsOfTrials(place, more);
-        configs.insert(configs.end(), of_trials.begin(), of_trials.end());
+        const TrialRuns trials = RunsOfTrials(place, more);
+        mixable.insert(mixable.end(), trials.runs.begin(), trials.runs.end());
+        if (!trials.unknown_keys.empty()) {
+          LogWarning("runs of the sweep ", place, " are gone: its trials may differ in ",
+                     JoinFirst(trials.unknown_keys, kUnknownKeysShown), ", of which a law knows nothing");
+        }
       } else {
         runs.AddRows(more);
       }
@@ -94,7 +100,7 @@ absl::StatusOr<std::vector<Observation>> ReadRuns(const std::vector<std::string>
     std::printf("%s: loss %.4f, %s\n", place.c_str(), run.observation.loss, run.loss_from.c_str());
     if (!run.validated_on.empty()) validated_on.emplace(run.validated_on, place);
     runs.Add(run.observation, place);
-    configs.push_back(run.config);
+    mixable.push_back({run.config, run.observation.data_tokens});
   }
   if (validated_on.size() > 1) {
     const auto& [here, run] = *validated_on.begin();
@@ -102,7 +108,7 @@ absl::StatusOr<std::vector<Observation>> ReadRuns(const std::vector<std::string>
     LogWarning("the loss of ", run, " is of ", here, ", that of ", other, " of ", there,
                ": a law takes them for losses of the same text");
   }
-  if (const std::string mixed = MixedKeys(configs); !mixed.empty()) {
+  if (const std::string mixed = MixedKeys(mixable); !mixed.empty()) {
     LogWarning("the runs differ in ", mixed,
                ": a law takes them for runs that differ in size, tokens, learning rate and batch alone; fit each kind ",
                "by itself, of its run directories only (of a sweep, those that its results.csv names)");

@@ -95,23 +95,27 @@ std::vector<Observation> TrialObservations(const SweepConfig& config, const Swee
   return seen;
 }
 
-std::vector<Config> ConfigsOfTrials(const std::string& sweep_dir, absl::Span<const Observation> trials) {
-  std::vector<Config> configs;
+TrialRuns RunsOfTrials(const std::string& sweep_dir, absl::Span<const Observation> trials) {
+  TrialRuns of_trials;
   const SweepPlace place{.directory = sweep_dir};
   const absl::StatusOr<SweepConfig> sweep = LoadSweepConfig(place.config());
   const auto record = ReadRecord(place.results());
-  if (!sweep.ok() || !record.ok()) return configs;
-  std::set<std::string> names;
-  for (const Observation& trial : trials) names.insert(trial.name);
+  if (!sweep.ok() || !record.ok()) return of_trials;
+  std::map<std::string, const Observation*> named;
+  for (const Observation& trial : trials) named.emplace(trial.name, &trial);
   std::set<uint64_t> read;  // trials may share a run
+  bool all_there = true;
   for (const auto& [number, recorded] : *record) {
-    if (!names.contains(TrialName(number)) || !read.insert(recorded.digest).second) continue;
+    const auto trial = named.find(TrialName(number));
+    if (trial == named.end() || !read.insert(recorded.digest).second) continue;
     TrialSetup setup;
     setup.digest = recorded.digest;
     absl::StatusOr<Config> config = ReadRunConfig(RunDirectory(place.run(*sweep, setup)));
-    if (config.ok()) configs.push_back(*std::move(config));
+    all_there = all_there && config.ok();
+    if (config.ok()) of_trials.runs.push_back({*std::move(config), trial->second->data_tokens});
   }
-  return configs;
+  if (!all_there) of_trials.unknown_keys = MixableKeys(sweep->space);
+  return of_trials;
 }
 
 absl::StatusOr<FinishedRun> ReadFinishedRun(const std::string& run_dir) {

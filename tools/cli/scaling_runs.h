@@ -13,6 +13,7 @@
 #include "elastic/sweep/sweep_plan.h"
 #include "framework/config/config.h"
 #include "framework/scaling/observation.h"
+#include "tools/cli/mixed_runs.h"
 
 namespace holdfast {
 
@@ -54,9 +55,15 @@ class PassTokens {
 /// it.
 std::vector<Observation> TrialObservations(const SweepConfig& config, const SweepPlan& plan, PassTokens& passes);
 
-/// Of what TrialObservations() gave of the sweep in a directory: the configs that its runs have there. Runs that are
-/// gone are left out.
-std::vector<Config> ConfigsOfTrials(const std::string& sweep_dir, absl::Span<const Observation> trials);
+/// What is left of the runs of trials.
+struct TrialRuns {
+  std::vector<MixableRun> runs;
+  /// MixableKeys() of the sweep, if runs of these trials are gone: they may differ in them.
+  std::vector<std::string> unknown_keys;
+};
+
+/// Of what TrialObservations() gave of the sweep in a directory.
+TrialRuns RunsOfTrials(const std::string& sweep_dir, absl::Span<const Observation> trials);
 
 /// Of a run directory: the loss of the validation after its last step, else the mean training loss of the last
 /// twentieth of its steps, at least ten. FailedPrecondition, naming it, if the run has not ended, or before its

@@ -358,11 +358,44 @@ TEST_F(Scaling, RunsThatDifferInMoreThanALawKnowsAreNamed) {
               HasSubstr("optimizer.name (adamw, lion), optimizer.weight_decay (0.1, 0.25, 0.5, 0.75 and 2 more): a"));
 }
 
+// Loss on other data is another function of size and tokens. The same data may lie elsewhere.
+TEST_F(Scaling, RunsOfOtherDataAreNamed) {
+  const auto write = [this](const std::string& name, int64_t tokens, const std::vector<std::string>& overrides) {
+    event::RunStarted started;
+    started.data_tokens = tokens;
+    WriteRun(name, 40, {started, Validated(40, 2.5), event::RunFinished{}}, overrides);
+  };
+  const auto said = [&](const std::vector<std::string>& runs) {
+    ScalingFitCommand fit;
+    for (const std::string& run : runs) fit.runs.push_back(Path(run));
+    testing::internal::CaptureStderr();
+    EXPECT_THAT(MessageOf(fit.Run()), HasSubstr("; a fit of the")) << "too few, but all of them are read";
+    return testing::internal::GetCapturedStderr();
+  };
+  write("base", 6400, {"data.validation=[v.bin]"});
+  write("elsewhere", 6400, {"data.train=[/data/train.bin]", "data.validation=[/data/v.bin]"});
+  write("longer", 6336, {"batch.sequence_length=64", "model.max_sequence_length=64", "data.validation=[v.bin]"});
+  write("of_long_ago", 0, {"data.validation=[v.bin]"});
+  EXPECT_THAT(said({"base", "elsewhere", "longer", "of_long_ago"}), testing::Not(HasSubstr("the runs differ in")));
+  write("renamed", 6400, {"data.train=[other.bin]", "data.validation=[v.bin]"});
+  EXPECT_THAT(said({"base", "renamed"}),
+              HasSubstr("the runs differ in data.train (train.bin of 6.4 K tokens, other.bin of 6.4 K tokens): a law"));
+  write("namesake", 64000, {"data.train=[/new/train.bin]", "data.validation=[v.bin]"});
+  EXPECT_THAT(said({"base", "namesake"}),
+              HasSubstr("in data.train (train.bin of 6.4 K tokens, /new/train.bin of 64 K tokens): a law"));
+  write("validated", 6400, {"data.validation=[w.bin]"});
+  EXPECT_THAT(said({"base", "validated"}), HasSubstr("in data.validation (v.bin, w.bin): a law"));
+}
+
 TEST_F(Scaling, TrialsThatDifferInMoreThanALawKnowsAreNamed) {
   std::filesystem::create_directories(Path("sweep/runs"));
   Write("sweep/sweep.yaml",
         "sweep: {config: config.yaml, strategy: grid}\n"
-        "space: {optimizer.name: {choices: [adamw, lion, muon]}}\n");
+        "budget: {trials: 3}\n"
+        "space:\n"
+        "  optimizer.name: {choices: [adamw, lion, muon]}\n"
+        "  optimizer.lr: {choices: [0.001]}\n"
+        "  kind: {choices: [\"data.shuffle=true model.num_layers=2\", \"data.shuffle=true\"]}\n");
   const std::vector<std::string> optimizers = {"adamw", "lion", "muon"};
   std::vector<Observation> trials;
   std::string results;
@@ -386,7 +419,13 @@ TEST_F(Scaling, TrialsThatDifferInMoreThanALawKnowsAreNamed) {
     return testing::internal::GetCapturedStderr();
   };
   EXPECT_THAT(said(1), testing::Not(HasSubstr("the runs differ in")));
-  EXPECT_THAT(said(2), HasSubstr("the runs differ in optimizer.name (adamw, lion): a law takes"));
+  EXPECT_THAT(said(2), AllOf(HasSubstr("the runs differ in optimizer.name (adamw, lion): a law takes"),
+                             testing::Not(HasSubstr("are gone"))));
+
+  std::filesystem::remove_all(Path("sweep/runs/0000000000000002"));
+  EXPECT_THAT(said(1), testing::Not(HasSubstr("are gone"))) << "that trial is no part of the law";
+  EXPECT_THAT(said(2), HasSubstr(absl::StrCat("runs of the sweep ", Path("sweep"), " are gone: its trials may differ ",
+                                              "in optimizer.name, data.shuffle, of which a law knows nothing")));
 }
 
 // A copy, and a trial that is named as a run of its own, too. Rows of a file may be rounded, and so equal by chance.

@@ -90,8 +90,7 @@ absl::Status CheckLength(const std::string& path, const Described& file, int64_t
   if (file_bytes == expected) return absl::OkStatus();
   const std::string sizes = absl::StrCat(": header says ", file.num_tokens, " tokens, so ", expected,
                                          " bytes, but the file has ", file_bytes, " bytes");
-  if (file_bytes < expected) return absl::DataLossError(absl::StrCat(path, ": truncated", sizes));
-  return absl::InvalidArgumentError(absl::StrCat(path, ": too long", sizes));
+  return absl::DataLossError(absl::StrCat(path, file_bytes < expected ? ": truncated" : ": too long", sizes));
 }
 
 absl::string_view Bytes(const Header& header) { return {reinterpret_cast<const char*>(header.data()), kHeaderBytes}; }

@@ -52,6 +52,28 @@ absl::Status JsonError(size_t position, const nlohmann::json::exception& error) 
   return absl::InvalidArgumentError(absl::StrCat(problem, " at byte ", position));
 }
 
+const char* JsonKind(nlohmann::json::value_t type) {
+  using Type = nlohmann::json::value_t;
+  switch (type) {
+    case Type::null:
+      return "null";
+    case Type::boolean:
+      return "a boolean";
+    case Type::number_integer:
+    case Type::number_unsigned:
+    case Type::number_float:
+      return "a number";
+    case Type::string:
+      return "a string";
+    case Type::array:
+      return "a list";
+    case Type::object:
+      return "an object";
+    default:
+      return "no JSON";
+  }
+}
+
 template <typename Json>
 absl::StatusOr<Json> ParseJson(std::string_view text, int depth_max, const typename Json::parser_callback_t& look) {
   RETURN_IF_ERROR(CheckBeforeParsing(text, depth_max));

@@ -26,4 +26,7 @@ absl::StatusOr<Json> ParseJson(std::string_view text, int depth_max = kJsonDepth
 absl::Status CheckBeforeParsing(std::string_view json, int depth_max = kJsonDepthMax);
 absl::Status JsonError(size_t position, const nlohmann::json::exception& error);
 
+/// "a list", "an object": what a value is, for messages to whoever has written it.
+const char* JsonKind(nlohmann::json::value_t type);
+
 }  // namespace holdfast

@@ -33,7 +33,7 @@ std::string AsUtf8(absl::string_view text) {
 }
 
 absl::Status Wrong(absl::string_view what, const Value& value, absl::string_view expected) {
-  return absl::InvalidArgumentError(absl::StrCat(what, " is a ", value.type_name(), ", not ", expected));
+  return absl::InvalidArgumentError(absl::StrCat(what, " is ", jinja::JsonKindOf(value), ", not ", expected));
 }
 
 absl::StatusOr<Value> CheckRole(const Dict& message) {
@@ -153,7 +153,7 @@ absl::StatusOr<Value> ReadToolList(const Value& tools) {
   if (!tools.is_string()) return Wrong("\"tools\"", tools, "a list");
   auto parsed = jinja::ParseJson(tools.string());
   if (parsed.ok() && parsed->is_list()) return *std::move(parsed);
-  const std::string holds(parsed.ok() ? parsed->type_name() : parsed.status().message());
+  const std::string holds(parsed.ok() ? jinja::JsonKindOf(*parsed) : parsed.status().message());
   return Wrong("\"tools\"", tools, absl::StrCat("a list, and as JSON it is no list (", holds, "); write a list"));
 }
 

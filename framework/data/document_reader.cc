@@ -270,7 +270,8 @@ absl::StatusOr<std::string> DocumentOfLine(std::string_view line, const std::str
                                                    is_chat ? ", or pack conversations with --chat" : ""));
   }
   if (!found->is_string()) {
-    return absl::InvalidArgumentError(absl::StrCat("field \"", field, "\" is ", found->type_name(), ", not a string"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("field \"", field, "\" is ", JsonKind(found->type()), ", not a string"));
   }
   return found->get<std::string>();
 }

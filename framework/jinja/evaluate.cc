@@ -32,8 +32,7 @@ absl::StatusOr<Value> AttributeOfLoop(const Value& owner, Loop& loop, absl::stri
 // What stands behind "**".
 absl::Status AppendKeywords(const Value& dict, Arguments& arguments, Budget& budget) {
   if (dict.is_undefined()) return UndefinedError(dict);
-  if (!dict.is_dict())
-    return absl::InvalidArgumentError(absl::StrCat("a ", dict.type_name(), " behind \"**\", not a dict"));
+  if (!dict.is_dict()) return absl::InvalidArgumentError(absl::StrCat(dict.type_text(), " behind \"**\", not a dict"));
   for (const auto& [name, value] : arguments.keywords) {
     if (dict.dict().FindName(name) != nullptr) {
       return absl::InvalidArgumentError(absl::StrCat("\"", name, "\" is given twice"));
@@ -199,7 +198,7 @@ absl::StatusOr<Value> Interpreter::EvaluateCall(const Expression& expression) {
     if (const Loop* const loop = AsLoop(method->owner)) return loop->Cycle(arguments);
     return CallMethod(*method, arguments, budget_);
   }
-  return absl::InvalidArgumentError(absl::StrCat("a ", callee.type_name(), " cannot be called"));
+  return absl::InvalidArgumentError(absl::StrCat(callee.type_text(), " cannot be called"));
 }
 
 absl::StatusOr<Value> Interpreter::CallMacro(const Macro& macro, Arguments arguments) {

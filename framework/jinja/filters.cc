@@ -90,7 +90,7 @@ Result Default(const Value& value, const Arguments& arguments, Budget&) {
 
 Result DictSort(const Value& value, const Arguments& arguments, Budget& budget) {
   ASSIGN_OR_RETURN(const auto bound, Bind(arguments, {"case_sensitive", "by", "reverse"}));
-  if (!value.is_dict()) return absl::InvalidArgumentError(absl::StrCat("a ", value.type_name(), " is no dict"));
+  if (!value.is_dict()) return absl::InvalidArgumentError(absl::StrCat(value.type_text(), " is no dict"));
   ASSIGN_OR_RETURN(const bool case_counts, FlagOf(bound[0]));
   ASSIGN_OR_RETURN(const bool descending, FlagOf(bound[2]));
   const bool by_value = bound[1] != nullptr && bound[1]->is_string() && bound[1]->string() == "value";
@@ -193,7 +193,7 @@ Result ItemPairs(const Value& value, const Arguments& arguments, Budget& budget)
   RETURN_IF_ERROR(Bind(arguments, {}).status());
   Items pairs;
   if (!value.is_undefined() && !value.is_dict()) {
-    return absl::InvalidArgumentError(absl::StrCat("a ", value.type_name(), " has no pairs of key and value"));
+    return absl::InvalidArgumentError(absl::StrCat(value.type_text(), " has no pairs of key and value"));
   }
   if (value.is_dict()) {
     RETURN_IF_ERROR(budget.Take(static_cast<int64_t>(value.dict().size() * 4 * sizeof(Value))));

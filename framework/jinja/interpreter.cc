@@ -251,7 +251,7 @@ absl::Status Interpreter::ExecuteCall(const Statement& statement) {
   const auto* const macro = callee.is_object() ? dynamic_cast<const Macro*>(callee.object().get()) : nullptr;
   if (macro == nullptr) {
     return At(call.position,
-              absl::UnimplementedError(absl::StrCat("{% call %} of a ", callee.type_name(), " is not supported")));
+              absl::UnimplementedError(absl::StrCat("{% call %} of ", callee.type_text(), " is not supported")));
   }
   ASSIGN_OR_RETURN(Arguments arguments, EvaluateArguments(call));
   arguments.keywords.emplace_back("caller", std::move(caller));

@@ -101,4 +101,13 @@ absl::StatusOr<Value> ParseJson(absl::string_view json, LargeNumbers large) {
   return std::move(builder.root);
 }
 
+const char* JsonKindOf(const Value& value) {
+  using Type = Json::value_t;
+  if (value.is_none()) return JsonKind(Type::null);
+  if (value.is_bool()) return JsonKind(Type::boolean);
+  if (value.is_number()) return JsonKind(Type::number_float);
+  if (value.is_string()) return JsonKind(Type::string);
+  return JsonKind(value.is_list() ? Type::array : Type::object);
+}
+
 }  // namespace holdfast::jinja

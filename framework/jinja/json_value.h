@@ -13,4 +13,7 @@ enum class LargeNumbers { kRefused, kRounded };
 /// InvalidArgument for what is not JSON or not UTF-8, nests deeper than 64, or has a key twice in an object.
 absl::StatusOr<Value> ParseJson(absl::string_view json, LargeNumbers large = LargeNumbers::kRefused);
 
+/// framework/base/json.h's words for what a value was there. It holds nothing that JSON does not have.
+const char* JsonKindOf(const Value& value);
+
 }  // namespace holdfast::jinja

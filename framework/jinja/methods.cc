@@ -342,7 +342,7 @@ absl::StatusOr<Value> CallMethod(const Method& method, const Arguments& argument
     }
   } else if (IsOneOf(method.name, kChanging)) {
     return absl::InvalidArgumentError(
-        absl::StrCat(method.name, " would change a ", owner.type_name(), ", which a template may not"));
+        absl::StrCat(method.name, " would change ", owner.type_text(), ", which a template may not"));
   } else if (owner.is_dict() && method.name != "fromkeys") {
     RETURN_IF_ERROR(budget.Take(static_cast<int64_t>(owner.dict().size() * 4 * sizeof(Value))));
     return CallDictMethod(owner, method.name, arguments, budget);

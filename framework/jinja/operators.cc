@@ -68,8 +68,7 @@ absl::StatusOr<int> OrderOf(const Value& left, const Value& right, Budget& budge
     return order < 0 ? -1 : order > 0 ? 1 : 0;
   }
   if (!(left.is_list() && right.is_list()) && !(left.is_tuple() && right.is_tuple())) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("a ", left.type_name(), " and a ", right.type_name(), " have no order"));
+    return absl::InvalidArgumentError(absl::StrCat(left.type_text(), " and ", right.type_text(), " have no order"));
   }
   const Items &a = left.items(), &b = right.items();
   for (size_t i = 0; i < std::min(a.size(), b.size()); ++i) {
@@ -102,7 +101,7 @@ absl::StatusOr<bool> Contains(const Value& container, const Value& wanted, Budge
 absl::Status CannotCalculate(absl::string_view operation, const Value& left, const Value& right) {
   if (left.is_undefined() || right.is_undefined()) return UndefinedError(left.is_undefined() ? left : right);
   return absl::InvalidArgumentError(
-      absl::StrCat("cannot calculate a ", left.type_name(), " ", operation, " a ", right.type_name()));
+      absl::StrCat("cannot calculate ", left.type_text(), " ", operation, " ", right.type_text()));
 }
 
 absl::StatusOr<Value> Add(const Value& left, const Value& right, Budget& budget) {
@@ -228,9 +227,8 @@ absl::Status ForSlice(const Value* start, const Value* stop, const Value* step_v
 
 Value NoElementOf(const Value& owner, const Value& key) {
   if (key.is_string()) return NoElement(owner, key.string());
-  if (key.is_int())
-    return Value::MakeUndefined(absl::StrCat("a ", owner.type_name(), " has no element ", key.integer()));
-  return Value::MakeUndefined(absl::StrCat("a ", owner.type_name(), " has no such element"));
+  if (key.is_int()) return Value::MakeUndefined(absl::StrCat(owner.type_text(), " has no element ", key.integer()));
+  return Value::MakeUndefined(absl::StrCat(owner.type_text(), " has no such element"));
 }
 
 // An element by its number; nothing if there is none.
@@ -355,7 +353,7 @@ absl::StatusOr<Value> Calculate(absl::string_view operation, const Value& left, 
 absl::StatusOr<Value> Negate(const Value& value) {
   if (value.is_float()) return Value(-value.real());
   if (value.is_undefined()) return UndefinedError(value);
-  if (!value.is_number()) return absl::InvalidArgumentError(absl::StrCat("a ", value.type_name(), " has no negative"));
+  if (!value.is_number()) return absl::InvalidArgumentError(absl::StrCat(value.type_text(), " has no negative"));
   return CalculateIntegers("-", 0, value.integer());
 }
 
@@ -368,7 +366,7 @@ absl::StatusOr<int64_t> LengthOf(const Value& value) {
   if (series != nullptr && series->kind != Series::Kind::kGenerator) {
     return static_cast<int64_t>(series->list.items.size());
   }
-  return absl::InvalidArgumentError(absl::StrCat("a ", value.type_name(), " has no length"));
+  return absl::InvalidArgumentError(absl::StrCat(value.type_text(), " has no length"));
 }
 
 absl::StatusOr<Items> ItemsOf(const Value& value, Budget& budget) {
@@ -389,7 +387,7 @@ absl::StatusOr<Items> ItemsOf(const Value& value, Budget& budget) {
     items.assign(series.list.items.begin() + static_cast<ptrdiff_t>(series.next), series.list.items.end());
     if (series.kind == Series::Kind::kGenerator) series.next = series.list.items.size();
   } else if (!value.is_undefined()) {
-    return absl::InvalidArgumentError(absl::StrCat("a ", value.type_name(), " has no elements to go through"));
+    return absl::InvalidArgumentError(absl::StrCat(value.type_text(), " has no elements to go through"));
   }
   RETURN_IF_ERROR(budget.Take(static_cast<int64_t>(items.size() * sizeof(Value))));
   return items;
@@ -397,7 +395,7 @@ absl::StatusOr<Items> ItemsOf(const Value& value, Budget& budget) {
 
 Value NoElement(const Value& owner, absl::string_view name) {
   return Value::MakeUndefined(
-      absl::StrCat("a ", owner.type_name(), " has no \"", ClipText({name.data(), name.size()}, kKeyBytesShown), "\""));
+      absl::StrCat(owner.type_text(), " has no \"", ClipText({name.data(), name.size()}, kKeyBytesShown), "\""));
 }
 
 absl::StatusOr<Value> ItemOf(const Value& owner, const Value& key, Budget& budget) {
@@ -433,7 +431,7 @@ absl::StatusOr<Value> SliceOf(const Value& owner, const Value* start, const Valu
   const Series* const series = AsSeries(owner);
   const bool is_range = series != nullptr && series->kind == Series::Kind::kRange;
   if (!IsSequence(owner) && !is_range) {
-    return absl::InvalidArgumentError(absl::StrCat("a ", owner.type_name(), " cannot be sliced"));
+    return absl::InvalidArgumentError(absl::StrCat(owner.type_text(), " cannot be sliced"));
   }
   const Items& items = is_range ? series->list.items : owner.items();
   Items part;
@@ -446,13 +444,13 @@ absl::StatusOr<Value> SliceOf(const Value& owner, const Value* start, const Valu
 absl::StatusOr<int64_t> IntegerOf(const Value& value, absl::string_view what) {
   if (value.is_undefined()) return UndefinedError(value);
   if (value.is_int() || value.is_bool()) return value.integer();
-  return absl::InvalidArgumentError(absl::StrCat(what, " is a ", value.type_name(), ", not a whole number"));
+  return absl::InvalidArgumentError(absl::StrCat(what, " is ", value.type_text(), ", not a whole number"));
 }
 
 absl::StatusOr<absl::string_view> StringOf(const Value& value, absl::string_view what) {
   if (value.is_undefined()) return UndefinedError(value);
   if (value.is_string()) return value.string();
-  return absl::InvalidArgumentError(absl::StrCat(what, " is a ", value.type_name(), ", not a string"));
+  return absl::InvalidArgumentError(absl::StrCat(what, " is ", value.type_text(), ", not a string"));
 }
 
 }  // namespace holdfast::jinja

@@ -58,7 +58,7 @@ class ReprWriter {
     if (value.is_list() || value.is_tuple()) return WriteItems(value);
     if (value.is_dict()) return WriteDict(value.dict());
     if (value.is_object()) {
-      return absl::UnimplementedError(absl::StrCat("the text of a ", value.type_name(), " is not supported"));
+      return absl::UnimplementedError(absl::StrCat("the text of ", value.type_text(), " is not supported"));
     }
     return Put(TextOfScalar(value));
   }
@@ -111,7 +111,7 @@ class JsonWriter {
     if (value.is_list() || value.is_tuple()) return WriteItems(value.items());
     if (value.is_dict()) return WriteDict(value.dict());
     if (value.is_undefined()) return absl::InvalidArgumentError(value.undefined_what());
-    return absl::InvalidArgumentError(absl::StrCat("a ", value.type_name(), " cannot be written as JSON"));
+    return absl::InvalidArgumentError(absl::StrCat(value.type_text(), " cannot be written as JSON"));
   }
 
   std::string Finish() { return std::move(out_); }

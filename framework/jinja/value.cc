@@ -33,16 +33,16 @@ int Value::depth() const {
   return is_object() ? object()->depth() : 0;
 }
 
-const char* Value::type_name() const {
-  if (is_none()) return "NoneType";
-  if (is_undefined()) return "Undefined";
-  if (is_bool()) return "bool";
-  if (is_int()) return "int";
-  if (is_float()) return "float";
-  if (is_string()) return "str";
-  if (is_list()) return "list";
-  if (is_tuple()) return "tuple";
-  return is_dict() ? "dict" : object()->type_name();
+std::string Value::type_text() const {
+  if (is_none()) return "None";
+  if (is_undefined()) return "an Undefined";
+  if (is_bool()) return "a bool";
+  if (is_int()) return "an int";
+  if (is_float()) return "a float";
+  if (is_string()) return "a str";
+  if (is_list()) return "a list";
+  if (is_tuple()) return "a tuple";
+  return is_dict() ? "a dict" : absl::StrCat("a ", object()->type_name());
 }
 
 bool Value::IsSame(const Value& other) const {
@@ -70,7 +70,7 @@ const Value* Dict::FindName(absl::string_view key) const {
 absl::Status Dict::Set(const Value& key, Value value) {
   const auto text = TextOfKey(key);
   if (!text.has_value()) {
-    return absl::UnimplementedError(absl::StrCat("a key of a dict that is a ", key.type_name(), " is not supported"));
+    return absl::UnimplementedError(absl::StrCat("a key of a dict that is ", key.type_text(), " is not supported"));
   }
   depth_ = std::max(depth_, 1 + value.depth());
   const auto [found, is_new] = index_.try_emplace(*text, entries_.size());

@@ -79,8 +79,8 @@ class Value {
 
   /// Of containers in containers; 0 for what holds nothing.
   int depth() const;
-  /// Python's name of the type: "str", "dict".
-  const char* type_name() const;
+  /// Python's name of the type, for messages: "a str", "an int".
+  std::string type_text() const;
   /// Whether it is the very same value (`sameas`): equal if it is no container.
   bool IsSame(const Value& other) const;
 

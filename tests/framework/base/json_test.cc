@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include <string>
+#include <vector>
 
 namespace holdfast {
 namespace {
@@ -40,6 +41,15 @@ TEST(Json, DepthIsBounded) {
   EXPECT_EQ(Refusal(nested(3), 2), "JSON nested deeper than 2");
   EXPECT_EQ(Refusal(R"([["[[[[\"[[[", {}]])", 3), "");  // brackets of a string open nothing
   EXPECT_EQ(Refusal("[[],[],[]]", 2), "");
+}
+
+TEST(Json, KindsAreNamedForUsers) {
+  const auto values = ParseJson(R"([null, true, 1, -1, 0.5, "", [], {}])");
+  ASSERT_TRUE(values.ok()) << values.status();
+  std::vector<std::string> kinds;
+  for (const auto& value : *values) kinds.emplace_back(JsonKind(value.type()));
+  EXPECT_THAT(kinds, testing::ElementsAre("null", "a boolean", "a number", "a number", "a number", "a string", "a list",
+                                          "an object"));
 }
 
 TEST(Json, WhatIsWrongIsSaid) {

@@ -54,7 +54,11 @@ TEST(Conversation, RefusalsSayWhatToDo) {
   EXPECT_THAT(Refusal(R"({"messages": [{"role": "assistant", "content": "a", "weight": 0}]})"),
               HasSubstr("\"weight\""));
   EXPECT_THAT(Refusal(R"({"messages": [{"role": "user", "content": [{"type": "image"}]}]})"), HasSubstr("only text"));
-  EXPECT_THAT(Refusal(R"({"messages": "a"})"), HasSubstr("is a str, not a list of messages"));
+  EXPECT_THAT(Refusal(R"({"messages": "a"})"), HasSubstr("is a string, not a list of messages"));
+  EXPECT_THAT(Refusal(R"({"messages": [{"role": 5, "content": "a"}]})"),
+              HasSubstr("\"role\" is a number, not a string"));
+  EXPECT_THAT(Refusal(R"({"messages": [{"role": null, "content": "a"}]})"),
+              HasSubstr("\"role\" is null, not a string"));
   EXPECT_THAT(Refusal(R"({"text": "a"})"), HasSubstr("neither \"messages\" nor"));
   EXPECT_THAT(Refusal("{\"messages\": \"\xff\"}"), HasSubstr("invalid UTF-8"));
   EXPECT_THAT(Refusal(R"({"prompt": "a", "completion": "b", "chat_template_kwargs": {"add_generation_prompt": true}})"),
@@ -65,8 +69,9 @@ TEST(Conversation, RefusalsSayWhatToDo) {
   EXPECT_THAT(Refusal(R"({"prompt": "a\ud83d", "completion": "b"})"), HasSubstr("half of a character"));
   EXPECT_THAT(Refusal(R"({"prompt": "a", "completion": "b"})" + std::string("\0garbage", 8)),
               HasSubstr("malformed JSON: byte 35 is zero"));
-  EXPECT_THAT(Refusal(R"({"messages": [], "tools": {}})"), HasSubstr("\"tools\" is a dict, not a list"));
-  EXPECT_THAT(Refusal(R"({"messages": [], "tools": "{}"})"), HasSubstr("not a list, and as JSON it is no list (dict)"));
+  EXPECT_THAT(Refusal(R"({"messages": [], "tools": {}})"), HasSubstr("\"tools\" is an object, not a list"));
+  EXPECT_THAT(Refusal(R"({"messages": [], "tools": "{}"})"),
+              HasSubstr("not a list, and as JSON it is no list (an object)"));
   EXPECT_THAT(Refusal(R"({"messages": [], "tools": "none"})"), HasSubstr("no list (malformed JSON at byte"));
 }
 

@@ -438,9 +438,9 @@ TEST_F(PackTest, OfSeveralLinesThatAreWrongTheFirstIsNamed) {
   std::string lines;
   for (int i = 0; i < 5; ++i) lines += line;
   lines += "{\"text\": 5}\n" + line + line + line + "[1]\n" + line;
-  ExpectError(Write("two.jsonl", lines), "two.jsonl:6: field \"text\" is number", {.threads = 4});
+  ExpectError(Write("two.jsonl", lines), "two.jsonl:6: field \"text\" is a number", {.threads = 4});
   lines += std::string(66 << 20, 'x');
-  ExpectError(Write("long.jsonl", lines), "long.jsonl:6: field \"text\" is number", {.threads = 4});
+  ExpectError(Write("long.jsonl", lines), "long.jsonl:6: field \"text\" is a number", {.threads = 4});
 }
 
 TEST_F(PackTest, ValidationIsTheExactEnd) {
@@ -489,7 +489,7 @@ TEST_F(PackTest, Failures) {
               "field.jsonl:2: no field \"text\"; name the one");
   ExpectError(Write("talks.jsonl", "{\"messages\": []}\n"), "with --jsonl-field, or pack conversations with --chat");
   ExpectError(Write("shared.jsonl", "{\"conversations\": []}\n"), "or pack conversations with --chat");
-  ExpectError(Write("type.jsonl", "{\"text\": 5}\n"), "type.jsonl:1: field \"text\" is number");
+  ExpectError(Write("type.jsonl", "{\"text\": 5}\n"), "type.jsonl:1: field \"text\" is a number");
   ExpectError(Write("zero.jsonl", std::string("{\"text\": \"x\"}\0{\"text\": \"y\"}\n", 28)),
               "zero.jsonl:1: malformed JSON: byte 14 is zero");
   ExpectError(Write("list.jsonl", "[1]\n"), "list.jsonl:1: not a JSON object");

@@ -91,11 +91,13 @@ TEST(Errors, ShowTheLineAndWhere) {
   EXPECT_THAT(MessageOf("a\n{{ n|nope }}"),
               AllOf(StartsWith("line 2, column 6: the filter \"nope\""), HasSubstr("the line: {{ n|nope }}")));
   EXPECT_THAT(MessageOf("{% for i in l %}\n  {{ i + 'x' }}\n{% endfor %}"),
-              StartsWith("line 2, column 8: cannot calculate a int + a str"));
+              StartsWith("line 2, column 8: cannot calculate an int + a str"));
   EXPECT_THAT(MessageOf("{{ raise_exception('no system role') }}"), HasSubstr("the template says: no system role"));
   EXPECT_THAT(MessageOf("{% include 'x' %}"), HasSubstr("{% include %} is not in the subset"));
   EXPECT_THAT(MessageOf("{% call range(2) %}x{% endcall %}"), HasSubstr("{% call %} of a function is not supported"));
-  EXPECT_THAT(MessageOf("{% filter length %}a{% endfilter %}"), HasSubstr("what the filter gives is a int"));
+  EXPECT_THAT(MessageOf("{% filter length %}a{% endfilter %}"),
+              HasSubstr("what the filter gives is an int, not a string"));
+  EXPECT_THAT(MessageOf("{{ 1 + none }}"), HasSubstr("cannot calculate an int + None"));
   EXPECT_THAT(MessageOf("{% filter upper %}{% generation %}{% endgeneration %}{% endfilter %}"),
               HasSubstr("a set, call or filter block"));
   EXPECT_THAT(MessageOf("{{ strftime_now('%Y') }}"), HasSubstr("has to be given"));

@@ -9,6 +9,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "framework/base/counted.h"
+#include "framework/base/join_first.h"
 #include "framework/base/parallel.h"
 #include "framework/base/status.h"
 #include "framework/scaling/interval_ends.h"
@@ -143,10 +144,7 @@ std::string RepeatsWarning(absl::Span<const Observation> runs) {
     repeated.push_back(absl::StrFormat("%s (%.3g)", run.name, run.size.tokens / *run.data_tokens));
   }
   if (repeated.empty()) return "";
-  const size_t more = repeated.size() - std::min(repeated.size(), kMostNames);
-  repeated.resize(repeated.size() - more);
-  return absl::StrCat("runs that read their data more than once, and how often: ", absl::StrJoin(repeated, ", "),
-                      more > 0 ? absl::StrCat(" and ", more, " more") : "",
+  return absl::StrCat("runs that read their data more than once, and how often: ", JoinFirst(repeated, kMostNames),
                       "; the fit takes tokens that come again for new ones, which they are nearly worth up to about 4 ",
                       "passes, and then less and less (arXiv 2305.16264)");
 }

@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "absl/strings/str_join.h"
+#include "framework/base/join_first.h"
 #include "framework/base/log.h"
 #include "framework/base/status.h"
 #include "framework/comm/gloo/gloo_call.h"
@@ -39,10 +40,8 @@ struct Link {
 };
 
 std::string RanksText(const std::vector<int>& ranks) {
-  constexpr size_t kMax = 16;
-  const absl::Span<const int> some = absl::MakeSpan(ranks).subspan(0, kMax);
-  const size_t others = ranks.size() - some.size();
-  return absl::StrCat("rank ", absl::StrJoin(some, ", "), others > 0 ? absl::StrCat(" and ", others, " more") : "");
+  constexpr size_t kMost = 16;
+  return absl::StrCat("rank ", JoinFirst(ranks, kMost, absl::AlphaNumFormatter()));
 }
 
 /// All connections of one rank, from the first to the last.

@@ -1,6 +1,7 @@
 #include "elastic/launch/standby.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -74,7 +75,9 @@ class Notice {
   Notice& operator=(const Notice&) = delete;
 
   void Say() {
-    if (!file_.ok()) Open();
+    struct stat info;
+    const bool is_removed = file_.ok() && fstat(file_.get(), &info) == 0 && info.st_nlink == 0;
+    if (!file_.ok() || is_removed) Open();
     if (file_.ok()) WriteAllAt(file_.get(), 0, absl::StrFormat("%012d\n", ++count_), path_).IgnoreError();
   }
 

@@ -289,6 +289,15 @@ TEST_F(StandbyTest, TheLeaderSeesThatSomebodyStandsBy) {
   for (int i = 0; i < 30 && !seen; ++i) seen = SomebodyStandsBy(directory_);
   EXPECT_TRUE(seen);
   for (const std::string& file : left) std::filesystem::remove(file);
+  // What says so is removed, as by one whose clock is a day ahead, or with the directory.
+  std::error_code made_again_already;
+  std::filesystem::remove_all(directory_.standbys(), made_again_already);
+  seen = false;
+  for (int i = 0; i < 100 && !seen; ++i) {
+    std::this_thread::sleep_for(milliseconds(100));
+    seen = SomebodyStandsBy(directory_);
+  }
+  EXPECT_TRUE(seen);
   stop_.request_stop();
   EXPECT_TRUE(waiting.get().ok());
   EXPECT_FALSE(SomebodyStandsBy(directory_));

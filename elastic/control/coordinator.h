@@ -326,6 +326,7 @@ class Coordinator {
   void ChangeMembers();
   bool MeasureSpeeds();
   void RemoveDissenters(const std::vector<int>& ranks);
+  void RemoveContradicted(const std::string& name, const std::string& cause);
   void JudgeCopies(const std::vector<Ballot::Difference>& differences);
   void DistrustState(const std::string& who);
   void ReportRecovered();
@@ -396,7 +397,8 @@ class Coordinator {
   std::set<Connection> closed_;            // whose end has not been reported yet
   std::map<int64_t, std::string> spares_;  // by arrival: some that held nothing when one was sent away
   WorkerHistory history_;
-  std::set<std::string> refusals_;  // causes that were reported
+  std::map<std::string, uint64_t> contradicted_;  // by name: the last incarnation of which a majority had other bits
+  std::set<std::string> refusals_;                // causes that were reported
   struct Leaving {
     int signal = 0;
     uint64_t agent = 0;  // AgentHelloMessage::instance of the one that asked for it

@@ -242,7 +242,7 @@ void Coordinator::RemoveDissenters(const std::vector<int>& ranks) {
       .step = committed_ + 1, .workers = who, .bits = absl::StrJoin(bits, ", "), .majority = removed});
   if (removed) {
     const std::string cause = absl::StrCat("its loss or gradient norm of step ", committed_ + 1, " has other bits");
-    for (const std::string& name : names) Remove(name, cause, Leave::kRefused);
+    for (const std::string& name : names) RemoveContradicted(name, cause);
     if (!can_spare && !AdoptEntered()) {
       Rewind(absl::StrCat("nobody else holds the state of ", who, ", which cannot be trusted: ", cause));
     }
@@ -253,6 +253,12 @@ void Coordinator::RemoveDissenters(const std::vector<int>& ranks) {
                       " the bits of step ", committed_ + 1, " in ", attempts_.disputes, " attempts (", who,
                       "): memory or processor of one of these hosts is faulty; replace it and start the run again"));
   }
+}
+
+// Its state may be wrong. If its stream has just ended it does not learn that it is to give it up.
+void Coordinator::RemoveContradicted(const std::string& name, const std::string& cause) {
+  contradicted_[name] = roster_.Find(name)->member.id.incarnation;
+  Remove(name, cause, Leave::kRefused);
 }
 
 // The holders of a chunk have other bits of it: somebody's memory is broken. A minority gives up its state and its
@@ -278,9 +284,8 @@ void Coordinator::JudgeCopies(const std::vector<Ballot::Difference>& differences
   if (!doubtful.empty()) return DistrustState(names_of(doubtful));
   std::vector<std::string> names;
   for (const int rank : wrong) names.push_back(open_->world.members[static_cast<size_t>(rank)].id.name);
-  for (const std::string& name : names) {
-    Remove(name, absl::StrCat("its copy of the state of step ", committed_ + 1, " has other bits"), Leave::kRefused);
-  }
+  const std::string cause = absl::StrCat("its copy of the state of step ", committed_ + 1, " has other bits");
+  for (const std::string& name : names) RemoveContradicted(name, cause);
 }
 
 // Back to a checkpoint of a step about which all holders agreed: a later one may have been written from the wrong copy.

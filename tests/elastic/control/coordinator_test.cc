@@ -733,6 +733,28 @@ TEST_F(CoordinatorTest, MinorityWithOtherBitsIsNamedAndRemoved) {
   EXPECT_EQ(WorldSize(), 2);
 }
 
+// It could not be told to give up its state.
+TEST_F(CoordinatorTest, AMinorityWhoseStreamHasJustEndedDoesNotBringItsStateBack) {
+  StartTraining({0, 1, 2});
+  AgentComes(90, "n0", 2);
+  const StateClaim claim{worlds_.at(Connection(1)).world, 1, 0, {}};
+  VoteMessage other = Vote(1, 2);
+  other.grad_norm_bits ^= 1;
+  Say(0, Vote(1, 2));
+  Say(1, other);
+  Event(DisconnectEvent{Connection(1), "reset"});
+  ASSERT_EQ(WorldSize(), 3) << "its agent is about to say why";
+  Say(2, Vote(1, 2));
+  EXPECT_EQ(Last<event::BitsDiffer>().workers, "n0/1");
+  ASSERT_EQ(LastSent<RefusedMessage>(1), nullptr);
+  Join(1, claim);
+  ASSERT_NE(LastSent<RefusedMessage>(1), nullptr);
+  EXPECT_TRUE(LastSent<RefusedMessage>(1)->rejoin);
+  EXPECT_EQ(Count<event::WorkerJoined>(), 3);
+  Join(1, {}, First(1) + 1);
+  EXPECT_EQ(Count<event::WorkerJoined>(), 4) << "without it, it is taken in";
+}
+
 // One fault may be a passing one, and without that worker the run would end.
 TEST_F(CoordinatorTest, WithoutACheckpointAMinorityThatAloneHoldsStateIsAskedAgain) {
   StartTraining({0, 1, 2}, WithoutMirrors());

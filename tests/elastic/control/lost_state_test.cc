@@ -105,6 +105,23 @@ TEST_F(LostStateTest, AMemberOfTheSourceDoesNotComeBackAsTheSameWithoutItsState)
   EXPECT_EQ(LastSent<RefusedMessage>(2), nullptr);
 }
 
+// It was slow, not dead, and holds what was killed with its mirror.
+TEST_F(LostStateTest, WhoWasSilentBringsBackWhatNobodyElseHas) {
+  StartTraining({0, 1, 2});
+  const World old = worlds_[Connection(0)].world;
+  Pass(milliseconds(3100), {0, 2});
+  ASSERT_EQ(WorldSize(), 2);
+  Event(DisconnectEvent{Connection(2), "killed"});
+  Pass(seconds(9), {0});
+  ASSERT_EQ(Count<event::StateMissing>(), 1);
+  Join(1, {old, 1, 0, {}});
+  Pass(milliseconds(200), {0, 1});
+  EXPECT_EQ(WorldSize(), 2);
+  EXPECT_EQ(worlds_[Connection(1)].source.generation, old.generation);
+  EXPECT_EQ(worlds_[Connection(1)].committed_step, 1);
+  EXPECT_FALSE(ended_.has_value());
+}
+
 TEST_F(LostStateTest, WhoJoinsWithoutStateDoesNotProlongTheWaitForIt) {
   CoordinatorOptions options = DefaultOptions();
   options.parallel.mirrors = 0;

@@ -278,6 +278,7 @@ class Coordinator {
   void Handle(Connection from, const KnownWorldMessage& known);
   void Know(const World& world);
   void AskForWorlds();
+  bool IsContradicted(const WorkerId& id) const;
   bool HasStaleClaim(const WorkerId& id, const StateClaim& claim) const;
   void Refuse(Connection to, const std::string& reason, bool rejoin);
   enum class Leave { kGone, kClosed, kRefused };
@@ -299,6 +300,7 @@ class Coordinator {
   void AwaitState(const WorldDecision& decision);
   bool AreTooFew() const;
   void AwaitMore();
+  bool AreContradicted(const std::vector<Member>& holders) const;
   void RewindOrFail(const std::vector<Member>& holders);
   void CloseWorld(const std::string& reason, double detect_seconds);
   std::optional<Validations::EarlyStop> EarlyEnd() const;

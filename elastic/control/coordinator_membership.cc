@@ -362,9 +362,13 @@ void Coordinator::AskForWorlds() {
   }
 }
 
-bool Coordinator::HasStaleClaim(const WorkerId& id, const StateClaim& claim) const {
+bool Coordinator::IsContradicted(const WorkerId& id) const {
   const auto contradicted = contradicted_.find(id.name);
-  if (contradicted != contradicted_.end() && contradicted->second == id.incarnation) return !IsEmpty(claim);
+  return contradicted != contradicted_.end() && contradicted->second == id.incarnation;
+}
+
+bool Coordinator::HasStaleClaim(const WorkerId& id, const StateClaim& claim) const {
+  if (IsContradicted(id)) return !IsEmpty(claim);
   if (state_.claimed()) return !IsEmpty(claim) && IsEmpty(OnBranch(claim));
   if (state_.kind() == StateLocation::Kind::kNowhere) return claim.world.generation != 0;
   if (RankHeld(id, claim, state_.source(), committed_) >= 0) return false;

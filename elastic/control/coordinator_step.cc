@@ -220,9 +220,9 @@ bool Coordinator::MeasureSpeeds() {
 }
 
 // Two computations of the same thing differ: memory or arithmetic of somebody is broken. The majority is believed; the
-// others give up their state and their place, and what nobody else has is taken from a checkpoint at once, since nobody
-// comes back with it. Without a majority nobody knows better, so the step is done again. So it is where the run would
-// end without the others, as there is no checkpoint: the fault may have been a passing one.
+// others give up their state and their place. Without a majority nobody knows better, so the step is done again. So it
+// is where the run would end without the others, as nobody else has what they hold and there is no checkpoint: the
+// fault may have been a passing one.
 void Coordinator::RemoveDissenters(const std::vector<int>& ranks) {
   constexpr int64_t kMaxDisputes = 3;
   std::vector<std::string> names, bits;
@@ -243,9 +243,6 @@ void Coordinator::RemoveDissenters(const std::vector<int>& ranks) {
   if (removed) {
     const std::string cause = absl::StrCat("its loss or gradient norm of step ", committed_ + 1, " has other bits");
     for (const std::string& name : names) RemoveContradicted(name, cause);
-    if (!can_spare && !AdoptEntered()) {
-      Rewind(absl::StrCat("nobody else holds the state of ", who, ", which cannot be trusted: ", cause));
-    }
   } else if (++attempts_.disputes < kMaxDisputes) {
     CloseWorld(absl::StrCat("the bits of step ", committed_ + 1, " differ: ", who), 0);
   } else {

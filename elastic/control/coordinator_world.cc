@@ -234,10 +234,15 @@ void Coordinator::AwaitState(const WorldDecision& decision) {
     ReportTooFew(decision.detail);
     return;
   }
-  if (now_ - formation_.WaitsSince(*formation_.missing_since()) >=
-      milliseconds(options_.elastic.lost_state_timeout_ms)) {
+  const milliseconds limit(options_.elastic.lost_state_timeout_ms);
+  if (AreContradicted(decision.missing) || now_ - formation_.WaitsSince(*formation_.missing_since()) >= limit) {
     RewindOrFail(decision.missing);
   }
+}
+
+// None of them comes back with its state.
+bool Coordinator::AreContradicted(const std::vector<Member>& holders) const {
+  return std::all_of(holders.begin(), holders.end(), [&](const Member& holder) { return IsContradicted(holder.id); });
 }
 
 // Nobody is there to go on without the state that is missing, so nothing is gained by giving it up; and it may be this
@@ -266,9 +271,9 @@ void Coordinator::RewindOrFail(const std::vector<Member>& holders) {
                       newest == nullptr ? "the beginning" : newest->name));
     return;
   }
-  if (Rewind(names.empty() ? "no worker holds the state" : absl::StrCat("all holders of a part were lost: ", names))) {
-    return;
-  }
+  const char* const what = AreContradicted(holders) ? "most workers had other bits than all holders of a part: "
+                                                    : "all holders of a part were lost: ";
+  if (Rewind(names.empty() ? "no worker holds the state" : absl::StrCat(what, names))) return;
   Report(event::StateLost{{committed_, names}});
   const bool gone = options_.had_checkpoint || checkpoints_.has_saved();
   Fail(absl::StrCat("the state of step ", committed_, " is lost: all holders of a part of it were lost (",

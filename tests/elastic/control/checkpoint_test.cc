@@ -8,6 +8,7 @@
 #include <cmath>
 #include <variant>
 
+#include "elastic/control/state_source.h"
 #include "framework/base/limits.h"
 #include "tests/elastic/control/coordinator_harness.h"
 
@@ -694,12 +695,43 @@ TEST_F(CheckpointTest, WhatOnlyAMinorityHoldsIsTakenFromTheNewestCheckpointAtOnc
   EXPECT_THAT(rewinds_, ElementsAre(3));
   const event::Rewind rewind = Last<event::Rewind>();
   EXPECT_EQ(rewind.from_step, 5);
-  EXPECT_THAT(rewind.reason, HasSubstr("nobody else holds the state of n0/1"));
-  EXPECT_THAT(rewind.reason, HasSubstr("of step 6 has other bits"));
-  EXPECT_EQ(Count<event::StateMissing>(), 0);
+  EXPECT_EQ(rewind.reason, "most workers had other bits than all holders of a part: n0/1 on n0");
+  Pass(milliseconds(50), {0, 2});
   const WorldMessage world = worlds_[Connection(0)];
   EXPECT_EQ(world.checkpoint, "three");
   EXPECT_EQ(world.world.size(), 2);
+}
+
+// Of the two that have it the other one is only away.
+TEST_F(CheckpointTest, WhatAMinorityHeldIsWaitedForIfAnotherHasItToo) {
+  const CoordinatorOptions options = EverySteps(100);
+  StartThree(options);
+  Join(3);
+  Pass(milliseconds(200), {0, 1, 2, 3});
+  Commit({0, 1, 2});
+  for (int i = 0; i < 4; ++i) Commit({0, 1, 2, 3});
+  Done(3, {{"three", 3}, {"two", 2}});
+  const World old = worlds_[Connection(0)].world;
+  ASSERT_EQ(old.size(), 4);
+  Event(DisconnectEvent{Connection(0), "reset"});
+  ASSERT_EQ(WorldSize(), 3);
+  // Who of the other node has something together with 0.
+  const bool is_2 = !HoldersOfLostState(old, {false, true, false, true}, options.parallel).empty();
+  for (const int w : {1, 2, 3}) {
+    VoteMessage vote = Vote(Generation(), 6);
+    if (w == (is_2 ? 2 : 3)) vote.loss_bits ^= 1;
+    Say(w, vote);
+  }
+  EXPECT_TRUE(Last<event::BitsDiffer>().majority);
+  EXPECT_EQ(Count<event::StateMissing>(), 1);
+  EXPECT_THAT(rewinds_, IsEmpty());
+  Join(0, {old, 5, 0, {}});
+  Pass(milliseconds(200), {0, 1, is_2 ? 3 : 2});
+  EXPECT_THAT(rewinds_, IsEmpty());
+  const WorldMessage world = worlds_[Connection(0)];
+  EXPECT_EQ(world.world.size(), 3);
+  EXPECT_EQ(world.committed_step, 5);
+  EXPECT_EQ(world.source.generation, old.generation);
 }
 
 TEST_F(CheckpointTest, WhatOthersHoldOfAMinorityIsNotTakenFromACheckpoint) {

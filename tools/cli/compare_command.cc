@@ -13,6 +13,7 @@
 #include "framework/metrics/run_directory.h"
 #include "framework/storage/atomic_file.h"
 #include "tools/cli/output_arguments.h"
+#include "tools/cli/run_record.h"
 
 namespace holdfast {
 namespace {
@@ -35,7 +36,8 @@ Curve LossCurve(const std::string& run, const std::vector<StepMetrics>& steps) {
 /// Of a run directory, or of a metrics.jsonl without one.
 absl::StatusOr<std::vector<StepMetrics>> ReadSteps(const std::string& run) {
   std::error_code error;
-  return std::filesystem::is_regular_file(run, error) ? ReadStepMetrics(run) : RunDirectory(run).ReadMetrics();
+  if (std::filesystem::is_regular_file(run, error)) return ReadStepMetrics(run);
+  return ExplainSweep(RunDirectory(run).ReadMetrics(), run);
 }
 
 /// Whether all others are the same bits as the first.

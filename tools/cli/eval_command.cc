@@ -111,7 +111,7 @@ absl::StatusOr<int> EvalCommand::Run() const {
   std::vector<std::string> token_files;
   std::copy_if(data.begin(), data.end(), std::back_inserter(token_files),
                [](const std::string& file) { return !HoldsQuestions(file); });
-  ASSIGN_OR_RETURN(SavedModel saved, OpenSavedModel(model));
+  ASSIGN_OR_RETURN(SavedModel saved, ExplainSweep(OpenSavedModel(model), model));
   Places access(places);
   ASSIGN_OR_RETURN(const TokenFiles opened, OpenTokenFiles(token_files, access));
   ASSIGN_OR_RETURN(const int64_t packed, RowsOf(opened));

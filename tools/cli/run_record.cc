@@ -12,6 +12,7 @@
 #include "elastic/coordinator/event_json.h"
 #include "elastic/coordinator/event_text.h"
 #include "elastic/coordinator/run_tally.h"
+#include "elastic/sweep/sweep.h"
 #include "framework/base/branch.h"
 #include "framework/base/files.h"
 #include "framework/base/status.h"
@@ -127,6 +128,14 @@ absl::StatusOr<RunStatus> StatusByRecord(const RunDirectory& directory) {
   status.state = RunState::kTraining;
   status.detail = absl::StrCat("in ", owner, "; figures as last recorded");
   return status;
+}
+
+absl::Status ExplainSweep(const absl::Status& status, const std::string& directory) {
+  const SweepPlace sweep{.directory = directory};
+  if (!absl::IsNotFound(status) || !HoldsSweep(sweep)) return status;
+  return absl::NotFoundError(absl::StrCat(directory,
+                                          " holds a sweep, not a run: name the directory of one of its runs, ",
+                                          "which results.csv in it lists"));
 }
 
 }  // namespace holdfast

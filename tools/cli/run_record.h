@@ -4,7 +4,10 @@
 #include <cstdint>
 #include <limits>
 #include <optional>
+#include <string>
+#include <utility>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "elastic/control/run_event.h"
 #include "elastic/control/run_status.h"
@@ -35,5 +38,13 @@ absl::StatusOr<RunStatus> StatusAtTheEnd(const RunDirectory& directory);
 /// Of a run that is alive and has no coordinator that listens, as one of one worker: by its last step, without workers.
 /// NotFound if its coordinator is going to listen.
 absl::StatusOr<RunStatus> StatusByRecord(const RunDirectory& directory);
+
+/// For a command that is given `directory` for that of a run: of what was not found there, where it holds a sweep, says
+/// that. Any other status stays as it is.
+absl::Status ExplainSweep(const absl::Status& status, const std::string& directory);
+template <typename T>
+absl::StatusOr<T> ExplainSweep(absl::StatusOr<T> value, const std::string& directory) {
+  return value.ok() ? std::move(value) : ExplainSweep(value.status(), directory);
+}
 
 }  // namespace holdfast

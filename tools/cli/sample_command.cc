@@ -23,6 +23,7 @@
 #include "framework/metrics/progress.h"
 #include "models/stop_text.h"
 #include "tools/cli/dtype_argument.h"
+#include "tools/cli/run_record.h"
 #include "tools/cli/talk.h"
 #include "tools/cli/terminal_text.h"
 
@@ -194,7 +195,7 @@ absl::StatusOr<int> SampleCommand::Run() const {
   }
   // A line end stands for the conversation that is still to come: what is wrong with its template is said at once.
   ASSIGN_OR_RETURN(const std::vector<std::string> given, Prompts());
-  ASSIGN_OR_RETURN(SavedModel saved, OpenSavedModel(model));
+  ASSIGN_OR_RETURN(SavedModel saved, ExplainSweep(OpenSavedModel(model), model));
   if (saved.tokenizer == nullptr) {
     return absl::InvalidArgumentError(model + " has no tokenizer.json, so text cannot be sampled from it");
   }

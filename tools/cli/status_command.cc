@@ -125,7 +125,7 @@ void StatusCommand::Print(const RunStatus& status) const {
 absl::StatusOr<int> StatusCommand::Run() const {
   using Clock = std::chrono::steady_clock;
   constexpr std::chrono::seconds kPatience{60};  // with a run of which no coordinator answers
-  ASSIGN_OR_RETURN(RunStatus status, Fetch());
+  ASSIGN_OR_RETURN(RunStatus status, ExplainSweep(Fetch(), target));
   Print(status);
   Clock::time_point last_answer = Clock::now();
   while (watch && status.state != RunState::kEnded && status.state != RunState::kNotRunning) {

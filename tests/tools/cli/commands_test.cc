@@ -358,6 +358,28 @@ TEST(StatusCommand, TakesARunOrAnAddress) {
   EXPECT_THAT(std::string(nobody.Run().status().message()), HasSubstr("the name is empty"));
 }
 
+// The directory of a sweep is taken for that of its run.
+TEST(StatusCommand, ASweepIsNoRun) {
+  const TemporaryDirectory sweep;
+  ASSERT_TRUE(WriteFileAtomically(sweep / "sweep.yaml", "").ok());
+  StatusCommand status;
+  status.target = sweep.path();
+  EXPECT_THAT(std::string(status.Run().status().message()), HasSubstr("it holds no run")) << "it has not begun";
+  ASSERT_TRUE(WriteFileAtomically(sweep / "results.jsonl", "").ok());
+  SampleCommand sample;
+  sample.model = sweep.path();
+  sample.prompts = {"a"};
+  EvalCommand eval;
+  eval.model = sweep.path();
+  eval.data = {"none.bin"};
+  for (const absl::Status& refused : {status.Run().status(), sample.Run().status(), eval.Run().status()}) {
+    EXPECT_TRUE(absl::IsNotFound(refused)) << refused;
+    EXPECT_EQ(refused.message(), sweep.path() +
+                                     " holds a sweep, not a run: name the directory of one of its runs, "
+                                     "which results.csv in it lists");
+  }
+}
+
 // As where a user may not enter the directory, which root may: that a run is not seen does not say that there is none.
 TEST(StatusCommand, WhatCannotBeLookedAtIsNotMissing) {
   const TemporaryDirectory directory;

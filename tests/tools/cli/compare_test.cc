@@ -75,6 +75,10 @@ TEST_F(ManyRuns, AFileOfStepsStandsForItsRun) {
   EXPECT_THAT(refusal, AllOf(HasSubstr("other.yaml:1: "), Not(HasSubstr("mv ")))) << "it is no file of a run to mend";
   command.others = {directory_ / "none"};
   EXPECT_THAT(std::string(command.Run().status().message()), HasSubstr("none/metrics.jsonl: No such file"));
+  for (const char* name : {"sweep.yaml", "results.jsonl"}) ASSERT_TRUE(WriteFileAtomically(directory_ / name, "").ok());
+  command.others = {directory_.path()};
+  EXPECT_THAT(std::string(command.Run().status().message()),
+              HasSubstr(directory_.path() + " holds a sweep, not a run"));
 }
 
 TEST_F(ManyRuns, NothingIsSaidOfRunsWithoutSteps) {

@@ -129,6 +129,10 @@ bool CheckBytes(const std::string& text, YamlTree* tree) {
     Fail(tree, 0, absl::StrFormat("larger than %d bytes; this is not a config file", kMaxConfigBytes));
     return false;
   }
+  if (text.starts_with("\xff\xfe") || text.starts_with("\xfe\xff")) {
+    Fail(tree, 1, "UTF-16; save the file as UTF-8");
+    return false;
+  }
   int line = 1;
   for (const char c : text) {
     if (c == '\n') ++line;

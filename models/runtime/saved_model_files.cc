@@ -56,6 +56,7 @@ bool IsChatTemplate(const std::string& name) {
 std::map<std::string, std::string> ChatTemplatesIn(const std::string& directory) {
   std::vector<std::string> names{kChatTemplateFile};
   std::error_code ignored;
+  if (!fs::is_directory(directory, ignored)) return {};
   for (const auto& entry : fs::directory_iterator(fs::path(directory) / kChatTemplateDirectory, ignored)) {
     if (entry.path().extension() == ".jinja") names.push_back(kChatTemplateDirectory / entry.path().filename());
   }

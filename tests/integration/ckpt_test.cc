@@ -241,6 +241,9 @@ TEST_F(CkptTest, SettingsBesideTheTokenizerAreExported) {
   EXPECT_EQ(mine.exit_code, 1);
   EXPECT_THAT(mine.output, HasSubstr("mine is no model; name a new directory"));
   EXPECT_EQ(ReadAll(Path("mine/config.json")) + ReadAll(Path("mine/tokenizer.json")), "{}{}");
+  const CommandResult in_a_file = Ckpt({"export", Path("ck"), Path("mine/config.json/out")});
+  EXPECT_EQ(in_a_file.exit_code, 2);
+  EXPECT_THAT(in_a_file.output, AllOf(HasSubstr("mine/config.json: not a directory"), Not(HasSubstr("warning"))));
   WriteAll(Path("out/chat_template.jinja"), "{{ mine }}");
   const CommandResult over = Ckpt({"export", Path("ck"), Path("out"), "--overwrite"});  // with the run's own tokenizer
   ASSERT_EQ(over.exit_code, 0) << over.output;

@@ -223,6 +223,10 @@ TEST(HostileTextTest, AliasesTagsAndDepthAreRefused) {
             std::string::npos);
   EXPECT_EQ(ErrorOf(std::string("run:\n  name: a\0b", 16)),
             "c.yaml:2: control character 0x00; this is not a text file");
+  for (const std::string begin : {"\xff\xfe", "\xfe\xff"}) {
+    EXPECT_EQ(ErrorOf(begin), "c.yaml:1: UTF-16; save the file as UTF-8");
+    EXPECT_EQ(ErrorOf(begin + std::string("r\0u\0n\0", 6)), "c.yaml:1: UTF-16; save the file as UTF-8");
+  }
   EXPECT_EQ(ErrorOf(std::string(kMaxConfigBytes + 1, ' ')),
             "c.yaml: larger than 1048576 bytes; this is not a config file");
 }

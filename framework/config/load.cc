@@ -7,7 +7,6 @@
 
 #include <cerrno>
 #include <cstdio>
-#include <cstring>
 #include <memory>
 #include <utility>
 
@@ -31,7 +30,7 @@ struct FileCloser {
 };
 
 absl::Status CannotRead(const std::string& path, int error) {
-  return absl::NotFoundError(absl::StrCat("cannot read config ", path, ": ", std::string(std::strerror(error))));
+  return ErrnoToStatus(error, absl::StrCat("cannot read config ", path));
 }
 
 /// InvalidArgument for a pipe with a name, for which perhaps nobody is there to write into it. One without, as `<(...)`

@@ -45,8 +45,8 @@ struct ModelSources {
 /// all of them, in file order; overrides are reported as "--set section.key=value: what is wrong". A value is YAML, so
 /// lists work: "data.train=[a.bin, b.bin]"; the last of two overrides of a key counts. Zeros that stand for a derived
 /// value (head_dim, num_kv_heads, intermediate_size, expert_intermediate_size) are resolved in the result;
-/// train.threads and schedule.decay_steps stay as they are. A file that cannot be read is NotFound, a
-/// pipe with a name InvalidArgument.
+/// train.threads and schedule.decay_steps stay as they are. A file that is not there is NotFound,
+/// one that may not be read PermissionDenied, a directory or a pipe with a name InvalidArgument.
 ///
 /// With an initial model, a key of `model` that decides its arithmetic and has another value there is such an error. If
 /// it cannot be read and nothing else is wrong, that error is returned as it is.

@@ -3,6 +3,7 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <optional>
 #include <utility>
 
@@ -102,7 +103,9 @@ absl::StatusOr<SavedModel> OpenSavedModel(const std::string& path) {
                                  ", base_model_name_or_path) is not there; correct the path, or say its place to ",
                                  "`holdfast ckpt export RUN OUT_DIR --merge --base DIR`"));
   }
-  if (!Exists(path)) return absl::NotFoundError(absl::StrCat(path, " does not exist"));
+  if (struct stat info{}; stat(path.c_str(), &info) != 0) {
+    return errno == ENOENT ? absl::NotFoundError(absl::StrCat(path, " does not exist")) : ErrnoToStatus(errno, path);
+  }
   if (absl::IsNotFound(read.status())) {
     return absl::NotFoundError(absl::StrCat(path, " holds no saved model, or not all of one (", read.status().message(),
                                             "); a run saves its model when it ends, and `holdfast ckpt export ", path,

@@ -31,6 +31,10 @@ absl::Status AsUsageError(const absl::Status& status) {
   return UsageError(absl::StrCat("error: ", status.message()));
 }
 
+absl::Status AsConfigError(const absl::Status& status) {
+  return IsMistake(status) ? UsageError(status.message()) : status;
+}
+
 int ExitCodeOf(const absl::Status& error) {
   if (IsUsageError(error) || IsMistake(error)) return kExitUsage;
   return absl::IsUnavailable(error) || absl::IsAborted(error) ? kExitRetry : kExitFailure;

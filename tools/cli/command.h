@@ -42,6 +42,9 @@ template <typename T>
 absl::StatusOr<T> AsUsageError(absl::StatusOr<T> value) {
   return value.ok() ? std::move(value) : AsUsageError(value.status());
 }
+/// Of reading a config: a mistake becomes a UsageError as it is, whose lines begin with the file's name; all else
+/// stays.
+absl::Status AsConfigError(const absl::Status& status);
 /// What a command that is not of a run exits with, of an error.
 int ExitCodeOf(const absl::Status& error);
 

@@ -79,7 +79,7 @@ void ConfigArguments::SetWorkers(int64_t workers) {
 
 absl::Status ConfigArguments::Read() {
   absl::StatusOr<std::string> read = ReadConfigFile(path);
-  if (!read.ok()) return UsageError(read.status().message());
+  if (!read.ok()) return AsConfigError(read.status());
   text = *std::move(read);
   return absl::OkStatus();
 }
@@ -107,7 +107,7 @@ absl::StatusOr<Config> ConfigArguments::LoadUnresolved(const std::string& model)
     LogInfo("model.router_bias: ", initial_model->file, " has none; a run that starts from it begins with biases of 0");
   }
   if (config.ok() || config.status() == unreadable) return config;
-  return UsageError(config.status().message());
+  return AsConfigError(config.status());
 }
 
 absl::StatusOr<Config> ConfigArguments::Load() const {

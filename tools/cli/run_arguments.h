@@ -25,7 +25,7 @@ struct ConfigArguments {
   /// What --workers says, above any --set; 0 = it was not given.
   void SetWorkers(int64_t workers);
   /// Reads the file now, as what catches signals has to before that: a terminal or a pipe may be silent, and then a
-  /// signal is to end the process. A UsageError if it cannot be read.
+  /// signal is to end the process. A UsageError if it is not there, or is no file.
   absl::Status Read();
   /// Resolved: with the steps that train.epochs is (models/runtime/epochs.h), the digest of its GEMM table
   /// (models/runtime/gemm_table.h) and the arithmetic that a new run takes (models/runtime/arithmetic.h). A UsageError

@@ -209,7 +209,7 @@ absl::Status CheckIdentity(const SweepConfig& config, const SweepPlace& place) {
 
 absl::StatusOr<SweepConfig> LoadWith(const std::string& path, int64_t workers) {
   absl::StatusOr<SweepConfig> config = LoadSweepConfig(path);
-  if (!config.ok()) return UsageError(config.status().message());
+  if (!config.ok()) return AsConfigError(config.status());
   if (workers == 0) return config;
   if (config->hosts.size() > 1 || !config->hosts[0].command.empty()) {
     return UsageError("error: --workers: the hosts of " + path + " say how many workers they have");
@@ -323,7 +323,7 @@ absl::StatusOr<int> SweepCommand::Sweep(const StopSignal& stop_signal) const {
   ASSIGN_OR_RETURN(const std::unique_ptr<search::SearchStrategy> strategy,
                    search::MakeStrategy(space, config.strategy));
   absl::StatusOr<std::string> base = ReadFile(config.config, kMaxConfigBytes);
-  if (!base.ok()) return UsageError(absl::StrCat(path, ": sweep.config: ", base.status().message()));
+  if (!base.ok()) return AsConfigError(Annotate(base.status(), absl::StrCat(path, ": sweep.config")));
   TrialConfigs trials(config, *std::move(base));
   const auto take_up = [&] {
     const auto load = [&](const auto& overrides) { return trials.Load(overrides); };

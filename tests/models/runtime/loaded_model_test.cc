@@ -81,5 +81,14 @@ TEST(LoadedModelTest, AdaptersOfLongRopeHaveTheLengthOfTheirRun) {
   std::filesystem::remove_all(directory);
 }
 
+// As where a user may not look into the directory, which root may: that is not to say that there is none.
+TEST(OpenSavedModelTest, WhatCannotBeLookedAtIsNotMissing) {
+  const std::string loop = std::filesystem::path(::testing::TempDir()) / absl::StrCat("loaded_model_loop_", getpid());
+  EXPECT_EQ(OpenSavedModel(loop).status().message(), loop + " does not exist");
+  std::filesystem::create_symlink(loop, loop);
+  EXPECT_EQ(OpenSavedModel(loop).status().message(), loop + ": Too many levels of symbolic links");
+  std::filesystem::remove(loop);
+}
+
 }  // namespace
 }  // namespace holdfast

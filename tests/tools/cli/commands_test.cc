@@ -233,6 +233,22 @@ TEST(SweepCommand, NamesTheFileThatIsNotThereOnce) {
   EXPECT_EQ(status.message(), file + ": sweep.config: " + none + ": No such file or directory");
 }
 
+// Root may read what others may not, but nobody the memory at 0.
+TEST(ConfigArguments, WhatCannotBeReadIsNoMistake) {
+  ConfigArguments config;
+  config.path = "/proc/self/mem";
+  const std::string message = "cannot read config /proc/self/mem: Input/output error";
+  for (const absl::Status& status : {config.Read(), config.Load().status(), config.LoadUnresolved().status()}) {
+    EXPECT_FALSE(IsUsageError(status));
+    EXPECT_FALSE(IsMistake(status)) << status;
+    EXPECT_EQ(status.message(), message);
+  }
+  config.path = "/";
+  for (const absl::Status& status : {config.Read(), config.Load().status(), config.LoadUnresolved().status()}) {
+    EXPECT_TRUE(IsUsageError(status)) << status;
+  }
+}
+
 TEST(SweepCommand, ReadsNoResultsWhileAnotherProcessIsAtTheSweep) {
   const TemporaryDirectory directory;
   ASSERT_TRUE(WriteFileAtomically(directory / "config.yaml",

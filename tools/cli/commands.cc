@@ -62,6 +62,7 @@ std::string OptionHint(const CLI::App& app, const std::string& word) {
   }
   const std::string name = word.substr(2, word.find('=') - 2);
   std::string nearest = Nearest(name, names);
+  if (nearest == name) return absl::StrCat("write it behind the name of the command, '", Deepest(app).get_name(), "'");
   if (nearest.empty()) nearest = PartOf(name, names);
   return nearest.empty() ? "" : absl::StrCat("did you mean '--", nearest, "'?");
 }
@@ -78,7 +79,12 @@ std::string CommandHint(const std::vector<std::string>& commands, const std::str
 std::string Hint(const CLI::App& app) {
   const std::vector<std::string> commands = CommandsOf(Deepest(app));
   const bool sets_keys = Deepest(app).get_option_no_throw("--set") != nullptr;
-  for (const std::string& word : app.remaining(/*recurse=*/true)) {
+  const std::vector<std::string> words = app.remaining(/*recurse=*/true);
+  const bool takes_prompts = Deepest(app).get_option_no_throw("--prompt") != nullptr;
+  if (takes_prompts && !words.empty() && !absl::StartsWith(words.front(), "--")) {
+    return "a text to continue is given by --prompt";
+  }
+  for (const std::string& word : words) {
     const bool is_option = absl::StartsWith(word, "--");
     std::string hint;
     if (is_option) {

@@ -60,6 +60,14 @@ absl::Status CheckIsUtf8(const Config& config) {
   return absl::OkStatus();
 }
 
+/// Of reading the config in `path`; who names the directory of a run, as to resume it, is told where its config is.
+absl::Status ReadError(const absl::Status& status, const std::string& path) {
+  const RunDirectory run(path);
+  if (!run.HoldsRun()) return AsConfigError(status);
+  return UsageError(
+      absl::StrCat("error: ", path, " is the directory of a run, and a config is a file: name ", run.config()));
+}
+
 }  // namespace
 
 void ConfigArguments::AddTo(CLI::App& command) {
@@ -79,7 +87,7 @@ void ConfigArguments::SetWorkers(int64_t workers) {
 
 absl::Status ConfigArguments::Read() {
   absl::StatusOr<std::string> read = ReadConfigFile(path);
-  if (!read.ok()) return AsConfigError(read.status());
+  if (!read.ok()) return ReadError(read.status(), path);
   text = *std::move(read);
   return absl::OkStatus();
 }
@@ -107,7 +115,7 @@ absl::StatusOr<Config> ConfigArguments::LoadUnresolved(const std::string& model)
     LogInfo("model.router_bias: ", initial_model->file, " has none; a run that starts from it begins with biases of 0");
   }
   if (config.ok() || config.status() == unreadable) return config;
-  return AsConfigError(config.status());
+  return ReadError(config.status(), path);
 }
 
 absl::StatusOr<Config> ConfigArguments::Load() const {

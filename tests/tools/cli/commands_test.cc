@@ -233,7 +233,7 @@ TEST(SweepCommand, NamesTheFileThatIsNotThereOnce) {
   EXPECT_EQ(status.message(), file + ": sweep.config: " + none + ": No such file or directory");
 }
 
-// Root may read what others may not, but nobody the memory at 0.
+// Root may read what others may not, but nobody the memory at 0. A directory is a mistake.
 TEST(ConfigArguments, WhatCannotBeReadIsNoMistake) {
   ConfigArguments config;
   config.path = "/proc/self/mem";
@@ -246,6 +246,15 @@ TEST(ConfigArguments, WhatCannotBeReadIsNoMistake) {
   config.path = "/";
   for (const absl::Status& status : {config.Read(), config.Load().status(), config.LoadUnresolved().status()}) {
     EXPECT_TRUE(IsUsageError(status)) << status;
+  }
+  const TemporaryDirectory run;
+  ASSERT_TRUE(WriteFileAtomically(RunDirectory(run.path()).coordinator_state(), "{}").ok());
+  config.path = run.path();
+  for (const absl::Status& status : {config.Read(), config.Load().status()}) {
+    EXPECT_TRUE(IsUsageError(status)) << status;
+    EXPECT_EQ(status.message(),
+              absl::StrCat("error: ", run.path(), " is the directory of a run, and a config is a file: ", "name ",
+                           run.path(), "/config.yaml"));
   }
 }
 
@@ -943,6 +952,12 @@ TEST(Commands, WhatIsNotUnderstoodIsToldWhatMayBeMeant) {
   EXPECT_THAT(error_of({"sample", "m", "--one", "1", "--two=2"}),
               StartsWith("These arguments were not expected: --one 1 --two=2\n"));
   EXPECT_THAT(error_of({"sample", "m", "--one"}), StartsWith("This argument was not expected: --one\n"));
+  const char* const prompt = " (a text to continue is given by --prompt)\n";
+  EXPECT_THAT(error_of({"sample", "m", "Once upon"}), HasSubstr(prompt));
+  EXPECT_THAT(error_of({"sample", "m", "-p", "Once upon"}), HasSubstr(prompt));
+  EXPECT_THAT(error_of({"compare", "a", "b", "-p"}), Not(HasSubstr(prompt)));
+  EXPECT_THAT(error_of({"--set", "train.steps=5", "validate", "c"}),
+              HasSubstr(" (write it behind the name of the command, 'validate')\n"));
   EXPECT_THAT(error_of({}), StartsWith("A subcommand is required\n"));
   EXPECT_THAT(error_of({"ckpt"}), StartsWith("A subcommand is required\n"));
 }

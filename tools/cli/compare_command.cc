@@ -36,7 +36,8 @@ Curve LossCurve(const std::string& run, const std::vector<StepMetrics>& steps) {
 /// Of a run directory, or of a metrics.jsonl without one.
 absl::StatusOr<std::vector<StepMetrics>> ReadSteps(const std::string& run) {
   std::error_code error;
-  if (std::filesystem::is_regular_file(run, error)) return ReadStepMetrics(run);
+  const bool is_file = std::filesystem::exists(run, error) && !std::filesystem::is_directory(run, error);
+  if (is_file) return ReadStepMetrics(run);
   return ExplainSweep(RunDirectory(run).ReadMetrics(), run);
 }
 

@@ -75,6 +75,8 @@ TEST_F(ManyRuns, AFileOfStepsStandsForItsRun) {
   EXPECT_THAT(refusal, AllOf(HasSubstr("other.yaml:1: "), Not(HasSubstr("mv ")))) << "it is no file of a run to mend";
   command.others = {directory_ / "none"};
   EXPECT_THAT(std::string(command.Run().status().message()), HasSubstr("none/metrics.jsonl: No such file"));
+  command.others = {"/dev/null"};
+  EXPECT_EQ(command.Run().status().message(), "error: /dev/null: a device, not a regular file");
   for (const char* name : {"sweep.yaml", "results.jsonl"}) ASSERT_TRUE(WriteFileAtomically(directory_ / name, "").ok());
   command.others = {directory_.path()};
   EXPECT_THAT(std::string(command.Run().status().message()),

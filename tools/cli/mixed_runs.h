@@ -18,7 +18,7 @@ struct MixableRun {
 };
 
 /// In what these runs differ: their data, and keys that decide bits and of which their configs have more than one
-/// value, with the values: "data.train (a.bin of 9 M tokens, b.bin of 3 M tokens), optimizer.name (adamw, lion)";
+/// value, with the values: "data.train (a.bin of 9.31 M tokens, b.bin of 3.02 M tokens), optimizer.name (adamw, lion)";
 /// shortened where they are many, empty if there are none. Left out are keys that a law knows, or takes for noise:
 /// sizes of the model, lengths of run and schedule, learning rate, batch, seed, and what the run is computed with. Data
 /// are the same if their files have the same names, wherever they lie, and as many tokens. Another tokenizer makes

@@ -378,8 +378,9 @@ TEST_F(Scaling, RunsOfOtherDataAreNamed) {
   write("of_long_ago", 0, {"data.validation=[v.bin]"});
   EXPECT_THAT(said({"base", "elsewhere", "longer", "of_long_ago"}), testing::Not(HasSubstr("the runs differ in")));
   write("renamed", 6400, {"data.train=[other.bin]", "data.validation=[v.bin]"});
-  EXPECT_THAT(said({"base", "renamed"}),
-              HasSubstr("the runs differ in data.train (train.bin of 6.40 K tokens, other.bin of 6.40 K tokens): a law"));
+  EXPECT_THAT(
+      said({"base", "renamed"}),
+      HasSubstr("the runs differ in data.train (train.bin of 6.40 K tokens, other.bin of 6.40 K tokens): a law"));
   write("namesake", 64000, {"data.train=[/new/train.bin]", "data.validation=[v.bin]"});
   EXPECT_THAT(said({"base", "namesake"}),
               HasSubstr("in data.train (train.bin of 6.40 K tokens, /new/train.bin of 64.0 K tokens): a law"));

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Remakes tests/framework/data/golden: small tokenizers, two of byte-level BPE and four of BPE over characters with
+"""Remakes tests/framework/data/golden: small tokenizers, three of byte-level BPE and four of BPE over characters with
 byte_fallback, and what `tokenizers` makes of some texts.
 
 Needs the Python package `tokenizers`; the files are of 0.23.3:   python3 tests/golden/make_tokenizer_golden.py
@@ -29,6 +29,22 @@ OUT = pathlib.Path(__file__).resolve().parent.parent / "framework/data/golden"
 LLAMA3_SPLIT = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
+
+# GPT-4o's and gpt-oss' split: words also end where lower case is followed by upper case.
+O200K_SPLIT = (
+    r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
+    r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
+    r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+# In the order of their ids, which are the last of the vocabulary.
+HARMONY_TOKENS = [
+    f"<|{name}|>"
+    for name in (
+        "startoftext", "endoftext", "reserved_200000", "reserved_200001", "return", "constrain", "reserved_200004",
+        "channel", "start", "end", "message", "reserved_200009", "reserved_200010", "reserved_200011", "call",
+        *(f"reserved_{number}" for number in range(200013, 200018)), "endofprompt",
+    )
+]  # fmt: skip
 
 SENTENCES = """
 A worker that dies is replaced, and the run goes on from the last committed step.
@@ -105,12 +121,27 @@ METASPACE_CASES = [
     "🜁🜂 🜃the",
 ]
 
+# What is particular to GPT-4o's split: letters by their case, marks, contractions behind words, slashes behind signs.
+O200K_CASES = [
+    "HTTPServer iPhone XMLHttpRequest McDonald's IT'S don'T DON'T WE'LL'VE 'S Ab'sC aB'Ll",
+    "\u01c5a \u01c5A a\u01c5 A\u01c5\u01c5b \u02b0A A\u02b0 a\u02b0A \u00aaA\u00ba \u0641A A\u0641a \u4e2dA\u4e2da",
+    "\u0301a \u0301A a\u0301A A\u0301a .\u0301a \n\u0301 \u20dd\u0903A\u0903 1\u0301a",
+    "a/\n/b !/\n/\r\n/x //\n \n/\n ./a -A -a _aB \u00a0Ab \tAb \u3000aB\u3000",
+    "it\u2019s IT\u2019S a'\u017f A'\u017fa x'RE'Ve'M'D 's't",
+    "<|start|>assistant<|channel|>final<|message|>It's HERE<|end|><|return|><|call|><|startoftext|>",
+    "<|reserved_200013|><|reserved_200018|> <|reserved_20001 <|endofprompt|>A<|reserved_200017|>b<|channel|",
+    "A" * 300 + "a" * 300 + "Aa" * 100 + "\u4e2dA" * 100 + "\u0301" * 100,
+]
+
 ALPHABET = "aAbest'sſ019²½ \t\n\r\u00a0\u0085\u180e\u3000.,!_-/äßЖ学の한ع\u0301\u200d😀👍<|>"
 
 
 METASPACE_PIECES = [*ALPHABET, " ", " ", "\u2581", "the", " step", "added", "addedword", "</s>"] + [
     f"<|{name}|>" for name in ("right", "left", "both", "word")
 ]
+
+
+O200K_PIECES = [*ALPHABET, *"ABCabc\u01c5\u02b0\u00aa\u0903\u20dd", "'s", "'S", "'Re", "'lL", "/", "\n", *HARMONY_TOKENS]
 
 
 def random_cases(count, pieces=ALPHABET):
@@ -131,28 +162,28 @@ def corpus():
     yield from itertools.chain.from_iterable(itertools.repeat(SENTENCES, 50))
 
 
-def train(pre_tokenizer, vocab_size):
+def train(pre_tokenizer, vocab_size, texts=None, **more):
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizer
     tokenizer.decoder = decoders.ByteLevel()
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    trainer = trainers.BpeTrainer(vocab_size=vocab_size, initial_alphabet=alphabet, show_progress=False)
-    tokenizer.train_from_iterator(corpus(), trainer)
+    trainer = trainers.BpeTrainer(vocab_size=vocab_size, initial_alphabet=alphabet, show_progress=False, **more)
+    tokenizer.train_from_iterator(corpus() if texts is None else texts, trainer)
     tokenizer.add_special_tokens(["<|endoftext|>", "<|pad|>", "<|padding|>"])
     # One begins the other, the short one first: the longest must win.
     tokenizer.add_tokens([AddedToken("added", normalized=True), AddedToken("addedword", normalized=True)])
     return tokenizer
 
 
-def save(tokenizer, name, edit):
-    """Saves `tokenizer`, changed by `edit`, and the ids of every case."""
+def save(tokenizer, name, edit, more=()):
+    """Saves `tokenizer`, changed by `edit`, and the ids of every case, `more` beside those that all have."""
     content = json.loads(tokenizer.to_str())
     edit(content)
     text = json.dumps(content, ensure_ascii=False, separators=(",", ":"))
     (OUT / f"tokenizer_{name}.json").write_text(text + "\n", encoding="utf-8")
     tokenizer = Tokenizer.from_str(text)
     cases = []
-    for case in itertools.chain(CASES, random_cases(150)):
+    for case in itertools.chain(CASES, random_cases(150), more):
         ids = tokenizer.encode(case, add_special_tokens=False).ids
         cases.append({"text": case, "ids": ids})
     lines = ",\n".join(json.dumps(case, separators=(",", ":")) for case in cases)
@@ -169,6 +200,23 @@ def llama3_style(content):
     # Whole words win over merges: without the merges of the last tokens only `ignore_merges` can make them.
     content["model"]["ignore_merges"] = True
     content["model"]["merges"] = content["model"]["merges"][:-100]
+
+
+def gpt_oss_style(content):
+    """As transformers converts tiktoken's files: every pair of tokens that make one is a merge of it, in the order of the
+    tokens, and whole words win."""
+    vocab = content["model"]["vocab"]
+    merges = []
+    for token in sorted(vocab, key=vocab.get):
+        pairs = [(token[:i], token[i:]) for i in range(1, len(token)) if token[:i] in vocab and token[i:] in vocab]
+        merges += sorted(pairs, key=lambda pair: (vocab[pair[0]], vocab[pair[1]]))
+    content["model"]["merges"] = merges
+    content["model"]["ignore_merges"] = True
+
+
+def byte_level_split(expression):
+    split = pre_tokenizers.Split(Regex(expression), behavior="isolated", invert=False)
+    return pre_tokenizers.Sequence([split, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
 
 
 def train_metaspace(vocab_size, texts=None):
@@ -270,13 +318,19 @@ def main():
     OUT.mkdir(parents=True, exist_ok=True)
     gpt2 = train(pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True), 1000)
     save(gpt2, "gpt2_style", gpt2_style)
-    split = pre_tokenizers.Split(Regex(LLAMA3_SPLIT), behavior="isolated", invert=False)
-    byte_level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
-    llama3 = train(pre_tokenizers.Sequence([split, byte_level]), 1100)
+    llama3 = train(byte_level_split(LLAMA3_SPLIT), 1100)
     llama3.post_processor = processors.TemplateProcessing(
         single="<|endoftext|> $A", special_tokens=[("<|endoftext|>", llama3.token_to_id("<|endoftext|>"))]
     )
     save(llama3, "llama3_style", llama3_style)
+    # Trained on texts that are not split, or no merge would show where a word ends.
+    whole = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    texts = [*O200K_CASES * 9, *random_cases(3000, O200K_PIECES[: -len(HARMONY_TOKENS)])]
+    gpt_oss = train(whole, 1200, texts, max_token_length=4)
+    gpt_oss.pre_tokenizer = byte_level_split(O200K_SPLIT)
+    gpt_oss.add_special_tokens(HARMONY_TOKENS)
+    gpt_oss.post_processor = processors.ByteLevel(trim_offsets=False)
+    save(gpt_oss, "gpt_oss_style", gpt_oss_style, itertools.chain(O200K_CASES, random_cases(150, O200K_PIECES)))
     save_decomposed()
     for name, tokenizer in metaspace_tokenizers(train_metaspace(700)).items():
         save_metaspace(add_test_tokens(tokenizer), name)

@@ -123,7 +123,7 @@ TEST_P(Golden, EndOfTextAndUnknownIds) {
   EXPECT_EQ(tokenizer_->Decode({-1, static_cast<int32_t>(tokenizer_->vocab_size())}), "\xef\xbf\xbd\xef\xbf\xbd");
 }
 
-INSTANTIATE_TEST_SUITE_P(Tokenizers, Golden, ::testing::Values("gpt2_style", "llama3_style"));
+INSTANTIATE_TEST_SUITE_P(Tokenizers, Golden, ::testing::Values("gpt2_style", "llama3_style", "gpt_oss_style"));
 
 /// Qwen's normalizer before it: letters with marks in parts, in another order, Hangul in parts.
 TEST(NfcTokenizer, HasTheIdsOfTheLibraryAlsoInPieces) {

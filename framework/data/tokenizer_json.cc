@@ -34,7 +34,8 @@ constexpr char kGpt2Pattern[] = R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[
 
 // In the order in which they are looked for. Gemma's vocabulary also has <s> and </s>, the tags of HTML.
 constexpr std::array kEndOfTextNames = {"<|endoftext|>", "<|end_of_text|>", "<eos>", "</s>", "<｜end▁of▁sentence｜>"};
-constexpr std::array kBeginOfTextNames = {"<|begin_of_text|>", "<bos>", "<s>", "<｜begin▁of▁sentence｜>"};
+constexpr std::array kBeginOfTextNames = {"<|begin_of_text|>", "<|startoftext|>", "<bos>", "<s>",
+                                          "<｜begin▁of▁sentence｜>"};
 
 bool IsAbsent(const Json& object, const char* key) {
   const auto found = object.find(key);

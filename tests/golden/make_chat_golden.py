@@ -248,6 +248,77 @@ CONVERSATIONS = [
 ]  # fmt: skip
 
 
+def schema(type, **more):
+    return {"type": type, **more}
+
+
+# Of what the template of gpt-oss makes types.
+SEARCH = {
+    "type": "function",
+    "function": {
+        "name": "search",
+        "description": "Looks for \"texts\"\nin <all> places",
+        "parameters": schema(
+            "object",
+            properties={
+                "query": schema("string", description="what to look for,\nin any language: 学"),
+                "order": schema("string", enum=["newest", "best"], default="best"),
+                "most": schema("integer", default=10, nullable=True),
+                "tags": schema("array", items=schema("string"), nullable=True, default=None),
+                "boxes": schema("array", items=schema("array", items=schema("number"))),
+                "filter": schema(
+                    "object",
+                    properties={
+                        "from": schema("string"),
+                        "any": {"anyOf": [schema("string"), schema("null")]},
+                        "deep": schema("array", items=schema("object", properties={"a": schema("boolean")}, required=["a"])),
+                        "empty": schema("object"),
+                    },
+                    required=["from", "deep"],
+                ),
+                "where": {
+                    "oneOf": [
+                        schema("string", description="a name", default="é\n"),
+                        schema("object", properties={"x": schema("number")}),
+                        schema("array"),
+                    ],
+                    "default": {"x": [1.5, True]},
+                },
+                "either": schema(["string", "null"]),
+                "both": schema("array", items=schema(["object", "object"])),
+                "items": schema(["integer"]),
+            },
+            required=["query", "items"],
+        ),
+    },
+}
+
+
+def think(thought, text, **more):
+    return assistant(text, thinking=thought, **more)
+
+
+SEARCHED = [user("Find it"), {"role": "assistant", "tool_calls": [call("search", "1", query="it", items=[1])]}]
+HARMONY_CONVERSATIONS = [
+    {"messages": [user("Hi"), think("They greet.", "Hello!")], "chat_template_kwargs": {"reasoning_effort": "high"}},
+    {"messages": [user("Hi"), assistant("Hello!"), user("Who?"), think("Who am I?\n", "A model.")]},
+    {"messages": [user("Hi"), think("They greet.", "Hello!"), user("Who?"), think("Who am I?", "A model.")]},
+    {"messages": [user("Hi"), assistant("Hello!"), user("Are you there?")]},
+    {"messages": [{"role": "developer", "content": "Be \"kind\"."}, user("Hi"), assistant("", reasoning_content="hm")]},
+    {"messages": SEARCHED, "tools": [SEARCH]},
+    {"messages": SEARCHED + [answer('["a", "é"]', "1"), think("Found.", "It is there.")], "tools": [SEARCH, CLOCK]},
+    {"messages": [SEARCHED[0], SEARCHED[1] | {"thinking": "Search."}], "tools": [SEARCH]},
+    {"messages": [SEARCHED[0], SEARCHED[1] | {"thinking": "Search."}, answer("", "1"), assistant("No.")], "tools": [SEARCH]},
+    {"messages": [SEARCHED[0], SEARCHED[1] | {"content": "a", "thinking": "b"}], "tools": [SEARCH]},
+    {"messages": [user("a"), answer("b", "1"), assistant("c")]},
+    {"messages": [user("a"), assistant("<|channel|>final<|message|>b")]},
+    {
+        "messages": [user("a"), {"role": "assistant", "tool_calls": [{"name": "f", "arguments": "x", "content_type": "code"}]}],
+        "chat_template_kwargs": {"builtin_tools": ["python", "browser"], "model_identity": "You are \"M\"."},
+    },
+]  # fmt: skip
+
+
 def byte_level(special, pre_tokenizer, vocab_size=420):
     tokenizer = small.Tokenizer(small.models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizer
@@ -263,7 +334,7 @@ def formats():
     """Of each: a tokenizer of its kind, bos and eos."""
     pre = small.pre_tokenizers
     plain = pre.ByteLevel(add_prefix_space=False, use_regex=False)
-    split = pre.Sequence([pre.Split(small.Regex(small.LLAMA3_SPLIT), behavior="isolated"), plain])
+    split = small.byte_level_split(small.LLAMA3_SPLIT)
     digits = pre.Sequence([pre.Digits(individual_digits=True), pre.ByteLevel(add_prefix_space=False, use_regex=True)])
     by_name = small.metaspace_tokenizers(small.train_metaspace(300))
     by_name["mistral_style"].add_special_tokens(
@@ -288,6 +359,8 @@ def formats():
     names = ["begin▁of▁sentence", "end▁of▁sentence", "User", "Assistant", *tools]
     deepseek = byte_level([f"<｜{name}｜>" for name in names], digits)
     yield "deepseek", deepseek, "<｜begin▁of▁sentence｜>", "<｜end▁of▁sentence｜>"
+    harmony = byte_level(small.HARMONY_TOKENS, small.byte_level_split(small.O200K_SPLIT))
+    yield "harmony", harmony, "<|startoftext|>", "<|return|>"
 
 
 def without_marks(template):
@@ -379,7 +452,8 @@ def make_formats():
         (directory / "tokenizer_config.json").write_text(json.dumps(config, ensure_ascii=False) + "\n", encoding="utf-8")
         fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, bos_token=bos, eos_token=eos)
         template = (directory / "chat_template.jinja").read_text(encoding="utf-8")
-        cases = [chat_case(Format(fast, template), conversation) for conversation in CONVERSATIONS]
+        conversations = CONVERSATIONS + (HARMONY_CONVERSATIONS if name == "harmony" else [])
+        cases = [chat_case(Format(fast, template), conversation) for conversation in conversations]
         write_lines(directory / "cases.json", cases)
         grows = sum(case.get("grows", False) for case in cases)
         print(f"  {name}: {sum('error' in case for case in cases)} refused, {grows} can be told without marks")

@@ -99,8 +99,8 @@ TEST_P(Formats, WithoutMarksGiveTheSameOrSayThatTheyCannot) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Chat, Formats,
-                         ::testing::Values("chatml", "llama3", "mistral", "gemma", "zephyr", "phi3", "tulu",
-                                           "deepseek"),
+                         ::testing::Values("chatml", "llama3", "mistral", "gemma", "zephyr", "phi3", "tulu", "deepseek",
+                                           "harmony"),
                          [](const auto& format) { return format.param; });
 
 }  // namespace

@@ -24,6 +24,16 @@ bool HasCalls(const Value& message) {
   return calls != nullptr && calls->is_list() && !calls->items().empty();
 }
 
+// Of an answer in channels, as gpt-oss writes them, what is for the user; empty if it has not come to that.
+absl::string_view FinalChannel(absl::string_view answer) {
+  constexpr absl::string_view kMessage = "<|message|>";
+  const size_t channel = answer.rfind("<|channel|>final");
+  const size_t message = channel == answer.npos ? channel : answer.find(kMessage, channel);
+  if (message == answer.npos) return {};
+  answer.remove_prefix(message + kMessage.size());
+  return answer.substr(0, answer.find("<|end|>"));
+}
+
 }  // namespace
 
 absl::StatusOr<ChatTemplate> ChatTemplate::Open(const std::string& directory, const ChatOptions& options) {
@@ -90,6 +100,12 @@ absl::StatusOr<std::string> ChatTemplate::RenderPrompt(const std::string& system
   if (!system.empty()) RETURN_IF_ERROR(AddMessage("system", system, conversation));
   RETURN_IF_ERROR(AddMessage("user", user, conversation));
   return Render(conversation, /*add_generation_prompt=*/true);
+}
+
+absl::Status ChatTemplate::AddAnswer(absl::string_view answer, Conversation& conversation) const {
+  const bool has_channels = absl::StrContains(SourceFor(conversation), "<|channel|>final<|message|>") &&
+                            absl::StrContains(answer, "<|channel|>");
+  return AddMessage("assistant", has_channels ? FinalChannel(answer) : answer, conversation);
 }
 
 absl::StatusOr<ChatTokens> ChatTemplate::Encode(const Conversation& conversation) const {

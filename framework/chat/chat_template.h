@@ -54,6 +54,9 @@ class ChatTemplate {
   absl::StatusOr<std::string> Render(const Conversation& conversation, bool add_generation_prompt) const;
   /// That of a user's message, after a system's unless that is empty, and of the beginning of the answer.
   absl::StatusOr<std::string> RenderPrompt(const std::string& system, const std::string& user) const;
+  /// Adds what was sampled after the text of `conversation`. Of channels, where the template writes such (gpt-oss),
+  /// only the final one, because these templates refuse the others in a message.
+  absl::Status AddAnswer(absl::string_view answer, Conversation& conversation) const;
   /// Tokens of the whole text; special tokens that the template writes are those tokens, none are put around it.
   absl::StatusOr<ChatTokens> Encode(const Conversation& conversation) const;
   /// Whether the conversation has tools, or calls of tools, that its template never names and so cannot write.

@@ -111,7 +111,7 @@ absl::Status Talk(const LoadedModel& model, const ChatTemplate& chat, const Talk
     RETURN_IF_ERROR(AddMessage("user", message, conversation));
     ASSIGN_OR_RETURN(const std::string text, chat.Render(conversation, /*add_generation_prompt=*/true));
     ASSIGN_OR_RETURN(const std::string answer, answerer.Answer(text));
-    RETURN_IF_ERROR(AddMessage("assistant", answer, conversation));
+    RETURN_IF_ERROR(chat.AddAnswer(answer, conversation));
   }
 }
 

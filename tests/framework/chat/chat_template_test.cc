@@ -99,6 +99,29 @@ TEST_F(ChatTemplateTest, OneThatWritesEarlierTurnsOtherwiseCanLearnTheLast) {
 }
 
 // As transformers 4.57 and 5.24 have it.
+// As gpt-oss', which refuses channels in a message.
+TEST_F(ChatTemplateTest, OfAnAnswerInChannelsLaterTurnsSeeTheFinalOne) {
+  const auto said = [](const ChatTemplate& chat, const std::string& answer) {
+    Conversation conversation;
+    EXPECT_TRUE(AddMessage("user", "Hi", conversation).ok());
+    EXPECT_TRUE(chat.AddAnswer(answer, conversation).ok());
+    const auto text = chat.Render(conversation, true);
+    EXPECT_TRUE(text.ok()) << text.status();
+    return conversation.messages.back().dict().FindName("content")->string();
+  };
+  const auto harmony = ChatTemplate::Open(SourceDir() + "/tests/framework/chat/golden/harmony", {.date = "2024-07-05"});
+  ASSERT_TRUE(harmony.ok()) << harmony.status();
+  const std::string thought = "<|channel|>analysis<|message|>They greet.";
+  const std::string next = thought + "<|end|><|start|>assistant<|channel|>";
+  EXPECT_EQ(said(*harmony, "<|channel|>final<|message|>Hello!"), "Hello!");
+  EXPECT_EQ(said(*harmony, next + "final<|message|>Hello!<|end|>"), "Hello!");
+  EXPECT_EQ(said(*harmony, next + "final <|constrain|>json<|message|>{}"), "{}");
+  EXPECT_EQ(said(*harmony, next + "final"), "") << "cut off";
+  EXPECT_EQ(said(*harmony, thought), "") << "cut off";
+  EXPECT_EQ(said(*harmony, "Hello!"), "Hello!");
+  EXPECT_EQ(said(Open(), thought), thought) << "a template without channels";
+}
+
 TEST_F(ChatTemplateTest, SpecialTokensAreThoseOfTheOlderFileUnlessTheNewerOneAddsTokens) {
   const auto read = [&](const std::string& config, const std::string& map) {
     WriteText(directory_ / "tokenizer_config.json", config);

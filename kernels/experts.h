@@ -111,4 +111,26 @@ struct ExpertGradientArgs {
   int64_t c_step = 0;
 };
 
+/// out of each row = the bias of its expert, times the weight of the slot's choice if there are weights; for a product
+/// that is added to it. Rows of dropped choices are not written.
+struct ExpertBiasArgs {
+  Matrix out;                      ///< (S, N)
+  const float* bias = nullptr;     ///< (N) of expert 0
+  int64_t bias_step = 0;           ///< elements from one expert's bias to the next one's
+  const float* weights = nullptr;  ///< (R, k) optional
+};
+
+/// For each expert, d_bias (N) = sum over its rows of d_out, times the weight of the slot's choice if there are
+/// weights; zeros for an expert without rows. On a GPU it is added up in eight parts, each of every eighth row. With
+/// d_weights, d_weights[choice] += <d_out, bias> of each slot that is not dropped.
+struct ExpertBiasBackwardArgs {
+  ConstMatrix d_out;               ///< (S, N)
+  const float* weights = nullptr;  ///< (R, k) optional
+  float* d_bias = nullptr;         ///< (N) of expert 0, optional
+  int64_t d_bias_step = 0;
+  const float* bias = nullptr;  ///< (N) of expert 0, for
+  int64_t bias_step = 0;
+  float* d_weights = nullptr;  ///< (R, k) optional
+};
+
 }  // namespace holdfast::kernels

@@ -137,7 +137,8 @@ struct CachedAttentionArgs {
   const int32_t* sequence_of = nullptr;  ///< (R), memory of the device. Rows of one sequence ascend by one position
   const int32_t* position_of = nullptr;  ///< (R), likewise; below capacity
   int64_t num_heads = 0, num_kv_heads = 0, head_dim = 0;
-  int64_t window = 0;  ///< as in AttentionShape
+  int64_t window = 0;    ///< as in AttentionShape
+  float* lse = nullptr;  ///< (R, H) optional: as AttentionForward writes it
 };
 
 /// The activation of a gate (Shazeer 2020).

@@ -41,6 +41,9 @@ Attention::Attention(ParameterBuilder& builder, const std::string& name, const M
             .adapted = AdaptedQkv(builder.lora(), query_width(), key_width())}),
       q_norm_(HeadNorm::If(config.qk_norm, builder, name + ".q_norm", num_heads_, config, ParameterRole::kQueryNorm)),
       k_norm_(HeadNorm::If(config.qk_norm, builder, name + ".k_norm", num_kv_heads_, config, ParameterRole::kVector)),
+      sinks_(config.attention_sinks
+                 ? builder.AddVector(name + ".sinks", num_heads_, InitKind::kZeros, ParameterRole::kVector)
+                 : -1),
       out_(builder, name + ".out",
            {.in = query_width(),
             .out = config.hidden_size,
@@ -101,17 +104,20 @@ void Attention::Forward(const Pass& pass, UnitTensors weights, kernels::ConstMat
   }
   Rotate(pass, qkv, false);
   if (pass.continued != nullptr) {
-    AttendKept(pass, qkv, activations.out.matrix());
+    AttendKept(pass, qkv, activations);
   } else {
     pass.ops->AttentionForward(activations.out.matrix(), activations.lse.f32(), qkv, ShapeOf(pass));
+  }
+  if (sinks_ >= 0) {
+    pass.ops->SinkForward(activations.out.matrix(), activations.lse.f32(), weights[sinks_].f32(), ShapeOf(pass));
   }
   out_.Forward(pass, weights, activations.out.matrix(), y);
 }
 
-void Attention::AttendKept(const Pass& pass, kernels::ConstMatrix qkv, kernels::Matrix out) const {
+void Attention::AttendKept(const Pass& pass, kernels::ConstMatrix qkv, const AttentionActivations& activations) const {
   const ContinuedBatch& batch = *pass.continued;
   const int64_t bytes = batch.kept.Bytes(num_kv_heads_, head_dim_, pass.dtype);
-  pass.ops->CachedAttention({.out = out,
+  pass.ops->CachedAttention({.out = activations.out.matrix(),
                              .qkv = qkv,
                              .keys = Advance(batch.kept.data, 2 * (layer_ - 1) * bytes),
                              .values = Advance(batch.kept.data, (2 * (layer_ - 1) + 1) * bytes),
@@ -122,7 +128,8 @@ void Attention::AttendKept(const Pass& pass, kernels::ConstMatrix qkv, kernels::
                              .num_heads = num_heads_,
                              .num_kv_heads = num_kv_heads_,
                              .head_dim = head_dim_,
-                             .window = window_});
+                             .window = window_,
+                             .lse = sinks_ >= 0 ? activations.lse.f32() : nullptr});
 }
 
 void Attention::Backward(const Pass& pass, UnitTensors weights, UnitTensors gradients, kernels::ConstMatrix x,
@@ -133,6 +140,10 @@ void Attention::Backward(const Pass& pass, UnitTensors weights, UnitTensors grad
   out_.Backward(pass, weights, gradients, activations.out.matrix(), d_y, d_out);
   pass.ops->AttentionBackward(d_qkv, d_out, activations.out.matrix(), activations.lse.f32(), activations.qkv.matrix(),
                               ShapeOf(pass));
+  if (sinks_ >= 0 && Wanted(gradients[sinks_])) {
+    pass.ops->SinkBackward(gradients[sinks_].f32(), d_out, activations.out.matrix(), activations.lse.f32(),
+                           weights[sinks_].f32(), ShapeOf(pass));
+  }
   Rotate(pass, d_qkv, true);
   if (limit_ > 0) pass.ops->ClipBackward(d_qkv, activations.unclipped.matrix(), limit_);
   if (q_norm_.has_value()) {

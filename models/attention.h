@@ -1,6 +1,6 @@
 #pragma once
 // Causal self-attention with grouped query heads, perhaps within a window: one projection for query, key and value,
-// optional norms of their heads and rotary positions, one output projection.
+// optional norms of their heads, rotary positions and sinks, one output projection.
 
 #include <optional>
 #include <string>
@@ -45,7 +45,7 @@ class Attention {
   void Project(const Pass& pass, UnitTensors weights, kernels::ConstMatrix x, const AttentionActivations& activations,
                kernels::Matrix qkv) const;
   /// The attention of rows whose sequences' keys and values are kept.
-  void AttendKept(const Pass& pass, kernels::ConstMatrix qkv, kernels::Matrix out) const;
+  void AttendKept(const Pass& pass, kernels::ConstMatrix qkv, const AttentionActivations& activations) const;
   void Rotate(const Pass& pass, kernels::Matrix qkv, bool inverse) const;
 
   int64_t num_heads_, num_kv_heads_, head_dim_, turned_dim_, window_, layer_;
@@ -53,6 +53,7 @@ class Attention {
   const float* rope_;
   Linear qkv_;
   std::optional<HeadNorm> q_norm_, k_norm_;
+  int sinks_ = -1;  // in the block's unit
   Linear out_;
 };
 

@@ -1,9 +1,15 @@
 #include "models/expert_adapter.h"
 
 #include "models/adapter.h"
-#include "models/expert_parallel.h"
 
 namespace holdfast {
+
+int64_t ExpertStep(UnitTensors of_experts, size_t which, size_t tensors) {
+  if (of_experts.size() < 2 * tensors) return 0;
+  const Tensor &first = of_experts[which], &second = of_experts[which + tensors];
+  const auto bytes = static_cast<const char*>(second.data) - static_cast<const char*>(first.data);
+  return bytes / static_cast<int64_t>(kernels::SizeOf(first.dtype));
+}
 
 void ExpertAdapter::Add(ParameterBuilder& builder, const std::string& name, int64_t in, int64_t out) {
   builder.AddAdapter(name + ".lora_a", builder.lora().rank, in, AdapterInitStd(in));

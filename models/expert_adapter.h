@@ -10,6 +10,9 @@
 
 namespace holdfast {
 
+/// Elements from one expert's tensor to the next one's: `which` of those of each expert, which has `tensors`.
+int64_t ExpertStep(UnitTensors of_experts, size_t which, size_t tensors);
+
 class ExpertAdapter {
  public:
   /// `a` is the place of the first matrix among the tensors of an expert, the second one's is the next; each expert has

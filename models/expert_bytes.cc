@@ -5,6 +5,7 @@
 #include <numeric>
 #include <vector>
 
+#include "models/expert_mlp.h"
 #include "models/expert_routes.h"
 
 namespace holdfast {
@@ -55,7 +56,8 @@ ExpectedBytes ExpectedTokenBytes(const ExpertGroup& group) {
 ExpertBytes ExpertBytesOf(const Config& config) {
   const ModelConfig& c = config.model;
   const double element = config.train.compute_dtype == ComputeDType::kBF16 ? 2 : 4;
-  const auto weights = static_cast<double>(c.num_experts * 3 * c.expert_intermediate_size * c.hidden_size);
+  const auto matrices = static_cast<double>(c.num_experts * ExpertMatrixElements(c));
+  const auto biases = static_cast<double>(c.num_experts * ExpertBiasElements(c));
   const int64_t groups = std::max<int64_t>(1, config.parallel.replicas);
   const int64_t workers = std::max<int64_t>(2, (config.elastic.workers + groups - 1) / groups);
   std::vector<int64_t> experts;
@@ -71,7 +73,7 @@ ExpertBytes ExpertBytesOf(const Config& config) {
                                                   .vector_bytes = element * static_cast<double>(c.hidden_size)});
   const double elsewhere = static_cast<double>(workers - 1) / static_cast<double>(workers);
   return {.workers = workers,
-          .gather = (2 * element + 4) * weights * elsewhere,
+          .gather = ((2 * element + 4) * matrices + (2 * 4 + 4) * biases) * elsewhere,
           .move = token.total() * static_cast<double>(config.batch.microbatch_tokens())};
 }
 

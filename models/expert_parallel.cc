@@ -33,13 +33,6 @@ void Gather(kernels::Ops& ops, kernels::Matrix out, kernels::ConstMatrix in, con
 
 }  // namespace
 
-int64_t ExpertStep(UnitTensors of_experts, size_t which, size_t tensors) {
-  if (of_experts.size() < 2 * tensors) return 0;
-  const Tensor &first = of_experts[which], &second = of_experts[which + tensors];
-  const auto bytes = static_cast<const char*>(second.data) - static_cast<const char*>(first.data);
-  return bytes / static_cast<int64_t>(kernels::SizeOf(first.dtype));
-}
-
 struct ExpertParallel::Memory {
   Tensor x, d_y;              // (P, C), of which that of y takes the memory of x, and d_x too; d_y in the backward pass
   Tensor weights, d_weights;  // (P)
@@ -339,38 +332,37 @@ absl::Status ExpertParallel::RunRounds(const Call& call, const Serve& serve, con
   return absl::OkStatus();
 }
 
+ExpertSlots ExpertParallel::SlotsOf(const Memory& memory, int64_t first, const kernels::ExpertRows& rows) const {
+  return {.rows = rows,
+          .weights = memory.weights.f32() + first,
+          .gate_up = holdfast::Rows(memory.gate_up, 0, rows.slots),
+          .act = holdfast::Rows(memory.act, 0, rows.slots)};
+}
+
 void ExpertParallel::ServeForward(const Pass& pass, UnitTensors weights, const Memory& memory, int64_t first,
                                   const kernels::ExpertRows& rows) const {
   if (rows.slots == 0) return;
-  const int64_t step = ExpertStep(weights, 0);
-  const kernels::Matrix x = holdfast::Rows(memory.x, first, rows.slots),
-                        act = holdfast::Rows(memory.act, 0, rows.slots);
-  const kernels::Matrix gate_up = holdfast::Rows(memory.gate_up, 0, rows.slots);
-  pass.ops->ExpertGemm({.a = x, .b = weights[0].matrix(), .transpose_b = true, .b_step = step, .c = gate_up}, rows);
-  pass.ops->ExpertSwigluForward(act, gate_up, memory.weights.f32() + first, rows);
-  pass.ops->ExpertGemm({.a = act, .b = weights[1].matrix(), .transpose_b = true, .b_step = step, .c = x}, rows);
+  const kernels::Matrix x = holdfast::Rows(memory.x, first, rows.slots);
+  const ExpertSlots here = SlotsOf(memory, first, rows);
+  mlp_.Up(pass, weights, x, here);
+  mlp_.Down(pass, weights, here, x);
 }
 
 void ExpertParallel::ServeBackward(const Pass& pass, UnitTensors weights, UnitTensors gradients, const Memory& memory,
                                    int64_t first, const kernels::ExpertRows& rows) const {
   if (rows.num_experts == 0) return;
-  const int64_t gradient_step = 3 * width_ * hidden_size_;
   if (rows.slots == 0) {
-    return pass.ops->Zero(gradients[0].data, static_cast<size_t>(rows.num_experts * gradient_step) * sizeof(float));
+    const int64_t elements =
+        std::accumulate(gradients.begin(), gradients.end(), int64_t{0},
+                        [](int64_t sum, const Tensor& gradient) { return sum + gradient.shape.elements(); });
+    return pass.ops->Zero(gradients[0].data, static_cast<size_t>(elements) * sizeof(float));
   }
-  const int64_t step = ExpertStep(weights, 0);
-  const kernels::Matrix x = holdfast::Rows(memory.x, first, rows.slots),
-                        d_y = holdfast::Rows(memory.d_y, first, rows.slots);
-  const kernels::Matrix gate_up = holdfast::Rows(memory.gate_up, 0, rows.slots);
-  const kernels::Matrix act = holdfast::Rows(memory.act, 0, rows.slots);
-  const float* const routing = memory.weights.f32() + first;
-  pass.ops->ExpertGemm({.a = x, .b = weights[0].matrix(), .transpose_b = true, .b_step = step, .c = gate_up}, rows);
-  pass.ops->ExpertSwigluForward(act, gate_up, routing, rows);
-  pass.ops->ExpertGradient({.a = d_y, .b = act, .c = gradients[1].matrix(), .c_step = gradient_step}, rows);
-  pass.ops->ExpertGemm({.a = d_y, .b = weights[1].matrix(), .b_step = step, .c = act}, rows);
-  pass.ops->ExpertSwigluBackward(gate_up, memory.d_weights.f32() + first, act, gate_up, routing, rows);
-  pass.ops->ExpertGradient({.a = gate_up, .b = x, .c = gradients[0].matrix(), .c_step = gradient_step}, rows);
-  pass.ops->ExpertGemm({.a = gate_up, .b = weights[0].matrix(), .b_step = step, .c = x}, rows);
+  const kernels::Matrix x = holdfast::Rows(memory.x, first, rows.slots);
+  const ExpertSlots here = SlotsOf(memory, first, rows);
+  mlp_.Up(pass, weights, x, here);
+  mlp_.BackwardDown(pass, weights, gradients, here, holdfast::Rows(memory.d_y, first, rows.slots),
+                    memory.d_weights.f32() + first);
+  mlp_.BackwardUp(pass, weights, gradients, here, x);
 }
 
 absl::Status ExpertParallel::Forward(const Pass& pass, int unit, const Rows* rows, kernels::Matrix y,

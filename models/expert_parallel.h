@@ -19,6 +19,7 @@
 #include <functional>
 
 #include "absl/status/status.h"
+#include "models/expert_mlp.h"
 #include "models/expert_traffic.h"
 #include "models/pass.h"
 
@@ -26,8 +27,12 @@ namespace holdfast {
 
 class ExpertParallel {
  public:
-  ExpertParallel(int64_t num_experts, int64_t chosen, int64_t hidden_size, int64_t width)
-      : num_experts_(num_experts), chosen_(chosen), hidden_size_(hidden_size), width_(width) {}
+  ExpertParallel(const ModelConfig& config, const ExpertMlp& mlp)
+      : num_experts_(config.num_experts),
+        chosen_(config.experts_per_token),
+        hidden_size_(config.hidden_size),
+        width_(config.expert_intermediate_size),
+        mlp_(mlp) {}
 
   /// What this rank has of its microbatch.
   struct Rows {
@@ -76,15 +81,14 @@ class ExpertParallel {
   absl::Status RunRounds(const Call& call, const Serve& serve, const Beside& beside) const;
   absl::Status RunRound(const Call& call, const Round& round, const Serve& serve, const Beside& beside) const;
   absl::Status ServeHome(const Call& call, const Round& round, int home, int64_t number, const Serve& serve) const;
+  ExpertSlots SlotsOf(const Memory& memory, int64_t first, const kernels::ExpertRows& rows) const;
   void ServeForward(const Pass& pass, UnitTensors weights, const Memory& memory, int64_t first,
                     const kernels::ExpertRows& rows) const;
   void ServeBackward(const Pass& pass, UnitTensors weights, UnitTensors gradients, const Memory& memory, int64_t first,
                      const kernels::ExpertRows& rows) const;
 
   int64_t num_experts_, chosen_, hidden_size_, width_;
+  ExpertMlp mlp_;
 };
-
-/// Elements from one expert's matrix to the next one's: tensor `which` of those of each expert, which has `tensors`.
-int64_t ExpertStep(UnitTensors of_experts, size_t which, size_t tensors = 2);
 
 }  // namespace holdfast

@@ -23,8 +23,6 @@ kernels::RouterShape RouterOf(const ModelConfig& c) {
           .groups_chosen = c.router_groups_chosen};
 }
 
-// The tensors of an expert, in the experts' unit; with adapters two pairs of matrices follow, each named by its first.
-enum : size_t { kGateUp, kDown, kGateUpA, kDownA = kGateUpA + 2, kTensorsWithAdapters = kDownA + 2 };
 constexpr char kLoad[] = "expert_load", kDropped[] = "dropped_choices";
 
 kernels::RouterOut OutOf(const Routing& routing) {
@@ -96,7 +94,7 @@ std::vector<std::string> RouterFigureNames(const ModelConfig& config) {
 }
 
 double DroppedFlopsPerToken(const ModelConfig& config, const std::vector<Figure>& figures) {
-  const auto multiplied = static_cast<double>(3 * config.expert_intermediate_size * config.hidden_size);
+  const auto multiplied = static_cast<double>(ExpertMatrixElements(config) + ExpertBiasElements(config));
   double flops = 0;  // forward and backward, of a layer's experts all that a token chooses
   for (const Figure& figure : figures) {
     if (figure.name != kDropped) continue;
@@ -120,16 +118,16 @@ Experts::Experts(ParameterBuilder& builder, const std::string& name, const Model
       jitter_(static_cast<float>(config.router_jitter)),
       router_(builder.AddRouter(name + ".router.weight", shape_.num_experts, hidden_size_,
                                 static_cast<float>(config.init_std))),
-      elsewhere_(shape_.num_experts, shape_.chosen, hidden_size_, width_) {
+      mlp_(config, builder.lora()),
+      elsewhere_(config, mlp_) {
+  if (config.expert_bias) {
+    logit_bias_ =
+        builder.AddVector(name + ".router.bias", shape_.num_experts, InitKind::kZeros, ParameterRole::kVector);
+  }
   const LoraOptions& lora = builder.lora();
   if (lora.router) {
     const auto columns = AdaptedIf(true, lora, shape_.num_experts);
     router_adapter_.emplace(builder, name + ".router", hidden_size_, columns, /*fp32=*/true);
-  }
-  if (lora.experts) {
-    tensors_ = kTensorsWithAdapters;
-    gate_up_adapter_.emplace(lora, kGateUpA, tensors_);
-    down_adapter_.emplace(lora, kDownA, tensors_);
   }
   if (config.router_bias) {
     bias_ = builder.AddBalanced(name + ".router_bias", shape_.num_experts,
@@ -143,15 +141,8 @@ Experts::Experts(ParameterBuilder& builder, const std::string& name, const Model
 void Experts::AddExperts(ParameterBuilder& builder, const std::string& name, const ModelConfig& config,
                          bool in_parts) const {
   for (int e = 0; e < static_cast<int>(shape_.num_experts); ++e) {
-    const std::string expert = absl::StrCat(name, ".", e);
     if (in_parts) builder.BeginPart(e);
-    builder.AddMatrix(expert + ".gate_up.weight", 2 * width_, hidden_size_, static_cast<float>(config.init_std),
-                      ParameterRole::kHidden, {width_, width_});
-    builder.AddMatrix(expert + ".down.weight", hidden_size_, width_, ResidualInitStd(config),
-                      ParameterRole::kBranchOutput);
-    if (!gate_up_adapter_.has_value()) continue;
-    ExpertAdapter::Add(builder, expert + ".gate_up", hidden_size_, 2 * width_);
-    ExpertAdapter::Add(builder, expert + ".down", width_, hidden_size_);
+    mlp_.Add(builder, absl::StrCat(name, ".", e), config);
   }
 }
 
@@ -185,6 +176,13 @@ kernels::ExpertRows Experts::Rows(const Pass& pass, const Routing& routing) cons
           .slot_of = routing.slot_of.i32()};
 }
 
+ExpertSlots Experts::SlotsOf(const Pass& pass, const ExpertActivations& activations) const {
+  return {.rows = Rows(pass, activations.routing),
+          .weights = activations.routing.weights.f32(),
+          .gate_up = activations.gate_up.matrix(),
+          .act = activations.act.matrix()};
+}
+
 kernels::RouterShape Experts::ShapeOf(const Pass& pass, const BlockTensors& weights) const {
   kernels::RouterShape shape = shape_;
   if (bias_ >= 0) shape.bias = weights.own[bias_].f32();
@@ -208,6 +206,7 @@ void Experts::Route(const Pass& pass, const BlockTensors& weights, kernels::Cons
                   .b = weights.own[router_].matrix(),
                   .transpose_b = true,
                   .c = routing.logits.matrix(),
+                  .bias = logit_bias_ < 0 ? nullptr : weights.own[logit_bias_].f32(),
                   .pre_gelu = {}});
   if (router_adapter_.has_value()) router_adapter_->Forward(pass, weights.own, input, 0, routing.logits.matrix());
   const kernels::RouterShape shape = ShapeOf(pass, weights);
@@ -225,21 +224,11 @@ void Experts::ForwardUp(const Pass& pass, const BlockTensors& weights, kernels::
                         const ExpertActivations& activations) const {
   if (shared_.has_value()) shared_->ForwardUp(pass, weights.own, x, activations.shared);
   if (pass.parts != nullptr) return;
-  const kernels::ExpertRows rows = Rows(pass, activations.routing);
+  const ExpertSlots slots = SlotsOf(pass, activations);
   const ArenaScope scope(*pass.arena);
-  const kernels::Matrix gathered = pass.arena->Allocate(pass.dtype, {rows.slots, hidden_size_}).matrix();
-  pass.ops->GatherRows(gathered, x, rows);
-  pass.ops->ExpertGemm({.a = gathered,
-                        .b = weights.experts[kGateUp].matrix(),
-                        .transpose_b = true,
-                        .b_step = ExpertStep(weights.experts, kGateUp, tensors_),
-                        .c = activations.gate_up.matrix()},
-                       rows);
-  if (gate_up_adapter_.has_value()) {
-    gate_up_adapter_->Forward(pass, weights.experts, gathered, activations.gate_up.matrix(), rows);
-  }
-  pass.ops->ExpertSwigluForward(activations.act.matrix(), activations.gate_up.matrix(),
-                                activations.routing.weights.f32(), rows);
+  const kernels::Matrix gathered = pass.arena->Allocate(pass.dtype, {slots.rows.slots, hidden_size_}).matrix();
+  pass.ops->GatherRows(gathered, x, slots.rows);
+  mlp_.Up(pass, weights.experts, gathered, slots);
 }
 
 absl::Status Experts::ForwardDown(const Pass& pass, const BlockTensors& weights, kernels::ConstMatrix x,
@@ -258,15 +247,7 @@ absl::Status Experts::ForwardDown(const Pass& pass, const BlockTensors& weights,
     }
     RETURN_IF_ERROR(elsewhere_.Forward(pass, weights.experts_unit, &sent, out, routing.traffic.get(), beside));
   } else {
-    pass.ops->ExpertGemm({.a = activations.act.matrix(),
-                          .b = weights.experts[kDown].matrix(),
-                          .transpose_b = true,
-                          .b_step = ExpertStep(weights.experts, kDown, tensors_),
-                          .c = out},
-                         rows);
-    if (down_adapter_.has_value()) {
-      down_adapter_->Forward(pass, weights.experts, activations.act.matrix(), out, rows);
-    }
+    mlp_.Down(pass, weights.experts, SlotsOf(pass, activations), out);
   }
   if (!shared_.has_value()) {
     pass.ops->CombineRows(y, out, {}, rows);
@@ -280,32 +261,11 @@ absl::Status Experts::ForwardDown(const Pass& pass, const BlockTensors& weights,
 void Experts::BackwardHere(const Pass& pass, UnitTensors weights, UnitTensors gradients, kernels::ConstMatrix x,
                            const ExpertActivations& activations, kernels::ConstMatrix d_y, kernels::Matrix d_x,
                            float* d_weights) const {
-  const kernels::ExpertRows rows = Rows(pass, activations.routing);
-  const kernels::Matrix gate_up = activations.gate_up.matrix(), act = activations.act.matrix();
-  const int64_t up_step = ExpertStep(weights, kGateUp, tensors_), down_step = ExpertStep(weights, kDown, tensors_);
-  const bool adapted = gate_up_adapter_.has_value();
-  const ArenaScope scope(*pass.arena);
-  Tensor d_inner;
-  const float* const routing = activations.routing.weights.f32();
-  pass.ops->GatherRows(d_x, d_y, rows);
-  if (Wanted(gradients[kDown])) {
-    pass.ops->ExpertGradient(
-        {.a = d_x, .b = act, .c = gradients[kDown].matrix(), .c_step = ExpertStep(gradients, kDown, tensors_)}, rows);
-  }
-  if (adapted) d_inner = down_adapter_->Backward(pass, weights, gradients, act, d_x, rows);
-  pass.ops->ExpertGemm({.a = d_x, .b = weights[kDown].matrix(), .b_step = down_step, .c = act}, rows);
-  if (adapted) down_adapter_->AddInputGradient(pass, weights, d_inner, act, rows);
-  pass.ops->ExpertSwigluBackward(gate_up, d_weights, act, gate_up, routing, rows);
-  const bool wanted = Wanted(gradients[kGateUp]);
-  if (wanted || adapted) pass.ops->GatherRows(d_x, x, rows);
-  if (wanted) {
-    pass.ops->ExpertGradient(
-        {.a = gate_up, .b = d_x, .c = gradients[kGateUp].matrix(), .c_step = ExpertStep(gradients, kGateUp, tensors_)},
-        rows);
-  }
-  if (adapted) d_inner = gate_up_adapter_->Backward(pass, weights, gradients, d_x, gate_up, rows);
-  pass.ops->ExpertGemm({.a = gate_up, .b = weights[kGateUp].matrix(), .b_step = up_step, .c = d_x}, rows);
-  if (adapted) gate_up_adapter_->AddInputGradient(pass, weights, d_inner, d_x, rows);
+  const ExpertSlots slots = SlotsOf(pass, activations);
+  pass.ops->GatherRows(d_x, d_y, slots.rows);
+  mlp_.BackwardDown(pass, weights, gradients, slots, d_x, d_weights);
+  if (mlp_.NeedsInput(gradients)) pass.ops->GatherRows(d_x, x, slots.rows);
+  mlp_.BackwardUp(pass, weights, gradients, slots, d_x);
 }
 
 absl::Status Experts::Backward(const Pass& pass, const BlockTensors& weights, const BlockTensors& gradients,
@@ -401,6 +361,9 @@ Tensor Experts::RestBackward(const Pass& pass, const BlockTensors& weights, cons
                     .b = RouterInput(pass, x),
                     .c = gradients.own[router_].matrix(),
                     .pre_gelu = {}});
+  }
+  if (logit_bias_ >= 0 && Wanted(gradients.own[logit_bias_])) {
+    pass.ops->ColumnSum(gradients.own[logit_bias_].f32(), d_logits);
   }
   if (bias_ >= 0 && Wanted(gradients.own[bias_]))
     pass.ops->Zero(gradients.own[bias_].data, gradients.own[bias_].bytes());

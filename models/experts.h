@@ -13,7 +13,7 @@
 
 #include "framework/config/config.h"
 #include "framework/nn/statistics.h"
-#include "models/expert_adapter.h"
+#include "models/expert_mlp.h"
 #include "models/expert_parallel.h"
 #include "models/linear.h"
 #include "models/shared_expert.h"
@@ -117,6 +117,7 @@ class Experts {
                     const ExpertActivations& activations, kernels::ConstMatrix d_y, kernels::Matrix d_x,
                     float* d_weights) const;
   kernels::ExpertRows Rows(const Pass& pass, const Routing& routing) const;
+  ExpertSlots SlotsOf(const Pass& pass, const ExpertActivations& activations) const;
   ExpertParallel::Rows RowsToSend(const Pass& pass, const Routing& routing, kernels::ConstMatrix x) const;
 
   kernels::RouterShape shape_;
@@ -126,10 +127,9 @@ class Experts {
   bool balance_pooled_;
   double capacity_;
   float jitter_;
-  int router_, bias_ = -1;  // in the block's unit
+  int router_, logit_bias_ = -1, bias_ = -1;  // in the block's unit; bias_: of scores, for choosing only
   std::optional<Adapter> router_adapter_;
-  size_t tensors_ = 2;  // of an expert, in the experts' unit
-  std::optional<ExpertAdapter> gate_up_adapter_, down_adapter_;
+  ExpertMlp mlp_;
   ExpertParallel elsewhere_;
   std::optional<SharedExpert> shared_;
 };

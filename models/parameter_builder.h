@@ -74,7 +74,7 @@ class ParameterBuilder {
   /// Numbers adapters as they are made, from 0.
   int CountAdapter() { return num_adapters_++; }
 
-  /// A bias or a norm's weight, not decayed. Returns its index in the unit.
+  /// A bias, a norm's weight or sinks, not decayed. Returns its index in the unit.
   int AddVector(const std::string& name, int64_t elements, InitKind init, ParameterRole role) {
     return Add({.name = name, .shape = {elements}, .init = init}, role);
   }

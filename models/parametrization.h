@@ -51,7 +51,7 @@ enum class ParameterRole : uint8_t {
   kBranchOutput,  // one whose product is added to the residual stream
   kRouter,        // from a hidden vector to a few numbers that choose or weigh experts
   kHead,
-  kVector,      // of a block: weight or bias of a norm, bias of a kHidden
+  kVector,      // of a block: weight or bias of a norm, bias of a kHidden or of a router, attention sinks
   kQueryNorm,   // weight of the norm of query
   kBranchBias,  // of a kBranchOutput
   kFinalNorm,

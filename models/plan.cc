@@ -10,6 +10,7 @@
 #include "framework/base/status.h"
 #include "models/counting_ops.h"
 #include "models/expert_bytes.h"
+#include "models/expert_mlp.h"
 #include "models/transformer.h"
 
 namespace holdfast {
@@ -128,7 +129,7 @@ PassPlan PlanContinuing(LanguageModel& model, int64_t rows, bool wants_logits) {
 }
 
 int64_t ExpertParameters(const ModelConfig& c) {
-  return c.NumExpertLayers() * c.num_experts * 3 * c.expert_intermediate_size * c.hidden_size;
+  return c.NumExpertLayers() * c.num_experts * (ExpertMatrixElements(c) + ExpertBiasElements(c));
 }
 
 int64_t ActiveParameters(const ModelConfig& config) {

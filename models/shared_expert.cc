@@ -74,7 +74,7 @@ void SharedExpert::ForwardUp(const Pass& pass, UnitTensors weights, kernels::Con
   if (gate_up_adapter_.has_value()) gate_up_adapter_->Forward(pass, weights, x, 0, gate_up);
   if (gate_ < 0) return pass.ops->GatedForward(a.act.matrix(), gate_up, kernels::GateKind::kSilu);
   Weigh(pass, weights, x, a);
-  pass.ops->ExpertSwigluForward(a.act.matrix(), gate_up, a.weights.f32(), RowsOf(pass, a));
+  pass.ops->ExpertSwigluForward(a.act.matrix(), gate_up, a.weights.f32(), /*limit=*/0, RowsOf(pass, a));
 }
 
 void SharedExpert::ForwardDown(const Pass& pass, UnitTensors weights, const SharedExpertActivations& a,
@@ -96,7 +96,8 @@ void SharedExpert::BackwardUp(const Pass& pass, UnitTensors gradients, kernels::
     const ArenaScope scope(*pass.arena);
     const Tensor d_weights = pass.arena->Allocate(DType::kF32, {pass.rows(), 1});
     const kernels::Matrix d_logits = a.d_logits.matrix();
-    pass.ops->ExpertSwigluBackward(gate_up, d_weights.f32(), act, gate_up, a.weights.f32(), RowsOf(pass, a));
+    pass.ops->ExpertSwigluBackward(gate_up, d_weights.f32(), act, gate_up, a.weights.f32(), /*limit=*/0,
+                                   RowsOf(pass, a));
     pass.ops->RouterBackward(
         {.d_logits = d_logits, .logits = a.logits.matrix(), .forward = OutOf(a), .d_weights = d_weights.f32()}, kGate);
     if (Wanted(gradients[gate_])) {

@@ -50,6 +50,9 @@ struct ModelConfig {
   /// Layers from first_window_layer on have the window, all but every full_attention_step-th of them.
   int64_t first_window_layer = 1;   // counted from 1
   int64_t full_attention_step = 0;  // 0 = none of these is left out
+  /// A learned score of each head stands beside those of the keys that a query sees, and what it takes of the softmax
+  /// goes nowhere (gpt-oss, arXiv 2508.10925, section 2.2).
+  bool attention_sinks = false;
   bool tie_embeddings = true;
   bool scale_embeddings = false;  // what is looked up for tokens is multiplied by sqrt(hidden_size)
   double norm_eps = 1e-5;
@@ -78,7 +81,12 @@ struct ModelConfig {
   int64_t num_experts = 0;  // 0 = a dense model
   int64_t experts_per_token = 2;
   int64_t expert_intermediate_size = 0;  // 0 = intermediate_size
-  int64_t first_expert_layer = 1;        // counted from 1
+  /// Logits of routers have biases, and both projections of every expert; a shared expert has none.
+  bool expert_bias = false;
+  /// In experts the gate is limited to at most this and what it multiplies to +-this, plus 1, and the gate is
+  /// x sigmoid(1.702 x) (gpt-oss, section 2.3); 0 = plain SwiGLU, as dense layers and a shared expert always are.
+  double swiglu_limit = 0.0;
+  int64_t first_expert_layer = 1;  // counted from 1
   int64_t expert_layer_step = 1;
   RouterScoreKind router_score = RouterScoreKind::kSoftmax;
   bool router_normalize = true;  // weights of a token's experts sum to router_scale

@@ -68,11 +68,14 @@ void ConfigReader::ApplyFamilyPreset(ModelConfig* model) const {
     model->qkv_bias = family.model.qkv_bias;
     model->qk_norm = family.model.qk_norm;
     model->qk_norm_joint = family.model.qk_norm_joint;
+    model->attention_sinks = family.model.attention_sinks;
     model->rope_scaling_layers = family.model.rope_scaling_layers;
     model->tie_embeddings = family.model.tie_embeddings;
     model->scale_embeddings = family.model.scale_embeddings;
     model->num_experts = family.model.num_experts;
     model->experts_per_token = family.model.experts_per_token;
+    model->expert_bias = family.model.expert_bias;
+    model->swiglu_limit = family.model.swiglu_limit;
     model->router_score = family.model.router_score;
     model->router_normalize = family.model.router_normalize;
     model->router_bias = family.model.router_bias;

@@ -71,8 +71,8 @@ void CheckExperts(const ModelConfig& model, Violations* violations) {
   if (model.num_experts == 0) return;
   if (model.activation != ActivationKind::kSwiglu || model.HasMlpBias()) {
     violations->push_back({{"model.num_experts", "model.activation", "model.bias", "model.mlp_bias"},
-                           "experts are SwiGLU layers without bias; set model.activation to swiglu, model.bias and "
-                           "model.mlp_bias to false, or leave num_experts out"});
+                           "experts are SwiGLU layers, which have biases by model.expert_bias; set model.activation to "
+                           "swiglu, model.bias and model.mlp_bias to false, or leave num_experts out"});
   }
   if (model.num_layers * model.num_experts > kMaxExpertsInAll) {
     violations->push_back({{"model.num_layers", "model.num_experts"},

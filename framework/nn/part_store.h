@@ -31,8 +31,8 @@ class PartStore {
   /// Weights of the parts that this rank computes, part after part, each as UnitStore::Acquire has them. They stay as
   /// they are for the whole step.
   virtual absl::StatusOr<absl::Span<const Tensor>> PartWeights(int unit) = 0;
-  /// fp32 tensors, of the same parameters, to overwrite with what the microbatch of `home` gives. Once for each home,
-  /// also for one that sent no rows, in any order; then EndPartGradients, once.
+  /// fp32 tensors, of the same parameters and without gaps between them, to overwrite with what the microbatch of
+  /// `home` gives. Once for each home, also for one that sent no rows, in any order; then EndPartGradients, once.
   virtual absl::StatusOr<absl::Span<const Tensor>> BeginPartGradients(int unit, int home) = 0;
   virtual absl::Status EndPartGradients(int unit) = 0;
 

@@ -50,45 +50,90 @@ void CombineRows(Executor& executor, const Matrix& out, const ConstMatrix& in, c
   });
 }
 
-void ExpertSwigluForward(Executor& executor, const Matrix& out, const ConstMatrix& gate_up, const float* weights,
-                         const ExpertRows& rows) {
+/// The gate's activation is x sigmoid(kLimitedSlope x) where gate and up are limited.
+constexpr float kLimitedSlope = 1.702f;
+
+template <bool limited, class D, class V = hn::Vec<D>>
+HWY_INLINE V ExpertSigmoid(D d, V gate) {
+  if constexpr (limited) {
+    return Sigmoid(d, hn::Mul(gate, hn::Set(d, kLimitedSlope)));
+  } else {
+    return Sigmoid(d, gate);
+  }
+}
+
+/// Limits a gate and an up, to which 1 is added. NaN stays.
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE void LimitGate(D d, V& gate, V& up, V most) {
+  const V least = hn::Neg(most);
+  gate = hn::IfThenElse(hn::Gt(gate, most), most, gate);
+  up = hn::IfThenElse(hn::Gt(up, most), most, hn::IfThenElse(hn::Lt(up, least), least, up));
+  up = hn::Add(up, hn::Set(d, 1.0f));
+}
+
+template <bool limited>
+void SwigluForwardOf(Executor& executor, const Matrix& out, const ConstMatrix& gate_up, const float* weights,
+                     float limit, const ExpertRows& rows) {
   ForRows(executor, out.dtype, KeptSlots(rows), out.cols, [&](auto type, int64_t slot) HWY_ATTR {
     using T = decltype(type);
     const Wide d;
     const T *gate = RowOf<T>(gate_up, slot), *up = gate + out.cols;
     T* to = RowOf<T>(out, slot);
-    const auto weight = hn::Set(d, weights[rows.choices[slot]]);
+    const auto weight = hn::Set(d, weights[rows.choices[slot]]), most = hn::Set(d, limit);
     ForVectors(d, out.cols, [&](int64_t c, auto access) HWY_ATTR {
-      const auto g = access.Load(d, gate + c);
-      const auto value = hn::Mul(hn::Mul(g, Sigmoid(d, g)), access.Load(d, up + c));
+      auto g = access.Load(d, gate + c), u = access.Load(d, up + c);
+      if constexpr (limited) LimitGate(d, g, u, most);
+      const auto value = hn::Mul(hn::Mul(g, ExpertSigmoid<limited>(d, g)), u);
       access.Store(d, hn::Mul(value, weight), to + c);
     });
   });
 }
 
-/// d_value = d_out * weight, d_weight = <d_out, silu(gate) up>; the rest as GatedBackward. Eight lanes for the sum.
-void ExpertSwigluBackward(Executor& executor, const Matrix& d_gate_up, float* d_weights, const ConstMatrix& d_out,
-                          const ConstMatrix& gate_up, const float* weights, const ExpertRows& rows) {
+void ExpertSwigluForward(Executor& executor, const Matrix& out, const ConstMatrix& gate_up, const float* weights,
+                         float limit, const ExpertRows& rows) {
+  if (limit > 0) return SwigluForwardOf<true>(executor, out, gate_up, weights, limit, rows);
+  SwigluForwardOf<false>(executor, out, gate_up, weights, limit, rows);
+}
+
+/// d_value = d_out * weight, d_weight = <d_out, activation(gate) up>; the rest as GatedBackward. Eight lanes for the
+/// sum.
+template <bool limited>
+void SwigluBackwardOf(Executor& executor, const Matrix& d_gate_up, float* d_weights, const ConstMatrix& d_out,
+                      const ConstMatrix& gate_up, const float* weights, float limit, const ExpertRows& rows) {
   const int64_t kept = KeptSlots(rows);
   for (int64_t slot = kept; slot < rows.slots; ++slot) d_weights[rows.choices[slot]] = 0;
   ForRows(executor, d_out.dtype, kept, 2 * d_out.cols, [&](auto type, int64_t slot) HWY_ATTR {
     using T = decltype(type);
     const Wide d;
     const int64_t cols = d_out.cols;
-    const auto one = hn::Set(d, 1.0f), weight = hn::Set(d, weights[rows.choices[slot]]);
+    const auto one = hn::Set(d, 1.0f), weight = hn::Set(d, weights[rows.choices[slot]]), most = hn::Set(d, limit);
     const T *gate = RowOf<T>(gate_up, slot), *up = gate + cols, *gradient = RowOf<T>(d_out, slot);
     T *d_gate = RowOf<T>(d_gate_up, slot), *d_up = d_gate + cols;
     auto sum = hn::Zero(Eight());
     ForVectors(d, cols, [&](int64_t c, auto access) HWY_ATTR {
-      const auto g = access.Load(d, gate + c), u = access.Load(d, up + c), dy = access.Load(d, gradient + c);
-      const auto s = Sigmoid(d, g), silu = hn::Mul(g, s);
+      auto g = access.Load(d, gate + c), u = access.Load(d, up + c);
+      const auto gate_passes = hn::Le(g, most), up_passes = hn::Le(hn::Abs(u), most), dy = access.Load(d, gradient + c);
+      if constexpr (limited) LimitGate(d, g, u, most);
+      const auto s = ExpertSigmoid<limited>(d, g), silu = hn::Mul(g, s);
       sum = AddProducts(dy, hn::Mul(silu, u), cols - c, sum);
-      const auto slope = hn::Mul(s, hn::MulAdd(g, hn::Sub(one, s), one)), dv = hn::Mul(dy, weight);
-      access.Store(d, hn::Mul(hn::Mul(dv, u), slope), d_gate + c);
-      access.Store(d, hn::Mul(dv, silu), d_up + c);
+      const auto steep = limited ? hn::Mul(g, hn::Set(d, kLimitedSlope)) : g;
+      const auto slope = hn::Mul(s, hn::MulAdd(steep, hn::Sub(one, s), one)), dv = hn::Mul(dy, weight);
+      auto of_gate = hn::Mul(hn::Mul(dv, u), slope), of_up = hn::Mul(dv, silu);
+      if constexpr (limited) {
+        of_gate = hn::IfThenElseZero(gate_passes, of_gate);
+        of_up = hn::IfThenElseZero(up_passes, of_up);
+      }
+      access.Store(d, of_gate, d_gate + c);
+      access.Store(d, of_up, d_up + c);
     });
     d_weights[rows.choices[slot]] = SumOf(sum);
   });
+}
+
+void ExpertSwigluBackward(Executor& executor, const Matrix& d_gate_up, float* d_weights, const ConstMatrix& d_out,
+                          const ConstMatrix& gate_up, const float* weights, float limit, const ExpertRows& rows) {
+  if (limit > 0) return SwigluBackwardOf<true>(executor, d_gate_up, d_weights, d_out, gate_up, weights, limit, rows);
+  SwigluBackwardOf<false>(executor, d_gate_up, d_weights, d_out, gate_up, weights, limit, rows);
 }
 
 }  // namespace HWY_NAMESPACE
@@ -161,13 +206,14 @@ void CpuOps::CombineRows(Matrix out, ConstMatrix in, ConstMatrix last, const Exp
   HWY_DYNAMIC_DISPATCH(CombineRows)(executor_, out, in, last, rows);
 }
 
-void CpuOps::ExpertSwigluForward(Matrix out, ConstMatrix gate_up, const float* weights, const ExpertRows& rows) {
-  HWY_DYNAMIC_DISPATCH(ExpertSwigluForward)(executor_, out, gate_up, weights, rows);
+void CpuOps::ExpertSwigluForward(Matrix out, ConstMatrix gate_up, const float* weights, float limit,
+                                 const ExpertRows& rows) {
+  HWY_DYNAMIC_DISPATCH(ExpertSwigluForward)(executor_, out, gate_up, weights, limit, rows);
 }
 
 void CpuOps::ExpertSwigluBackward(Matrix d_gate_up, float* d_weights, ConstMatrix d_out, ConstMatrix gate_up,
-                                  const float* weights, const ExpertRows& rows) {
-  HWY_DYNAMIC_DISPATCH(ExpertSwigluBackward)(executor_, d_gate_up, d_weights, d_out, gate_up, weights, rows);
+                                  const float* weights, float limit, const ExpertRows& rows) {
+  HWY_DYNAMIC_DISPATCH(ExpertSwigluBackward)(executor_, d_gate_up, d_weights, d_out, gate_up, weights, limit, rows);
 }
 
 }  // namespace holdfast::kernels

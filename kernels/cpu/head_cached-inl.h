@@ -27,6 +27,7 @@
 #include "kernels/cpu/views.h"
 #include "kernels/executor.h"
 #include "kernels/ops.h"
+#include "kernels/portable_math.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace holdfast::kernels {
@@ -175,6 +176,8 @@ void AttendRow(const CachedAttentionArgs& args, const CachedPiece& piece, int64_
       const float* from = s.o + i / kNr * panel + h * kNr + i % kNr;
       StoreEight(out, piece.row, i, hn::Mul(hn::LoadU(Tag8(), from), factor));
     }
+    if (args.lse == nullptr) continue;
+    args.lse[piece.row * args.num_heads + head0 + h] = s.max[h] + static_cast<float>(portable::Log(double{s.sum[h]}));
   }
 }
 
@@ -207,7 +210,8 @@ void CachedPass(Executor& executor, const CachedAttentionArgs& args) {
         .sequence = piece.position + piece.count, .head_dim = d, .dropout = {}, .window = args.window};
     for (int64_t h = g * group; h < (g + 1) * group; ++h) {
       const HeadMatrix q = HeadOf(args.qkv, 1, piece.row, h * d), out = HeadOf(args.out, 1, piece.row, h * d);
-      AttendQueries<Kernel>({q, k, v, out, nullptr, 0, piece.position}, shape, piece.position, scratch);
+      float* const lse = args.lse == nullptr ? nullptr : args.lse + piece.row * args.num_heads + h;
+      AttendQueries<Kernel>({q, k, v, out, lse, 0, piece.position, args.num_heads}, shape, piece.position, scratch);
     }
   });
 }

@@ -138,9 +138,10 @@ void DropPanel(const Dropout& dropout, uint64_t first, int64_t sequence, int64_t
 /// One call's arguments with one head picked.
 struct ForwardHead {
   HeadMatrix q, k, v, out;
-  float* lse;               // (T); null: not wanted
+  float* lse;               // of row 0; null: not wanted
   uint64_t random;          // dropout element of query 0, key 0
   int64_t first_query = 0;  // the one in row 0 of q and out
+  int64_t lse_step = 1;     // from one row's lse to the next one's
 };
 
 /// The panels of one tile of queries against one tile of keys.
@@ -190,7 +191,7 @@ void AttendQueries(const ForwardHead& head, const AttentionShape& shape, int64_t
   }
   if (head.lse == nullptr) return;
   for (int64_t i = 0; i < queries; ++i) {
-    head.lse[query0 + i] = s.max[i] + static_cast<float>(portable::Log(double{s.sum[i]}));
+    head.lse[(row0 + i) * head.lse_step] = s.max[i] + static_cast<float>(portable::Log(double{s.sum[i]}));
   }
 }
 

@@ -18,6 +18,7 @@ struct Call {
   T *keys, *values;
   const int32_t *sequence_of, *position_of;
   int capacity, heads, kv_heads, head_dim, window;
+  float* lse;  // (R, H), may be null
 
   __device__ __forceinline__ int64_t kept(int64_t row, int g) const {
     return (int64_t{sequence_of[row]} * kv_heads + g) * capacity * head_dim;
@@ -66,6 +67,7 @@ __global__ void __launch_bounds__(kThreads) AttendKernel(Call<T> c, float scale)
     }
   }
   if (t < c.head_dim) c.out[row][int64_t{h} * c.head_dim + t] = FromFloat<T>(value / sum);
+  if (t == 0 && c.lse != nullptr) c.lse[row * c.heads + h] = most + logf(sum);
 }
 
 }  // namespace
@@ -83,7 +85,8 @@ void CudaOps::CachedAttention(const CachedAttentionArgs& args) {
                           static_cast<int>(args.num_heads),
                           static_cast<int>(args.num_kv_heads),
                           static_cast<int>(args.head_dim),
-                          static_cast<int>(args.window)};
+                          static_cast<int>(args.window),
+                          args.lse};
     const auto rows = static_cast<unsigned>(args.qkv.rows), heads = static_cast<unsigned>(args.num_heads);
     Launch(queue_, "CachedAttention", {.blocks = rows, .threads = kThreads}, KeepKernel<T>, call);
     Launch(queue_, "CachedAttention", {.blocks = rows * heads, .threads = kThreads}, AttendKernel<T>, call,

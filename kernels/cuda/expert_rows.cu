@@ -65,8 +65,17 @@ __global__ void CombineRowsKernel(CombineArgs<T> a, Tile tile) {
   at.ForStores([&](int k, int64_t row) { StorePacket<whole>(a.out[row] + at.col(), sum[k], at.count()); });
 }
 
-template <typename T, bool whole>
-__global__ void ExpertSwigluForwardKernel(Rows<T> out, Rows<const T> gate_up, const float* weights,
+/// The gate's activation is x sigmoid(kLimitedSlope x) where gate and up are limited.
+constexpr float kLimitedSlope = 1.702f;
+
+/// Limits a gate and an up, to which 1 is added. NaN stays.
+__device__ __forceinline__ void LimitGate(float& gate, float& up, float limit) {
+  gate = gate > limit ? limit : gate;
+  up = (up > limit ? limit : up < -limit ? -limit : up) + 1.0f;
+}
+
+template <typename T, bool whole, bool limited>
+__global__ void ExpertSwigluForwardKernel(Rows<T> out, Rows<const T> gate_up, const float* weights, float limit,
                                           const int32_t* choices, const int32_t* kept, Tile tile) {
   constexpr int n = kPacket<T>;
   const TileThread at(tile);
@@ -85,8 +94,9 @@ __global__ void ExpertSwigluForwardKernel(Rows<T> out, Rows<const T> gate_up, co
     float y[n];
 #pragma unroll
     for (int i = 0; i < n; ++i) {
-      const float g = gate[k][i];
-      y[i] = g * Sigmoid(g) * up[k][i] * weight[k];
+      float g = gate[k][i], u = up[k][i];
+      if constexpr (limited) LimitGate(g, u, limit);
+      y[i] = g * Sigmoid(limited ? kLimitedSlope * g : g) * u * weight[k];
     }
     StorePacket<whole>(out[slot] + at.col(), y, at.count());
   });
@@ -100,13 +110,14 @@ struct SwigluBackwardArgs {
   float* d_weights;
   Rows<const T> d_out, gate_up;
   const float* weights;
+  float limit;
   const int32_t *choices, *kept;
   int64_t slots, cols;
 };
 
-/// d_value = d_out * weight, d_weight = <d_out, silu(gate) up>; the rest as SwiGLU's backward. A lane sums every 32nd
-/// packet of its row.
-template <typename T, bool whole>
+/// d_value = d_out * weight, d_weight = <d_out, activation(gate) up>; the rest as SwiGLU's backward. A lane sums every
+/// 32nd packet of its row.
+template <typename T, bool whole, bool limited>
 __global__ void ExpertSwigluBackwardKernel(SwigluBackwardArgs<T> a) {
   constexpr int n = kPacket<T>;
   const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
@@ -127,10 +138,17 @@ __global__ void ExpertSwigluBackwardKernel(SwigluBackwardArgs<T> a) {
     float d_gate[n], d_up[n];
 #pragma unroll
     for (int i = 0; i < n; ++i) {
-      const float g = gate[i], u = up[i], s = Sigmoid(g), silu = g * s, d = dy[i] * weight;
+      float g = gate[i], u = up[i];
+      if constexpr (limited) LimitGate(g, u, a.limit);
+      const float steep = limited ? kLimitedSlope * g : g;
+      const float s = Sigmoid(steep), silu = g * s, d = dy[i] * weight;
       sum = fmaf(dy[i], silu * u, sum);
-      d_gate[i] = d * u * (s * fmaf(g, 1.0f - s, 1.0f));
+      d_gate[i] = d * u * (s * fmaf(steep, 1.0f - s, 1.0f));
       d_up[i] = d * silu;
+      if constexpr (limited) {
+        if (!(gate[i] <= a.limit)) d_gate[i] = 0;
+        if (!(fabsf(up[i]) <= a.limit)) d_up[i] = 0;
+      }
     }
     StorePacket<whole>(a.d_gate_up[slot] + col, d_gate, count);
     StorePacket<whole>(a.d_gate_up[slot] + a.cols + col, d_up, count);
@@ -172,7 +190,8 @@ void CudaOps::CombineRows(Matrix out, ConstMatrix in, ConstMatrix last, const Ex
   });
 }
 
-void CudaOps::ExpertSwigluForward(Matrix out, ConstMatrix gate_up, const float* weights, const ExpertRows& rows) {
+void CudaOps::ExpertSwigluForward(Matrix out, ConstMatrix gate_up, const float* weights, float limit,
+                                  const ExpertRows& rows) {
   WithElement(out.dtype, [&](auto element) {
     using T = decltype(element);
     constexpr int n = kPacket<T>;
@@ -180,14 +199,16 @@ void CudaOps::ExpertSwigluForward(Matrix out, ConstMatrix gate_up, const float* 
     const auto x = RowsOf<T>(gate_up);
     const Tile tile = TileOf(rows.slots, out.cols, n);
     WithFlag(AllWhole<n>(out.cols, y, x), [&](auto whole) {
-      Launch(queue_, "ExpertSwigluForward", tile.grid(), ExpertSwigluForwardKernel<T, whole.value>, y, x, weights,
-             rows.choices, rows.offsets + rows.num_experts, tile);
+      WithFlag(limit > 0, [&](auto limited) {
+        Launch(queue_, "ExpertSwigluForward", tile.grid(), ExpertSwigluForwardKernel<T, whole.value, limited.value>, y,
+               x, weights, limit, rows.choices, rows.offsets + rows.num_experts, tile);
+      });
     });
   });
 }
 
 void CudaOps::ExpertSwigluBackward(Matrix d_gate_up, float* d_weights, ConstMatrix d_out, ConstMatrix gate_up,
-                                   const float* weights, const ExpertRows& rows) {
+                                   const float* weights, float limit, const ExpertRows& rows) {
   WithElement(d_out.dtype, [&](auto element) {
     using T = decltype(element);
     const SwigluBackwardArgs<T> args = {.d_gate_up = RowsOf<T>(d_gate_up),
@@ -195,13 +216,16 @@ void CudaOps::ExpertSwigluBackward(Matrix d_gate_up, float* d_weights, ConstMatr
                                         .d_out = RowsOf<T>(d_out),
                                         .gate_up = RowsOf<T>(gate_up),
                                         .weights = weights,
+                                        .limit = limit,
                                         .choices = rows.choices,
                                         .kept = rows.offsets + rows.num_experts,
                                         .slots = rows.slots,
                                         .cols = d_out.cols};
     WithFlag(AllWhole<kPacket<T>>(d_out.cols, args.d_gate_up, args.d_out, args.gate_up), [&](auto whole) {
-      Launch(queue_, "ExpertSwigluBackward", {.blocks = Blocks(rows.slots, kWarps), .threads = kWarps * kWarpSize},
-             ExpertSwigluBackwardKernel<T, whole.value>, args);
+      WithFlag(limit > 0, [&](auto limited) {
+        Launch(queue_, "ExpertSwigluBackward", {.blocks = Blocks(rows.slots, kWarps), .threads = kWarps * kWarpSize},
+               ExpertSwigluBackwardKernel<T, whole.value, limited.value>, args);
+      });
     });
   });
 }

@@ -41,4 +41,20 @@ __device__ __forceinline__ T BlockReduce(T value, T neutral, Op op) {
   return WarpReduce(lane < warps ? partial[lane] : neutral, op);
 }
 
+/// Sums a block's warps, each of which has added every so-manieth row, in the warps' order. Lane l's are x of n
+/// columns. The result is warp 0's.
+template <int n, int warps>
+__device__ __forceinline__ void SumWarps(float (&x)[n]) {
+  __shared__ float shared[warps][n][kWarpSize];
+  const int lane = static_cast<int>(threadIdx.x) % kWarpSize, warp = static_cast<int>(threadIdx.x) / kWarpSize;
+#pragma unroll
+  for (int i = 0; i < n; ++i) shared[warp][i][lane] = x[i];
+  __syncthreads();
+  if (warp != 0) return;
+#pragma unroll
+  for (int i = 0; i < n; ++i) {
+    for (int w = 1; w < warps; ++w) x[i] += shared[w][i][lane];
+  }
+}
+
 }  // namespace holdfast::kernels

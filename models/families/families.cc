@@ -17,10 +17,18 @@ std::string WindowKey(Windows windows, const ModelConfig& c) {
                    {"full_attention_step", c.full_attention_step > 0 && c.full_attention_step <= c.num_layers}});
 }
 
+/// Empty, or the key that only files of gpt-oss can say.
+std::string GptOssKey(bool says, const ModelConfig& c) {
+  if (says) return "";
+  return FirstKey(
+      {{"attention_sinks", c.attention_sinks}, {"expert_bias", c.expert_bias}, {"swiglu_limit", c.swiglu_limit > 0}});
+}
+
 }  // namespace
 
 std::string Family::InexpressibleKey(const ModelConfig& config) const {
-  return FirstKey({{Inexpressible(config)}, {WindowKey(windows(), config)}});
+  return FirstKey(
+      {{Inexpressible(config)}, {WindowKey(windows(), config)}, {GptOssKey(says_sinks_and_expert_biases(), config)}});
 }
 
 double Family::FlopsPerToken(const ModelConfig& config, int64_t sequence) const {

@@ -28,6 +28,8 @@ class Family {
   virtual const Family* with_experts() const { return nullptr; }
 
   virtual Windows windows() const = 0;
+  /// Whether its files say attention_sinks, expert_bias and swiglu_limit.
+  virtual bool says_sinks_and_expert_biases() const { return false; }
 
   /// Empty, or a key of `model` ("qk_norm") whose value in a resolved config no config.json of this family can say.
   std::string InexpressibleKey(const ModelConfig& config) const;
@@ -50,7 +52,8 @@ class Family {
   virtual double FlopsPerToken(const ModelConfig& config, int64_t sequence) const;
 
  protected:
-  /// As InexpressibleKey, of all keys but those that follow from windows().
+  /// As InexpressibleKey, of all keys but those that follow from windows(), and those of
+  /// says_sinks_and_expert_biases() where it is false.
   virtual std::string Inexpressible(const ModelConfig& config) const = 0;
 };
 

@@ -28,6 +28,8 @@ void ReadOwnExperts(ConfigFields& in, ModelConfig* c) {
   if (c->num_experts == 0) return;
   c->experts_per_token = in.Size("experts_per_token");
   c->expert_intermediate_size = in.Size("expert_intermediate_size");
+  c->expert_bias = in.Bool("expert_bias", false);
+  c->swiglu_limit = in.NotNegative("swiglu_limit", 0.0);
   c->first_expert_layer = in.Size("first_expert_layer");
   c->expert_layer_step = in.Size("expert_layer_step");
   c->router_score = ReadRequiredEnum<RouterScoreKind>(in, "router_score");
@@ -45,6 +47,8 @@ void WriteOwnExperts(const ModelConfig& c, nlohmann::ordered_json* object) {
   object->update({{"num_experts", c.num_experts},
                   {"experts_per_token", c.experts_per_token},
                   {"expert_intermediate_size", c.expert_intermediate_size},
+                  {"expert_bias", c.expert_bias},
+                  {"swiglu_limit", c.swiglu_limit},
                   {"first_expert_layer", c.first_expert_layer},
                   {"expert_layer_step", c.expert_layer_step},
                   {"router_score", Name(c.router_score)},
@@ -86,6 +90,7 @@ ModelConfig ReadOwnConfig(ConfigFields& in) {
   c.sliding_window = in.Whole("sliding_window", 0);
   c.first_window_layer = in.Size("first_window_layer", 1);
   c.full_attention_step = in.Whole("full_attention_step", 0);
+  c.attention_sinks = in.Bool("attention_sinks", false);
   c.tie_embeddings = in.Bool("tie_embeddings", false);
   c.scale_embeddings = in.Bool("scale_embeddings", false);
   c.norm_eps = in.Positive("norm_eps", c.norm_eps);
@@ -134,6 +139,7 @@ nlohmann::ordered_json WriteOwnConfig(const ModelConfig& c) {
                                    {"sliding_window", c.sliding_window},
                                    {"first_window_layer", c.first_window_layer},
                                    {"full_attention_step", c.full_attention_step},
+                                   {"attention_sinks", c.attention_sinks},
                                    {"tie_embeddings", c.tie_embeddings},
                                    {"scale_embeddings", c.scale_embeddings},
                                    {"norm_eps", c.norm_eps},

@@ -15,6 +15,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <numeric>
 #include <string>
 #include <utility>
 #include <vector>
@@ -182,6 +183,68 @@ void GatedBackward(benchmark::State& state) {
               [&] { ops->GatedBackward(d_gate_up, d_out, gate_up, kind); });
 }
 
+AttentionShape SinkShape() {
+  return {.batch = kRows / 1024, .sequence = 1024, .num_heads = 12, .num_kv_heads = 12, .head_dim = 64, .dropout = {}};
+}
+
+void SinkForward(benchmark::State& state) {
+  Bench ops;
+  const Matrix out = ops.New(Type(state), kRows, kCols);
+  float *lse = ops.NewVector(kRows * 12), *sinks = ops.NewVector(12);
+  ops.Measure(state, 2 * MatrixBytes(out.dtype, kRows, kCols), [&] { ops->SinkForward(out, lse, sinks, SinkShape()); });
+}
+
+void SinkBackward(benchmark::State& state) {
+  Bench ops;
+  const Matrix out = ops.New(Type(state), kRows, kCols), d_out = ops.New(Type(state), kRows, kCols);
+  float *lse = ops.NewVector(kRows * 12), *sinks = ops.NewVector(12), *d_sinks = ops.NewVector(12);
+  ops.Measure(state, 2 * MatrixBytes(out.dtype, kRows, kCols),
+              [&] { ops->SinkBackward(d_sinks, d_out, out, lse, sinks, SinkShape()); });
+}
+
+/// Of eight experts that have the same number of rows.
+class EvenRows {
+ public:
+  EvenRows() : offsets_(kExperts + 1), choices_(kRows) {
+    for (size_t e = 0; e <= kExperts; ++e) offsets_[e] = static_cast<int32_t>(e * kRows / kExperts);
+    std::iota(choices_.begin(), choices_.end(), 0);
+  }
+  static constexpr size_t kExperts = 8;
+  ExpertRows view() const {
+    return {.num_experts = kExperts,
+            .chosen = 1,
+            .slots = kRows,
+            .offsets = offsets_.data(),
+            .choices = choices_.data(),
+            .slot_of = choices_.data()};
+  }
+
+ private:
+  std::vector<int32_t> offsets_, choices_;
+};
+
+void ExpertBias(benchmark::State& state) {
+  Bench ops;
+  const EvenRows rows;
+  const Matrix out = ops.New(Type(state), kRows, kHidden);
+  const ExpertBiasArgs args = {.out = out,
+                               .bias = ops.NewVector(EvenRows::kExperts * kHidden),
+                               .bias_step = kHidden,
+                               .weights = ops.NewVector(kRows)};
+  ops.Measure(state, MatrixBytes(out.dtype, kRows, kHidden), [&] { ops->ExpertBias(args, rows.view()); });
+}
+
+void ExpertBiasBackward(benchmark::State& state) {
+  Bench ops;
+  const EvenRows rows;
+  const Matrix d_out = ops.New(Type(state), kRows, kHidden);
+  const ExpertBiasBackwardArgs args = {.d_out = d_out,
+                                       .weights = ops.NewVector(kRows),
+                                       .d_bias = ops.NewVector(EvenRows::kExperts * kHidden),
+                                       .d_bias_step = kHidden};
+  ops.Measure(state, MatrixBytes(d_out.dtype, kRows, kHidden), [&] { ops->ExpertBiasBackward(args, rows.view()); });
+}
+
 /// In place, by real rotations: others would make values grow or shrink from call to call.
 void Rope(benchmark::State& state) {
   Bench ops;
@@ -313,6 +376,10 @@ HOLDFAST_BENCH(GatedForward<GateKind::kSilu>);
 HOLDFAST_BENCH(GatedForward<GateKind::kGelu>);
 HOLDFAST_BENCH(GatedBackward<GateKind::kSilu>);
 HOLDFAST_BENCH(GatedBackward<GateKind::kGelu>);
+HOLDFAST_BENCH(SinkForward);
+HOLDFAST_BENCH(SinkBackward);
+HOLDFAST_BENCH(ExpertBias);
+HOLDFAST_BENCH(ExpertBiasBackward);
 HOLDFAST_BENCH(Rope);
 HOLDFAST_BENCH(ColumnSum);
 HOLDFAST_BENCH(EmbeddingForward);

@@ -182,7 +182,7 @@ void BenchLayer(benchmark::State& state, ThreadPool& pool, const Case& c) {
     };
     gathered += Time([&] { ops.GatherRows(by_slot.view, x.view, rows); });
     gemm(by_slot, first(up, wide), true, up_step, gate_up);
-    activated += Time([&] { ops.ExpertSwigluForward(act.view, gate_up.view, layer.weights.data(), rows); });
+    activated += Time([&] { ops.ExpertSwigluForward(act.view, gate_up.view, layer.weights.data(), 0, rows); });
     gemm(act, first(down, c.hidden), true, down_step, by_slot);
     combined += Time([&] { ops.CombineRows(x.view, by_slot.view, {}, rows); });
 
@@ -190,7 +190,7 @@ void BenchLayer(benchmark::State& state, ThreadPool& pool, const Case& c) {
     gradient(by_slot, act, first(d_down, c.hidden), down_step);
     gemm(by_slot, first(down, c.hidden), false, down_step, act);
     activated += Time([&] {
-      ops.ExpertSwigluBackward(gate_up.view, layer.d_weights.data(), act.view, gate_up.view, layer.weights.data(),
+      ops.ExpertSwigluBackward(gate_up.view, layer.d_weights.data(), act.view, gate_up.view, layer.weights.data(), 0,
                                rows);
     });
     gathered += Time([&] { ops.GatherRows(by_slot.view, x.view, rows); });
@@ -280,7 +280,7 @@ void BenchCost(benchmark::State& state, ThreadPool& pool, const CostCase& c, DTy
     timed(rows_moved, [&] { ops.GatherRows(by_slot.view, x.view, rows); });
     timed(products, [&] {
       ops.ExpertGemm({.a = by_slot.view, .b = up, .transpose_b = true, .b_step = up_step, .c = s.gate_up.view}, rows);
-      ops.ExpertSwigluForward(s.act.view, s.gate_up.view, layer.weights.data(), rows);
+      ops.ExpertSwigluForward(s.act.view, s.gate_up.view, layer.weights.data(), 0, rows);
       ops.ExpertGemm({.a = s.act.view, .b = down, .transpose_b = true, .b_step = down_step, .c = by_slot.view}, rows);
     });
     timed(rows_moved, [&] {
@@ -291,7 +291,7 @@ void BenchCost(benchmark::State& state, ThreadPool& pool, const CostCase& c, DTy
       ops.ExpertGradient({.a = by_slot.view, .b = s.act.view, .c = d_down, .c_step = down_step}, rows);
       ops.ExpertGemm({.a = by_slot.view, .b = down, .b_step = down_step, .c = s.act.view}, rows);
       ops.ExpertSwigluBackward(s.gate_up.view, layer.d_weights.data(), s.act.view, s.gate_up.view, layer.weights.data(),
-                               rows);
+                               0, rows);
     });
     timed(rows_moved, [&] { ops.GatherRows(by_slot.view, x.view, rows); });
     timed(products, [&] {

@@ -56,6 +56,30 @@ TEST_F(ExpertsTest, AMixtureOfExpertsIsSavedExportedAndLoaded) {
   EXPECT_THAT(dense.output, HasSubstr("model.num_experts"));
 }
 
+TEST_F(ExpertsTest, SinksAndBiasesOfExpertsHaveEqualBitsInAnyWorldAndAfterAKill) {
+  const auto with_biases = [](const std::vector<std::string>& more) {
+    std::vector<std::string> arguments;
+    for (const char* key : {"attention_sinks=true", "expert_bias=true", "swiglu_limit=0.5"}) {
+      arguments.insert(arguments.end(), {"--set", absl::StrCat("model.", key)});
+    }
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return WithExperts(arguments);
+  };
+  ASSERT_EQ(Train("1", with_biases({})).exit_code, 0);
+  for (const char* experts : {"gather", "move"}) {
+    const CommandResult several =
+        Train(experts, with_biases({"--workers", "3", "--set", absl::StrCat("parallel.experts=", experts)}));
+    ASSERT_EQ(several.exit_code, 0) << several.output;
+    EXPECT_EQ(RunHoldfast({"compare", Path("1"), Path(experts)}).exit_code, 0) << experts;
+  }
+  TrainUntilACheckpoint("killed", with_biases({"--set", "checkpoint.every_steps=2"}));
+  const CommandResult resumed = Train("killed", with_biases({"--workers", "2"}));
+  ASSERT_EQ(resumed.exit_code, 0) << resumed.output;
+  EXPECT_EQ(RunHoldfast({"compare", Path("1"), Path("killed")}).exit_code, 0);
+  EXPECT_THAT(ReadAll(directory_ / "1/model/config.json"), HasSubstr("\"swiglu_limit\": 0.5"));
+  EXPECT_EQ(RunHoldfast({"eval", Path("1"), Path("valid.bin"), "--sequence-length", "32"}).exit_code, 0);
+}
+
 TEST_F(ExpertsTest, ABiasBalancesExpertsWithEqualBitsInAnyWorldAndAfterAKill) {
   const auto with_bias = [](const std::vector<std::string>& more) {
     std::vector<std::string> arguments;

@@ -4,7 +4,9 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <cstdint>
+#include <cstring>
 #include <vector>
 
 #include "framework/base/thread_pool.h"
@@ -140,8 +142,11 @@ template <class AnyOps>
 void ExpectBitsOfTheWhole(AnyOps ops, const Problem& problem) {
   for (const std::vector<int64_t>& cut : Cuts(problem.shape.sequence)) {
     Problem continued = problem;
+    continued.lse.assign(continued.lse.size(), NAN);
     Continuation(continued).Run(ops, cut);
     EXPECT_TRUE(continued.out.SameBits(problem.out)) << cut.size() << " steps";
+    EXPECT_EQ(std::memcmp(continued.lse.data(), problem.lse.data(), problem.lse.size() * sizeof(float)), 0)
+        << cut.size() << " steps";
   }
 }
 

@@ -20,6 +20,7 @@ struct Reference {
   std::vector<double> out, lse, d_qkv;
   std::vector<double> out_terms, d_qkv_terms;  // each element's sum over the absolute values of what is added up for it
   std::vector<double> d_qkv_per_delta;         // by how much d_qkv is off where each row's delta is off by its terms
+  std::vector<double> d_sinks, d_sinks_terms;  // likewise, with sinks
 };
 
 /// Keeps element e of the dropout?
@@ -32,7 +33,9 @@ inline bool Kept(const Dropout& dropout, uint64_t e) {
 /// One query head of one sequence, straight from the definition. Row r of m, columns of head `col`.
 class ReferenceHead {
  public:
-  ReferenceHead(const AttentionShape& shape, int64_t b, int64_t h) : s_(shape), b_(b), h_(h) {}
+  /// `sinks`: empty, or a score of each head that is one more in its softmax.
+  ReferenceHead(const AttentionShape& shape, const std::vector<float>& sinks, int64_t b, int64_t h)
+      : s_(shape), sink_(sinks.empty() ? -INFINITY : sinks[static_cast<size_t>(h)]), b_(b), h_(h) {}
 
   void Run(const TestMatrix& qkv, const TestMatrix& d_out, Reference& result) {
     const int64_t t = s_.sequence, d = s_.head_dim, g = h_ / (s_.num_heads / s_.num_kv_heads);
@@ -45,12 +48,13 @@ class ReferenceHead {
                     end = packed ? s_.documents.end[b_ * t + i] : t;
       const int64_t first = s_.window == 0 ? begin : std::max(begin, i - s_.window + 1), last = s_.causal ? i : end - 1;
       std::vector<double> p(t), dp(t);
-      double max = -INFINITY, sum = 0, delta = 0, delta_terms = 0;
+      double max = sink_, sum = 0, delta = 0, delta_terms = 0;
       for (int64_t j = first; j <= last; ++j) {
         for (int64_t c = 0; c < d; ++c) p[j] += At(qkv, i, q + c) * At(qkv, j, k + c) * scale;
         max = std::max(max, p[j]);
       }
       for (int64_t j = first; j <= last; ++j) sum += std::exp(p[j] - max);
+      sum += std::exp(sink_ - max);
       result.lse[(b_ * s_.num_heads + h_) * t + i] = max + std::log(sum);
       for (int64_t j = first; j <= last; ++j) {
         p[j] = std::exp(p[j] - max) / sum;
@@ -69,6 +73,8 @@ class ReferenceHead {
       for (int64_t c = 0; c < d; ++c) {
         delta_terms += std::abs(At(d_out, i, h_ * d + c)) * result.out_terms[OutIndex(i, c)];
       }
+      result.d_sinks[h_] -= std::exp(sink_ - max) / sum * delta;
+      result.d_sinks_terms[h_] += std::exp(sink_ - max) / sum * delta_terms;
       for (int64_t j = first; j <= last; ++j) {
         const double ds = p[j] * (dp[j] - delta) * scale, per_delta = p[j] * delta_terms * scale;
         for (int64_t c = 0; c < d; ++c) {
@@ -95,16 +101,19 @@ class ReferenceHead {
   }
 
   const AttentionShape& s_;
+  double sink_;
   int64_t b_, h_;
 };
 
-inline Reference Expected(const AttentionShape& s, const TestMatrix& qkv, const TestMatrix& d_out) {
+inline Reference Expected(const AttentionShape& s, const TestMatrix& qkv, const TestMatrix& d_out,
+                          const std::vector<float>& sinks = {}) {
   const int64_t rows = s.batch * s.sequence;
   const std::vector<double> out(rows * s.num_heads * s.head_dim), lse(rows * s.num_heads),
       d_qkv(rows * (s.num_heads + 2 * s.num_kv_heads) * s.head_dim);
-  Reference result{out, lse, d_qkv, out, d_qkv, d_qkv};
+  const std::vector<double> d_sinks(static_cast<size_t>(s.num_heads));
+  Reference result{out, lse, d_qkv, out, d_qkv, d_qkv, d_sinks, d_sinks};
   for (int64_t b = 0; b < s.batch; ++b) {
-    for (int64_t h = 0; h < s.num_heads; ++h) ReferenceHead(s, b, h).Run(qkv, d_out, result);
+    for (int64_t h = 0; h < s.num_heads; ++h) ReferenceHead(s, sinks, b, h).Run(qkv, d_out, result);
   }
   return result;
 }
@@ -118,6 +127,7 @@ struct Problem {
   AttentionShape shape;
   TestMatrix qkv, d_out, out, d_qkv;
   std::vector<float> lse;
+  std::vector<float> sinks = {}, d_sinks = {};  // of each head, or none
 
   Problem(const AttentionShape& s, DType dtype, Rng& rng, Alignment alignment = Alignment::kOdd)
       : shape(s),
@@ -136,7 +146,11 @@ struct Problem {
 
   void Run(TestOps& ops) {
     ops->AttentionForward(out.view(), lse.data(), qkv.view(), shape);
+    if (!sinks.empty()) ops->SinkForward(out.view(), lse.data(), sinks.data(), shape);
     ops->AttentionBackward(d_qkv.view(), d_out.view(), out.view(), lse.data(), qkv.view(), shape);
+    if (sinks.empty()) return;
+    d_sinks.assign(sinks.size(), NAN);
+    ops->SinkBackward(d_sinks.data(), d_out.view(), out.view(), lse.data(), sinks.data(), shape);
   }
 
   /// All results.
@@ -145,6 +159,7 @@ struct Problem {
     const std::vector<float> gradient = d_qkv.Values();
     all.insert(all.end(), gradient.begin(), gradient.end());
     all.insert(all.end(), lse.begin(), lse.end());
+    all.insert(all.end(), d_sinks.begin(), d_sinks.end());
     return all;
   }
 };
@@ -152,28 +167,33 @@ struct Problem {
 /// What `problem` holds after a run, against the definition. `products_in_bf16`: of probabilities and their gradients.
 /// No element may be off by more than what is rounded on the way to it, whatever the values: of bf16 the result; the
 /// probabilities and their gradients, each, in products; and of the gradients of queries and keys also delta, which is
-/// computed from `out` as stored.
+/// computed from `out` as stored: twice with sinks.
 inline void ExpectDefinition(const Problem& problem, bool products_in_bf16) {
   const DType dtype = problem.qkv.dtype();
-  const Reference expected = Expected(problem.shape, problem.qkv, problem.d_out);
+  const Reference expected = Expected(problem.shape, problem.qkv, problem.d_out, problem.sinks);
   const double result = dtype == DType::kF32 ? 0 : kBF16Rounding, product = products_in_bf16 ? result : 0;
+  const double stored = problem.sinks.empty() ? 1 : 2, of_out = stored * result;
   const std::vector<float> out = problem.out.Values(), d_qkv = problem.d_qkv.Values();
   const auto allowed_of_out = [&](size_t i) {
     const double before = product * expected.out_terms[i];
-    return before + (result + 1e-5) * (std::abs(expected.out[i]) + before) + 1e-5;
+    return before + (of_out + 1e-5) * (std::abs(expected.out[i]) + before) + 1e-5;
   };
   const auto allowed_of_gradients = [&](size_t i) {
-    const double of_delta = (result + product) * 1.01 * expected.d_qkv_per_delta[i];
+    const double of_delta = (of_out + product) * 1.01 * expected.d_qkv_per_delta[i];
     const double before = of_delta + product * (expected.d_qkv_terms[i] + of_delta);
     return before + (result + 4e-5) * (std::abs(expected.d_qkv[i]) + before) + 4e-5;
   };
-  EXPECT_LE(RelativeError(out, expected.out), RoundingError(dtype));
+  EXPECT_LE(RelativeError(out, expected.out), stored * RoundingError(dtype));
   EXPECT_LE(LargestShare(out, expected.out, allowed_of_out), 1);
   EXPECT_LE(MaxError(problem.lse, expected.lse), 4e-6);
   // With T = 1, where the gradients of query and key are zero and only delta's rounding is left of them, up to 0.009
   // was seen.
-  EXPECT_LE(RelativeError(d_qkv, expected.d_qkv), dtype == DType::kF32 ? 4e-6 : 2e-2);
+  EXPECT_LE(RelativeError(d_qkv, expected.d_qkv), stored * (dtype == DType::kF32 ? 4e-6 : 2e-2));
   EXPECT_LE(LargestShare(d_qkv, expected.d_qkv, allowed_of_gradients), 1);
+  const std::vector<double> expected_d_sinks = problem.sinks.empty() ? std::vector<double>{} : expected.d_sinks;
+  EXPECT_LE(LargestShare(problem.d_sinks, expected_d_sinks,
+                         [&](size_t h) { return (of_out + product + 2e-5) * 1.01 * expected.d_sinks_terms[h] + 1e-5; }),
+            1);
   EXPECT_TRUE(problem.out.PaddingIntact());
   EXPECT_TRUE(problem.d_qkv.PaddingIntact());
 }
@@ -189,6 +209,15 @@ inline void ExpectCorrect(TestOps& ops, const AttentionShape& s, DType dtype, Rn
                           Alignment alignment = Alignment::kOdd) {
   SCOPED_TRACE(NameOf(s, dtype));
   Problem problem(s, dtype, rng, alignment);
+  problem.Run(ops);
+  ExpectDefinition(problem, alignment == Alignment::kSixteenBytes);  // tensor cores
+}
+
+inline void ExpectCorrectWithSinks(TestOps& ops, const AttentionShape& s, DType dtype, Rng& rng,
+                                   Alignment alignment = Alignment::kOdd) {
+  SCOPED_TRACE(NameOf(s, dtype));
+  Problem problem(s, dtype, rng, alignment);
+  problem.sinks = RandomVector(rng, s.num_heads, 2.0f);
   problem.Run(ops);
   ExpectDefinition(problem, alignment == Alignment::kSixteenBytes);  // tensor cores
 }

@@ -1,6 +1,6 @@
 // Proves attention over kept keys and values: row after row, or several at once, gives what attention over the whole
-// sequence gives, by its definition in double precision; nothing that another sequence keeps, or that lies after a row,
-// is read; and bits do not depend on the number of threads.
+// sequence gives, by its definition in double precision, and its log-sum-exp; nothing that another sequence keeps, or
+// that lies after a row, is read; and bits do not depend on the number of threads.
 
 #include <gtest/gtest.h>
 
@@ -32,8 +32,10 @@ TEST(CachedAttention, MatchesTheDefinitionHoweverRowsAreCut) {
       Problem problem(shape, dtype, rng);
       const Reference expected = Expected(shape, problem.qkv, problem.d_out);
       for (const std::vector<int64_t>& cut : Cuts(shape.sequence)) {
+        problem.lse.assign(problem.lse.size(), NAN);
         Continuation continuation(problem);
         continuation.Run(ops, cut);
+        EXPECT_LE(MaxError(problem.lse, expected.lse), 4e-6);
         EXPECT_LE(RelativeError(problem.out.Values(), expected.out), RoundingError(dtype));
         EXPECT_LE(MaxError(problem.out.Values(), expected.out), dtype == DType::kF32 ? 1e-5 : RoundingError(dtype));
         EXPECT_TRUE(problem.out.PaddingIntact());
@@ -64,7 +66,7 @@ TEST(CachedAttention, BitsDoNotDependOnThreads) {
   for (DType dtype : kDTypes) {
     Problem problem(Shape(3, 61, 4, 2, 24), dtype, rng);
     ExpectSameBitsForAnyThreadCount([&](TestOps& ops) {
-      Continuation continuation(problem);
+      Continuation continuation(problem, false);
       continuation.Run(ops, {50, 1, 10});
       return problem.out.Values();
     });

@@ -20,8 +20,10 @@ inline std::vector<std::vector<int64_t>> Cuts(int64_t sequence) {
 /// what nobody has written is NaN.
 class Continuation {
  public:
-  explicit Continuation(Problem& problem)
+  /// `wants_lse`: also writes the problem's.
+  explicit Continuation(Problem& problem, bool wants_lse = true)
       : problem_(problem),
+        wants_lse_(wants_lse),
         keys_(problem.qkv.dtype(), Sequences() * problem.shape.num_kv_heads * Capacity(), problem.shape.head_dim),
         values_(keys_) {}
 
@@ -47,6 +49,7 @@ class Continuation {
     const auto count = static_cast<int64_t>(rows.size());
     TestMatrix qkv(problem_.qkv.dtype(), count, problem_.QkvCols(), problem_.QkvCols() + 8);
     TestMatrix out(problem_.qkv.dtype(), count, problem_.OutCols(), problem_.OutCols() + 8);
+    std::vector<float> lse(static_cast<size_t>(count * s.num_heads), NAN);
     std::vector<int32_t> sequence_of, position_of;
     for (const Row& row : rows) {
       const auto at = static_cast<int64_t>(sequence_of.size());
@@ -67,12 +70,17 @@ class Continuation {
                           .num_heads = s.num_heads,
                           .num_kv_heads = s.num_kv_heads,
                           .head_dim = s.head_dim,
-                          .window = s.window});
+                          .window = s.window,
+                          .lse = wants_lse_ ? lse.data() : nullptr});
     EXPECT_TRUE(out.PaddingIntact());
     for (int64_t at = 0; at < count; ++at) {
       const Row& row = rows[static_cast<size_t>(at)];
       for (int64_t c = 0; c < out.cols(); ++c) {
         problem_.out.Set(row.sequence * s.sequence + row.position, c, out.Get(at, c));
+      }
+      for (int64_t h = 0; h < s.num_heads && wants_lse_; ++h) {
+        const int64_t to = (row.sequence * s.num_heads + h) * s.sequence + row.position;
+        problem_.lse[static_cast<size_t>(to)] = lse[static_cast<size_t>(at * s.num_heads + h)];
       }
     }
   }
@@ -91,6 +99,7 @@ class Continuation {
   }
 
   Problem& problem_;
+  bool wants_lse_;
   TestMatrix keys_, values_;
 };
 

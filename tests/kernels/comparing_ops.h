@@ -66,8 +66,19 @@ class ComparingOps final : public Ops {
   void CachedAttention(const CachedAttentionArgs& args) override {
     const size_t element = SizeOf(args.qkv.dtype);
     const auto kept = static_cast<size_t>(args.sequences * args.num_kv_heads * args.capacity * args.head_dim) * element;
-    Compare("CachedAttention", {Of(args.out), Bytes{args.keys, kept, element}, Bytes{args.values, kept, element}},
+    Compare("CachedAttention",
+            {Of(args.out), Bytes{args.keys, kept, element}, Bytes{args.values, kept, element},
+             Of(args.lse, args.qkv.rows * args.num_heads)},
             [&] { ops_->CachedAttention(args); });
+  }
+  void SinkForward(Matrix out, float* lse, const float* sinks, const AttentionShape& shape) override {
+    Compare("SinkForward", {Of(out), Of(lse, out.rows * shape.num_heads)},
+            [&] { ops_->SinkForward(out, lse, sinks, shape); });
+  }
+  void SinkBackward(float* d_sinks, ConstMatrix d_out, ConstMatrix out, const float* lse, const float* sinks,
+                    const AttentionShape& shape) override {
+    Compare("SinkBackward", {Of(d_sinks, shape.num_heads)},
+            [&] { ops_->SinkBackward(d_sinks, d_out, out, lse, sinks, shape); });
   }
   void Clip(Matrix out, ConstMatrix in, float limit) override {
     Compare("Clip", {Of(out)}, [&] { ops_->Clip(out, in, limit); });
@@ -121,13 +132,22 @@ class ComparingOps final : public Ops {
     all.rows = ((rows.num_experts - 1) * args.c_step) / all.stride + all.rows;
     Compare("ExpertGradient", {Of(all)}, [&] { ops_->ExpertGradient(args, rows); });
   }
-  void ExpertSwigluForward(Matrix out, ConstMatrix gate_up, const float* weights, const ExpertRows& rows) override {
-    Compare("ExpertSwigluForward", {Of(out)}, [&] { ops_->ExpertSwigluForward(out, gate_up, weights, rows); });
+  void ExpertBias(const ExpertBiasArgs& args, const ExpertRows& rows) override {
+    Compare("ExpertBias", {Of(args.out)}, [&] { ops_->ExpertBias(args, rows); });
+  }
+  void ExpertBiasBackward(const ExpertBiasBackwardArgs& args, const ExpertRows& rows) override {
+    const int64_t biases = (rows.num_experts - 1) * args.d_bias_step + args.d_out.cols;
+    Compare("ExpertBiasBackward", {Of(args.d_bias, biases), Of(args.d_weights, rows.slots)},
+            [&] { ops_->ExpertBiasBackward(args, rows); });
+  }
+  void ExpertSwigluForward(Matrix out, ConstMatrix gate_up, const float* weights, float limit,
+                           const ExpertRows& rows) override {
+    Compare("ExpertSwigluForward", {Of(out)}, [&] { ops_->ExpertSwigluForward(out, gate_up, weights, limit, rows); });
   }
   void ExpertSwigluBackward(Matrix d_gate_up, float* d_weights, ConstMatrix d_out, ConstMatrix gate_up,
-                            const float* weights, const ExpertRows& rows) override {
+                            const float* weights, float limit, const ExpertRows& rows) override {
     Compare("ExpertSwigluBackward", {Of(d_gate_up), Of(d_weights, rows.slots)},
-            [&] { ops_->ExpertSwigluBackward(d_gate_up, d_weights, d_out, gate_up, weights, rows); });
+            [&] { ops_->ExpertSwigluBackward(d_gate_up, d_weights, d_out, gate_up, weights, limit, rows); });
   }
   void SoftmaxCrossEntropy(float* losses, Matrix d_logits, ConstMatrix logits, const int32_t* targets,
                            float grad_scale) override {

@@ -457,16 +457,19 @@ TEST_F(ExpertRowsTest, DroppedChoicesAddNothing) {
                          .c_step = kCols * kCols},
                         rows_);
     for (const float x : gradient.Values()) ASSERT_FALSE(std::isnan(x));
-    TestMatrix act(dtype, kSlots, kCols / 2), d_gate_up(dtype, kSlots, kCols);
-    std::vector<float> d_weights(weights.size(), NAN);
-    ops->ExpertSwigluForward(act.view(), product.view(), weights.data(), rows_);
-    ops->ExpertSwigluBackward(d_gate_up.view(), d_weights.data(), act.view(), product.view(), weights.data(), rows_);
-    for (int64_t slot = 0; slot < kSlots; ++slot) {
-      for (const TestMatrix* m : {&product, &act, &d_gate_up}) {
-        ASSERT_EQ(std::isnan(m->Get(slot, 0)), slot >= kKept) << "slot " << slot;
+    for (const float limit : {0.0f, 7.0f}) {
+      TestMatrix act(dtype, kSlots, kCols / 2), d_gate_up(dtype, kSlots, kCols);
+      std::vector<float> d_weights(weights.size(), NAN);
+      ops->ExpertSwigluForward(act.view(), product.view(), weights.data(), limit, rows_);
+      ops->ExpertSwigluBackward(d_gate_up.view(), d_weights.data(), act.view(), product.view(), weights.data(), limit,
+                                rows_);
+      for (int64_t slot = 0; slot < kSlots; ++slot) {
+        for (const TestMatrix* m : {&product, &act, &d_gate_up}) {
+          ASSERT_EQ(std::isnan(m->Get(slot, 0)), slot >= kKept) << "slot " << slot;
+        }
+        const float d_weight = d_weights[static_cast<size_t>(choices_[static_cast<size_t>(slot)])];
+        EXPECT_EQ(d_weight == 0, slot >= kKept) << "slot " << slot;
       }
-      const float d_weight = d_weights[static_cast<size_t>(choices_[static_cast<size_t>(slot)])];
-      EXPECT_EQ(d_weight == 0, slot >= kKept) << "slot " << slot;
     }
   }
 }
@@ -651,8 +654,8 @@ TEST_F(ExpertRowsTest, SwigluWeighsItsRows) {
       gate_up.Fill(rng);
       d_out.Fill(rng);
       std::vector<float> d_weights(weights.size(), NAN);
-      ops->ExpertSwigluForward(out.view(), gate_up.view(), weights.data(), rows_);
-      ops->ExpertSwigluBackward(d_gate_up.view(), d_weights.data(), d_out.view(), gate_up.view(), weights.data(),
+      ops->ExpertSwigluForward(out.view(), gate_up.view(), weights.data(), 0, rows_);
+      ops->ExpertSwigluBackward(d_gate_up.view(), d_weights.data(), d_out.view(), gate_up.view(), weights.data(), 0,
                                 rows_);
       std::vector<double> expected, expected_gradient(static_cast<size_t>(rows_.slots * 2 * cols));
       std::vector<double> expected_d_weights(weights.size());
@@ -673,8 +676,72 @@ TEST_F(ExpertRowsTest, SwigluWeighsItsRows) {
       EXPECT_LE(MaxError(d_weights, expected_d_weights), 1e-5);
       EXPECT_TRUE(out.PaddingIntact() && d_gate_up.PaddingIntact());
       const std::vector<float> before = d_gate_up.Values();
-      ops->ExpertSwigluBackward(gate_up.view(), d_weights.data(), d_out.view(), gate_up.view(), weights.data(), rows_);
+      ops->ExpertSwigluBackward(gate_up.view(), d_weights.data(), d_out.view(), gate_up.view(), weights.data(), 0,
+                                rows_);
       EXPECT_EQ(gate_up.Values(), before) << "in place";
+    }
+  }
+}
+
+// A value at the limit passes its gradient, as with Clip, and NaN stays. (torch.clamp of PyTorch 2.15 stops it there.)
+TEST_F(ExpertRowsTest, SwigluLimitsGatesAndWhatTheyMultiply) {
+  Rng rng(NewSeed());
+  TestOps ops(2);
+  const RouterShape shape{.num_experts = 4, .chosen = 2};
+  constexpr float kLimit = 1.5f, kJustBeyond = 1.5078125f;  // exact in bf16
+  for (const DType dtype : kDTypes) {
+    for (const int64_t cols : {1, 8, 33}) {
+      Sort(ops, RandomExperts(rng, 15, shape), shape);
+      const std::vector<float> weights = RandomVector(rng, rows_.slots);
+      TestMatrix gate_up(dtype, rows_.slots, 2 * cols, 2 * cols + 2), out(dtype, rows_.slots, cols, cols + 1);
+      TestMatrix d_out(dtype, rows_.slots, cols), d_gate_up(dtype, rows_.slots, 2 * cols, 2 * cols + 3);
+      gate_up.Fill(rng, 2);
+      d_out.Fill(rng);
+      for (const float special : {kLimit, -kLimit, kJustBeyond, -kJustBeyond, 1e30f, -1e30f}) {
+        for (const int64_t first : {int64_t{0}, cols}) {  // of gates, of what they multiply
+          gate_up.Set(static_cast<int64_t>(rng() % 30),
+                      first + static_cast<int64_t>(rng() % static_cast<uint64_t>(cols)), special);
+        }
+      }
+      std::vector<float> d_weights(weights.size(), NAN);
+      ops->ExpertSwigluForward(out.view(), gate_up.view(), weights.data(), kLimit, rows_);
+      ops->ExpertSwigluBackward(d_gate_up.view(), d_weights.data(), d_out.view(), gate_up.view(), weights.data(),
+                                kLimit, rows_);
+      std::vector<double> expected, expected_gradient(static_cast<size_t>(rows_.slots * 2 * cols));
+      std::vector<double> expected_d_weights(weights.size());
+      for (int64_t slot = 0; slot < rows_.slots; ++slot) {
+        const auto choice = static_cast<size_t>(choices_[static_cast<size_t>(slot)]);
+        const auto w = static_cast<double>(weights[choice]);
+        for (int64_t c = 0; c < cols; ++c) {
+          const double gate = gate_up.Get(slot, c), up = gate_up.Get(slot, cols + c), limit = kLimit;
+          const double g = std::min(gate, limit), u = std::clamp(up, -limit, limit) + 1;
+          const double s = 1 / (1 + std::exp(-1.702 * g)), dy = d_out.Get(slot, c);
+          expected.push_back(g * s * u * w);
+          expected_d_weights[choice] += dy * g * s * u;
+          double* const gradient = &expected_gradient[static_cast<size_t>(slot * 2 * cols + c)];
+          gradient[0] = gate <= limit ? dy * w * u * s * (1 + 1.702 * g * (1 - s)) : 0;
+          gradient[cols] = std::abs(up) <= limit ? dy * w * g * s : 0;
+        }
+      }
+      EXPECT_LE(MaxError(out.Values(), expected), RoundingError(dtype));
+      EXPECT_LE(MaxError(d_gate_up.Values(), expected_gradient), RoundingError(dtype));
+      EXPECT_LE(MaxError(d_weights, expected_d_weights), 1e-5);
+      EXPECT_TRUE(out.PaddingIntact() && d_gate_up.PaddingIntact());
+
+      const std::vector<float> before = d_gate_up.Values();
+      TestMatrix in_place = gate_up;
+      ops->ExpertSwigluBackward(in_place.view(), d_weights.data(), d_out.view(), in_place.view(), weights.data(),
+                                kLimit, rows_);
+      EXPECT_EQ(in_place.Values(), before) << "in place";
+
+      gate_up.Set(3, 0, NAN);
+      gate_up.Set(5, cols, NAN);
+      ops->ExpertSwigluForward(out.view(), gate_up.view(), weights.data(), kLimit, rows_);
+      ops->ExpertSwigluBackward(d_gate_up.view(), d_weights.data(), d_out.view(), gate_up.view(), weights.data(),
+                                kLimit, rows_);
+      EXPECT_TRUE(std::isnan(out.Get(3, 0)) && std::isnan(out.Get(5, 0)));
+      EXPECT_EQ(d_gate_up.Get(3, 0), 0);
+      EXPECT_EQ(d_gate_up.Get(5, cols), 0);
     }
   }
 }
@@ -702,15 +769,21 @@ TEST(Experts, BitsDoNotDependOnThreads) {
     TestMatrix gate_up(DType::kBF16, rows.slots, kWidth), act(DType::kBF16, rows.slots, kWidth / 2);
     TestMatrix gradient(DType::kF32, shape.num_experts * kWidth, kWidth / 2), out(DType::kBF16, kRows, kWidth);
     ops->GatherRows(gate_up.view(), x.view(), rows);
-    ops->ExpertSwigluForward(act.view(), gate_up.view(), routed.weights.data(), rows);
+    ops->ExpertSwigluForward(act.view(), gate_up.view(), routed.weights.data(), 0, rows);
     ops->ExpertGradient({.a = gate_up.view(),
                          .b = act.view(),
                          .c = {gradient.view().data, DType::kF32, kWidth, kWidth / 2, kWidth / 2},
                          .c_step = kWidth * kWidth / 2},
                         rows);
     ops->CombineRows(out.view(), gate_up.view(), {}, rows);
+    TestMatrix limited(DType::kBF16, rows.slots, kWidth / 2), d_gate_up(DType::kBF16, rows.slots, kWidth);
+    std::vector<float> d_weights(routed.weights.size());
+    ops->ExpertSwigluForward(limited.view(), gate_up.view(), routed.weights.data(), 0.5f, rows);
+    ops->ExpertSwigluBackward(d_gate_up.view(), d_weights.data(), act.view(), gate_up.view(), routed.weights.data(),
+                              0.5f, rows);
     std::vector<float> all = routed.weights;
-    for (const TestMatrix* m : {&gradient, &out}) {
+    all.insert(all.end(), d_weights.begin(), d_weights.end());
+    for (const TestMatrix* m : {&gradient, &out, &limited, &d_gate_up}) {
       const std::vector<float> values = m->Values();
       all.insert(all.end(), values.begin(), values.end());
     }

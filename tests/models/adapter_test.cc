@@ -253,6 +253,9 @@ TEST_P(MixtureWithAdapters, NeitherFrozenWeightsNorRecomputationChangeABit) {
 
 std::vector<NamedConfig> Mixtures() {
   ModelConfig jitter = TinyQwen2Moe(), capacity = TinyQwen2Moe(), after = TinyQwen2Moe(), both = TinyQwen2Moe();
+  ModelConfig oss = TinyGptOss();
+  oss.shared_expert_intermediate_size = 20;
+  oss.shared_expert_gate = true;
   jitter.router_jitter = 0.4;
   jitter.router_balance_loss = 0.3;
   jitter.router_z_loss = 0.1;
@@ -261,7 +264,7 @@ std::vector<NamedConfig> Mixtures() {
   both.norm_position = NormPosition::kBoth;
   return {{"Mixtral", TinyMixtral()},     {"Qwen2Moe", TinyQwen2Moe()}, {"Qwen2MoeJitter", jitter},
           {"Qwen2MoeCapacity", capacity}, {"Qwen3Moe", TinyQwen3Moe()}, {"Olmoe", TinyOlmoe()},
-          {"Qwen2MoeNormsAfter", after},  {"Qwen2MoeNormsBoth", both}};
+          {"Qwen2MoeNormsAfter", after},  {"Qwen2MoeNormsBoth", both},  {"GptOss", oss}};
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, MixtureWithAdapters, ::testing::ValuesIn(Mixtures()),

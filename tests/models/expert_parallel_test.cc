@@ -26,7 +26,19 @@ namespace holdfast {
 namespace {
 
 constexpr int64_t kExperts = 6, kChosen = 2, kHidden = 16, kWidth = 12, kRows = 30, kSlots = kRows * kChosen;
-constexpr int64_t kGateUp = 2 * kWidth * kHidden, kDown = kHidden * kWidth, kExpert = kGateUp + kDown;
+
+ModelConfig LayerOf(bool biased) {
+  return {.hidden_size = kHidden,
+          .num_experts = kExperts,
+          .experts_per_token = kChosen,
+          .expert_intermediate_size = kWidth,
+          .expert_bias = biased,
+          .swiglu_limit = biased ? 0.5 : 0};
+}
+
+int64_t SizeOfExpert(bool biased) {
+  return ExpertMatrixElements(LayerOf(biased)) + ExpertBiasElements(LayerOf(biased));
+}
 
 const std::vector<int32_t> kAll{0, 1, 2, 3, 4, 5};
 
@@ -71,12 +83,16 @@ class CountingExchange final : public Exchange {
 /// A group whose member servers[e] has expert e.
 class TestParts final : public PartStore {
  public:
-  TestParts(Exchange& exchange, std::vector<int> nodes, std::vector<int> servers, std::vector<int> homes)
-      : exchange_(exchange), nodes_(std::move(nodes)), servers_(std::move(servers)), homes_(std::move(homes)) {
+  TestParts(Exchange& exchange, std::vector<int> nodes, std::vector<int> servers, std::vector<int> homes, bool biased)
+      : exchange_(exchange),
+        nodes_(std::move(nodes)),
+        servers_(std::move(servers)),
+        homes_(std::move(homes)),
+        biased_(biased) {
     for (int64_t e = 0; e < kExperts; ++e) {
       if (servers_[static_cast<size_t>(e)] != exchange.rank()) continue;
       here.push_back(e);
-      const std::vector<float> values = Noise(kExpert, 100 + static_cast<unsigned>(e));
+      const std::vector<float> values = Noise(SizeOfExpert(biased), 100 + static_cast<unsigned>(e));
       weights_.insert(weights_.end(), values.begin(), values.end());
     }
   }
@@ -113,16 +129,21 @@ class TestParts final : public PartStore {
 
  private:
   std::vector<Tensor> Views(float* first) const {
+    std::vector<Shape> shapes = {{2 * kWidth, kHidden}, {kHidden, kWidth}};
+    if (biased_) shapes.insert(shapes.end(), {{2 * kWidth}, {kHidden}});
     std::vector<Tensor> views;
-    for (size_t i = 0; i < here.size(); ++i, first += kExpert) {
-      views.push_back({first, DType::kF32, {2 * kWidth, kHidden}});
-      views.push_back({first + kGateUp, DType::kF32, {kHidden, kWidth}});
+    for (size_t i = 0; i < here.size(); ++i) {
+      for (const Shape& shape : shapes) {
+        views.push_back({first, DType::kF32, shape});
+        first += shape.elements();
+      }
     }
     return views;
   }
 
   Exchange& exchange_;
   std::vector<int> nodes_, servers_, homes_;
+  bool biased_;
   std::vector<float> weights_;
   std::vector<Tensor> weight_views_, gradient_views_;
 };
@@ -184,14 +205,15 @@ struct Rank {
 };
 
 Rank RunRank(Exchange& exchange, const std::vector<int>& nodes, const std::vector<int>& servers,
-             const std::vector<int>& homes, Home* home) {
+             const std::vector<int>& homes, bool biased, Home* home) {
   const std::unique_ptr<Device> device = MakeCpuDevice(1);
   const auto stream = device->CreateStream().value();
   CountingExchange counting(exchange, nodes);
-  TestParts parts(counting, nodes, servers, homes);
+  TestParts parts(counting, nodes, servers, homes, biased);
   Arena arena = Arena::Create(*device, 1 << 20).value();
   const Pass pass{.ops = &stream->ops(), .arena = &arena, .batch = 1, .sequence = kRows, .random = {}, .parts = &parts};
-  const ExpertParallel experts(kExperts, kChosen, kHidden, kWidth);
+  const ModelConfig config = LayerOf(biased);
+  const ExpertParallel experts(config, ExpertMlp(config, {}));
   const auto matrix = [](std::vector<float>& values) {
     return kernels::Matrix{values.data(), DType::kF32, std::ssize(values) / kHidden, kHidden, kHidden};
   };
@@ -218,13 +240,13 @@ Rank RunRank(Exchange& exchange, const std::vector<int>& nodes, const std::vecto
 }
 
 /// Of homes that are each alone: gradients by home and expert.
-std::vector<std::vector<float>> Alone(std::vector<Home>* homes, Rank* rank) {
+std::vector<std::vector<float>> Alone(std::vector<Home>* homes, bool biased, Rank* rank) {
   const std::unique_ptr<Device> device = MakeCpuDevice(1);
   const auto stream = device->CreateStream().value();
   std::vector<std::vector<float>> gradients;
   for (Home& home : *homes) {
     LocalExchange exchange(stream->ops());
-    *rank = RunRank(exchange, {0}, std::vector<int>(kExperts, 0), {0}, &home);
+    *rank = RunRank(exchange, {0}, std::vector<int>(kExperts, 0), {0}, biased, &home);
     gradients.push_back(rank->gradients.at(0));
   }
   return gradients;
@@ -238,6 +260,7 @@ struct Case {
   bool rounds = false;  // more than one
   int64_t room = kRows;
   bool lacking = false;  // what home h may choose lacks `choices[h]`, so that no two have as many rows for an expert
+  bool biased = false;   // experts have biases and limits
 
   int size() const { return static_cast<int>(nodes.size()); }
   std::vector<int32_t> ChoicesOf(size_t home) const {
@@ -286,7 +309,7 @@ TEST_P(ExpertParallelTest, HasTheBitsOfExpertsHere) {
   }
   homes = expected;
   Rank alone;
-  const std::vector<std::vector<float>> gradients = Alone(&expected, &alone);
+  const std::vector<std::vector<float>> gradients = Alone(&expected, c.biased, &alone);
 
   auto communicators = MakeInProcessWorld(c.size(), 1);
   std::vector<Rank> ranks(static_cast<size_t>(c.size()));
@@ -303,7 +326,7 @@ TEST_P(ExpertParallelTest, HasTheBitsOfExpertsHere) {
       exchange->BeginStep({});
       const auto at = std::find(c.homes.begin(), c.homes.end(), member);
       Home* const home = at == c.homes.end() ? nullptr : &homes[static_cast<size_t>(at - c.homes.begin())];
-      ranks[static_cast<size_t>(member)] = RunRank(*exchange, c.nodes, c.servers, c.homes, home);
+      ranks[static_cast<size_t>(member)] = RunRank(*exchange, c.nodes, c.servers, c.homes, c.biased, home);
     });
   }
   for (std::thread& thread : threads) thread.join();
@@ -326,9 +349,10 @@ TEST_P(ExpertParallelTest, HasTheBitsOfExpertsHere) {
     ASSERT_EQ(rank.gradients.size(), homes.size());
     for (size_t h = 0; h < homes.size(); ++h) {
       for (size_t i = 0; i < rank.experts.size(); ++i) {
-        const auto here = rank.gradients[h].begin() + static_cast<std::ptrdiff_t>(i) * kExpert;
-        const auto there = gradients[h].begin() + rank.experts[i] * kExpert;
-        EXPECT_TRUE(std::equal(here, here + kExpert, there)) << "home " << h << " expert " << rank.experts[i];
+        const int64_t size = SizeOfExpert(c.biased);
+        const auto here = rank.gradients[h].begin() + static_cast<std::ptrdiff_t>(i) * size;
+        const auto there = gradients[h].begin() + rank.experts[i] * size;
+        EXPECT_TRUE(std::equal(here, here + size, there)) << "home " << h << " expert " << rank.experts[i];
       }
     }
     vectors += rank.vectors_between_nodes;
@@ -368,8 +392,12 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"NodeThatOnlyServes", {0, 0, 1, 1}, {2, 2, 3, 3, 2, 3}, {0, 1}, kAll},
         Case{"AllOnTwoOfAnotherNode", {0, 0, 0, 0, 1, 1}, {0, 4, 1, 5, 2, 3}, {0, 1, 2, 3, 4, 5}, {1, 3}, true},
         Case{"AllOnOneRankOfThreeNodes", {0, 0, 1, 1, 2, 2, 2}, {4, 0, 1, 2, 4, 3}, {0, 1, 3, 4, 5, 6}, {0, 4}, true},
+        Case{"PairWithBiases", {0, 0}, {0, 0, 0, 1, 1, 1}, {0, 1}, kAll, false, kRows, false, true},
+        Case{"DroppedWithBiases", {0, 1, 1}, {2, 0, 1, 0, 2, 1}, {0, 2}, kAll, false, 3, false, true},
+        Case{"AllOnTwoWithBiases", {0, 0, 0, 0, 0, 0}, {0, 0, 1, 2, 3, 4}, All(6), {0, 1}, true, kRows, false, true},
         // The first rank serves four experts, none of which a row goes to.
-        Case{"ManyHomesWithoutRows", std::vector<int>(100), {0, 0, 0, 0, 1, 2}, All(100), {4, 5}, true}),
+        Case{"ManyHomesWithoutRows", std::vector<int>(100), {0, 0, 0, 0, 1, 2}, All(100), {4, 5}, true},
+        Case{"NoRowsWithBiases", {0, 0, 0}, {0, 0, 0, 0, 1, 2}, All(3), {4, 5}, false, kRows, false, true}),
     NameOfCase);
 
 }  // namespace

@@ -85,6 +85,11 @@ TEST(PlanTest, ATokenMeetsItsExpertsOnly) {
   EXPECT_EQ(TransformerLayout(mixtral).elements(), 46'702'792'704);
   EXPECT_EQ(ActiveParameters(mixtral), 12'879'925'248);
   EXPECT_DOUBLE_EQ(FlopsPerTokenOf(mixtral, 64), 6 * (12'879'925'248.0 - 32000 * 4096) + 12.0 * 32 * 4096 * 64);
+  ModelConfig biased = mixtral;
+  biased.expert_bias = true;
+  constexpr int64_t kBiases = 2 * 14336 + 4096;  // of an expert
+  EXPECT_EQ(TransformerLayout(biased).elements(), 46'702'792'704 + 32 * 8 * (1 + kBiases));
+  EXPECT_EQ(ActiveParameters(biased), 12'879'925'248 + 32 * (8 + 2 * kBiases));
 }
 
 TEST(PlanTest, AWindowCountsWhatIsLeftOfAttention) {
@@ -157,7 +162,7 @@ TEST(PlanTest, WhatIsFrozenHasNoGradientOfItsOwn) {
     EXPECT_NEAR(flops, PlanTraining(*model, 64, 1).flops / 64, 5e-3 * flops) << c.name;
   }
   for (const ModelConfig& config :
-       {Gpt2Small(), TinyMixture(), TinyQwen2Moe(), TinyMistral(), TinyQwen3SomeWindows()}) {
+       {Gpt2Small(), TinyMixture(), TinyQwen2Moe(), TinyGptOss(), TinyMistral(), TinyQwen3SomeWindows()}) {
     const auto nothing = [](const ParameterSpec&) { return false; };
     const double flops = FlopsPerTokenOf(config, 7);
     EXPECT_NEAR(FlopsPerTokenOf(config, 7, TransformerLayout(config), nothing), flops, 1e-12 * flops);
@@ -178,6 +183,8 @@ TEST(PlanTest, AMixtureSendsWhatItsGroupIsExpectedTo) {
   constexpr double kVector = 128, kSome = 12.0 / 15;
   EXPECT_NEAR(bytes(2, 1).move, 100 * (3 * kVector * kSome + 2 * kVector + 20), 1e-6);
   EXPECT_DOUBLE_EQ(bytes(2, 1).gather, 0.5 * 8 * 6 * 3 * 96 * 64);
+  config.model.expert_bias = true;  // biases are fp32 always
+  EXPECT_DOUBLE_EQ(bytes(2, 1).gather, 0.5 * 6 * (8 * 3 * 96 * 64 + 12 * (2 * 96 + 64)));
   EXPECT_EQ(bytes(4, 2).move, bytes(2, 1).move);  // two groups of two
   EXPECT_EQ(bytes(1, 1).move, bytes(2, 1).move);
   // Each expert with a worker of its own, of which one in six is the home.
@@ -211,6 +218,8 @@ TEST(PlanTest, DroppedChoicesAreNotCounted) {
                                        {.name = "dropped_choices", .values = {0.25, 0.5}, .is_list = true}};
   EXPECT_DOUBLE_EQ(DroppedFlopsPerToken(config, figures), 6.0 * 0.75 * 2 * 3 * 96 * 64);
   EXPECT_EQ(DroppedFlopsPerToken(config, {}), 0);
+  config.expert_bias = true;
+  EXPECT_DOUBLE_EQ(DroppedFlopsPerToken(config, figures), 6.0 * 0.75 * 2 * (3 * 96 * 64 + 2 * 96 + 64));
 }
 
 }  // namespace

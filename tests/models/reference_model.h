@@ -232,7 +232,7 @@ class ReferenceModel {
         const Row q = HeadOf(qkv[r], h, i - begin, layer);
         const int64_t first = !HasWindow(layer) ? begin : std::max(begin, i - c_.sliding_window + 1);
         Row p(i + 1);
-        double sum = 0;
+        double sum = c_.attention_sinks ? std::exp(At(block + "attention.sinks", h)) : 0;
         for (int64_t j = first; j <= i; ++j) {
           const Row k = HeadOf(qkv[b * t + j], heads + group, j - begin, layer);
           double score = 0;
@@ -291,6 +291,19 @@ class ReferenceModel {
     const Row up = Linear(name + "gate_up", {x}, 2 * width)[0];
     Row act(width);
     for (int64_t j = 0; j < width; ++j) act[j] = up[j] / (1 + std::exp(-up[j])) * up[width + j];
+    return Linear(name + "down", {act}, c_.hidden_size)[0];
+  }
+
+  /// Of an expert, for row `r`.
+  Row Expert(const std::string& name, const Row& x, size_t r) {
+    const int64_t width = c_.expert_intermediate_size;
+    const double limit = c_.swiglu_limit;
+    if (limit == 0) return Swiglu(name, x, width);
+    Row up = Linear(name + "gate_up", {x}, 2 * width)[0], act(width);
+    std::vector<bool>& beyond = beyond_[absl::StrCat(name, r)];
+    for (int64_t j = 0; first_ && j < 2 * width; ++j) beyond.push_back((j < width ? up[j] : std::abs(up[j])) > limit);
+    for (int64_t j = 0; j < 2 * width; ++j) up[j] = beyond[j] ? std::copysign(limit, up[j]) : up[j];
+    for (int64_t j = 0; j < width; ++j) act[j] = up[j] / (1 + std::exp(-1.702 * up[j])) * (up[width + j] + 1);
     return Linear(name + "down", {act}, c_.hidden_size)[0];
   }
 
@@ -377,7 +390,7 @@ class ReferenceModel {
     const std::vector<std::map<int64_t, double>> chosen = Choose(name, all_scores, &load);
     for (size_t r = 0; r < x.size(); ++r) {
       for (const auto& [e, weight] : chosen[r]) {
-        const Row out = Swiglu(absl::StrCat(name, e, "."), x[r], c_.expert_intermediate_size);
+        const Row out = Expert(absl::StrCat(name, e, "."), x[r], r);
         for (int64_t j = 0; j < c_.hidden_size; ++j) y[r][j] += weight * out[j];
       }
       if (c_.shared_expert_intermediate_size == 0) continue;
@@ -396,7 +409,7 @@ class ReferenceModel {
   // Of the first call: the loss jumps where a choice changes, and has a corner where a value reaches its limit.
   std::map<std::string, std::vector<int64_t>> choices_;
   std::map<std::string, std::vector<size_t>> drops_;  // rows, by expert
-  std::map<std::string, std::vector<bool>> beyond_;   // of query, key and value, by row
+  std::map<std::string, std::vector<bool>> beyond_;   // of query, key and value, of gate and up, by row
   bool first_ = true;
   int64_t sequence_ = 0;
   std::vector<int32_t> begins_;  // of documents, by row

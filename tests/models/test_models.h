@@ -272,6 +272,23 @@ inline ModelConfig TinyGlm4Moe() {
   return c;
 }
 
+/// The first of two layers has a window; of the four frequencies one stays, two are mixed, one is divided.
+inline ModelConfig TinyGptOss() {
+  ModelConfig c = TinyMixtral();
+  c.num_experts = 4;
+  c.attention_bias = c.attention_sinks = c.expert_bias = true;
+  c.swiglu_limit = 1;  // which a third of gates and ups are beyond
+  c.sliding_window = 3;
+  c.full_attention_step = 2;
+  c.rope_scaling = RopeScaling::kYarn;
+  c.rope_factor = 3;
+  c.rope_original_length = 20;
+  c.rope_beta_fast = 2;
+  c.rope_beta_slow = 0.3;
+  c.rope_truncate = false;
+  return c;
+}
+
 struct NamedConfig {
   std::string name;
   ModelConfig config;
@@ -314,6 +331,9 @@ inline std::vector<NamedConfig> TinyModels() {
   sigmoid.router_balance_loss = 0.4;
   sigmoid.router_z_loss = 0.05;
   sigmoid.router_bias = true;
+  ModelConfig gpt2_sinks = TinyGpt2(), mistral_sinks = TinyMistral();
+  gpt2_sinks.dropout = 0.2;
+  gpt2_sinks.attention_sinks = mistral_sinks.attention_sinks = true;
   ModelConfig clip = TinyOlmoe(), gpt2_clip = TinyGpt2(), biased_mixture = TinyQwen3Moe();
   biased_mixture.attention_bias = true;
   clip.clip_qkv = 1;
@@ -328,6 +348,20 @@ inline std::vector<NamedConfig> TinyModels() {
   capacity.expert_capacity = 0.75;
   capacity.router_balance_loss = 0.3;
   small.expert_capacity = 0.25;
+  ModelConfig biased_experts = TinyMixture(), limited = TinyMixture(), oss_full = TinyGptOss();
+  biased_experts.expert_bias = true;
+  limited.swiglu_limit = 1;
+  oss_full.num_layers = 3;
+  oss_full.num_experts = 5;
+  oss_full.router_bias = true;  // beside the other one
+  oss_full.shared_expert_intermediate_size = 20;
+  oss_full.shared_expert_gate = true;
+  oss_full.expert_layer_step = 2;
+  oss_full.expert_capacity = 0.75;
+  oss_full.router_jitter = 0.4;
+  oss_full.router_balance_loss = 0.3;
+  oss_full.router_z_loss = 0.1;
+  oss_full.dropout = 0.2;
   ModelConfig jitter = TinyQwen2Moe();
   jitter.router_jitter = 0.4;
   jitter.router_z_loss = 0.1;
@@ -377,10 +411,16 @@ inline std::vector<NamedConfig> TinyModels() {
           {"Olmoe", TinyOlmoe()},
           {"OlmoeClip", clip},
           {"Glm4Moe", TinyGlm4Moe()},
+          {"MixtureBiasedExperts", biased_experts},
+          {"MixtureLimited", limited},
+          {"GptOss", TinyGptOss()},
+          {"GptOssFull", oss_full},
           {"Olmo2", TinyOlmo2()},
           {"Olmo3", TinyOlmo3()},
           {"Gemma3", TinyGemma3()},
-          {"Gpt2Clip", gpt2_clip}};
+          {"Gpt2Clip", gpt2_clip},
+          {"Gpt2Sinks", gpt2_sinks},
+          {"MistralSinks", mistral_sinks}};
 }
 
 /// Weights far from their initial values, where biases are 0 and norms 1 and mistakes can hide.

@@ -445,6 +445,27 @@ TEST(TransformerLayoutTest, NamesUnitsDecayAndInitialisation) {
     EXPECT_FALSE(more.parameters()[p].decay) << name;
   }
   EXPECT_FLOAT_EQ(more.parameters()[more.Find("blocks.0.mlp.down.weight")].init_std, 0.02f);
+  ModelConfig with_sinks = TinyGpt2();
+  with_sinks.attention_sinks = true;
+  const ParameterLayout sinks = TransformerLayout(with_sinks);
+  EXPECT_EQ(sinks.parameters().size(), names.size() + 2);
+  const ParameterSpec& of_block = sinks.parameters()[sinks.Find("blocks.1.attention.sinks")];
+  EXPECT_EQ(of_block.shape, Shape{3});
+  EXPECT_EQ(of_block.init, InitKind::kZeros);
+  EXPECT_FALSE(of_block.decay);
+  const ParameterLayout oss = TransformerLayout(TinyGptOss(), {.rank = 2, .experts = true});
+  std::vector<std::string> of_expert;
+  for (const ParameterSpec& p : oss.parameters()) {
+    if (p.name.starts_with("blocks.1.experts.3.")) of_expert.push_back(p.name.substr(19));
+    if (p.name.ends_with(".bias")) {
+      EXPECT_FALSE(p.decay || p.hidden) << p.name;
+      EXPECT_EQ(p.init, InitKind::kZeros) << p.name;
+      EXPECT_EQ(p.ReadType(DType::kBF16), DType::kF32) << p.name;
+    }
+  }
+  EXPECT_THAT(of_expert, ::testing::ElementsAre("gate_up.weight", "down.weight", "gate_up.bias", "down.bias",
+                                                "gate_up.lora_a", "gate_up.lora_b", "down.lora_a", "down.lora_b"));
+  EXPECT_EQ(oss.parameters()[oss.Find("blocks.1.experts.router.bias")].shape, Shape{4});
   EXPECT_GE(TransformerLayout(TinyLlama()).Find("blocks.0.mlp.gate_up.weight"), 0);
   EXPECT_GE(TransformerLayout(TinyLlama()).Find("head.weight"), 0);
 }

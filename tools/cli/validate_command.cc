@@ -118,7 +118,7 @@ void PrintSavedForm(const ModelConfig& model, bool adapters) {
 /// What the parametrization makes of each kind of parameter that the model has.
 void PrintParametrization(const ModelConfig& model, OptimizerKind optimizer) {
   const bool experts = model.NumExpertLayers() > 0;
-  const bool ends_with_bias = model.HasAttentionOutBias() || model.HasMlpBias();
+  const bool ends_with_bias = model.HasAttentionOutBias() || model.HasMlpBias() || model.expert_bias;
   const struct {
     ParameterRole role;
     const char* name;

@@ -236,6 +236,32 @@ void AddAttention(std::vector<KernelCase>& cases, const AttentionCase& c) {
                    }});
 }
 
+void AddSinks(std::vector<KernelCase>& cases, const AttentionCase& c) {
+  const double matrix = 2 * Product(c.rows(), c.width()), lse = 4 * Product(c.rows(), c.heads);
+  cases.push_back({.name = "attention_sinks/forward/" + c.Name(),
+                   .bytes = 2 * matrix + 2 * lse,
+                   .expected = std::nullopt,
+                   .prepare = [=](Operands& operands) -> Prepared {
+                     const AttentionShape shape = c.Shape(operands);
+                     const Matrix y = operands.New(kBf16, c.rows(), c.width());
+                     float* const sums = operands.NewVector(c.rows() * c.heads);
+                     const float* const sinks = operands.NewVector(c.heads);
+                     return {.call = [=](Ops& ops) { ops.SinkForward(y, sums, sinks, shape); }};
+                   }});
+  cases.push_back({.name = "attention_sinks/backward/" + c.Name(),
+                   .bytes = 2 * matrix + lse,
+                   .expected = std::nullopt,
+                   .prepare = [=](Operands& operands) -> Prepared {
+                     const AttentionShape shape = c.Shape(operands);
+                     const Matrix y = operands.New(kBf16, c.rows(), c.width());
+                     const Matrix d_y = operands.New(kBf16, c.rows(), c.width());
+                     const float* const sums = operands.NewVector(c.rows() * c.heads);
+                     const float* const sinks = operands.NewVector(c.heads);
+                     float* const d_sinks = operands.NewVector(c.heads);
+                     return {.call = [=](Ops& ops) { ops.SinkBackward(d_sinks, d_y, y, sums, sinks, shape); }};
+                   }});
+}
+
 // --- experts ---------------------------------------------------------------------------------------------------------
 
 /// Slots of experts, which have `even` rows each, or from half to one and a half times as many.
@@ -302,6 +328,34 @@ void AddExperts(std::vector<KernelCase>& cases, const ExpertsCase& c) {
   cases.push_back(Forward(dense, Extra::kNone));
   cases.push_back(InputGradient(dense, Extra::kNone));
   cases.push_back(WeightGradient(dense, Extra::kNone));
+}
+
+/// Of gpt-oss 20B's width.
+void AddExpertBiases(std::vector<KernelCase>& cases, int64_t experts, int64_t rows, int64_t cols) {
+  const std::string shape = Times(experts, rows) + "/" + std::to_string(cols);
+  const double bytes = 2 * Product(experts * rows, cols) + 4 * Product(experts, cols);
+  cases.push_back({.name = "expert_bias/forward/" + shape,
+                   .bytes = bytes,
+                   .expected = std::nullopt,
+                   .prepare = [=](Operands& operands) -> Prepared {
+                     const ExpertRows of_each = RowsOfExperts(operands, experts, rows, true);
+                     ExpertBiasArgs args;
+                     args.out = operands.New(kBf16, of_each.slots, cols);
+                     args.bias = operands.NewVector(experts * cols), args.bias_step = cols;
+                     args.weights = operands.NewVector(of_each.slots);
+                     return {.call = [=](Ops& ops) { ops.ExpertBias(args, of_each); }};
+                   }});
+  cases.push_back({.name = "expert_bias/backward/" + shape,
+                   .bytes = bytes,
+                   .expected = std::nullopt,
+                   .prepare = [=](Operands& operands) -> Prepared {
+                     const ExpertRows of_each = RowsOfExperts(operands, experts, rows, true);
+                     ExpertBiasBackwardArgs args;
+                     args.d_out = operands.New(kBf16, of_each.slots, cols);
+                     args.weights = operands.NewVector(of_each.slots);
+                     args.d_bias = operands.NewVector(experts * cols), args.d_bias_step = cols;
+                     return {.call = [=](Ops& ops) { ops.ExpertBiasBackward(args, of_each); }};
+                   }});
 }
 
 /// Of a layer of configs/moe_1b.yaml, whose microbatch has so many rows.
@@ -454,11 +508,13 @@ std::vector<KernelCase> KernelCases(int64_t shrink) {
     AddAttention(cases, {8 / std::min<int64_t>(shrink, 8), 4096 / shrink, heads, heads, head_dim, 512 / shrink});
   }
   AddAttention(cases, {8 / std::min<int64_t>(shrink, 8), 1024 / shrink, 32, 8, 64});  // Llama 3.2 1B
+  AddSinks(cases, {8 / std::min<int64_t>(shrink, 8), 1024 / shrink, 64, 8, 64});      // gpt-oss
   for (const Model& model : kModels) AddProducts(cases, model, shrink);
   AddHead(cases, 50257, 768, shrink);
   AddHead(cases, 128256, 2048, shrink);
   AddExperts(cases, {8, 2048 / shrink, 2048, 2048});
   AddExperts(cases, {64, 512 / shrink, 2048, 1024});
+  AddExpertBiases(cases, 32, 1024 / shrink, 5760);
   AddRouterReport(cases, 8 * 2048 / shrink, 64);
   AddNorms(cases, NormKind::kLayerNorm, 32 * 1024 / shrink, 768);
   AddNorms(cases, NormKind::kLayerNorm, 8 * 1024 / shrink, 1600);

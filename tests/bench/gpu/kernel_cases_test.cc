@@ -124,6 +124,9 @@ TEST(KernelCases, HaveTheFiguresOfTheirShapes) {
       {"chunk_digests/42x65280", 0.0, 32901120.0},
       {"experts/forward/64x512/2048x1024", 137438953472.0, 469762048.0},
       {"router_report/16384x64", 0.0, 8454144.0},
+      {"attention_sinks/forward/d64/8x1024/64x8", 0.0, 138412032.0},
+      {"attention_sinks/backward/d64/8x1024/64x8", 0.0, 136314880.0},
+      {"expert_bias/backward/32x1024/5760", 0.0, 378224640.0},
   };
   for (const auto& expected : by_hand) {
     SCOPED_TRACE(expected.name);

@@ -188,12 +188,13 @@ TEST_F(ModelUpcycleTest, NamesWhatDoesNotFit) {
               HasSubstr("no family with experts for a model of family gpt2, as experts are SwiGLU"));
   EXPECT_THAT(ErrorOf(TinyOlmo2()), HasSubstr("of family olmo2, as none has norms at the end of branches; there is"));
   EXPECT_THAT(ErrorOf(TinyPhi3()), HasSubstr("of family phi3, as Phi's own (PhiMoE), with LayerNorm"));
-  ModelConfig biased = TinyLlama(), window = TinyQwen2();
-  biased.bias = true;
+  ModelConfig biased = TinyLlama(), window = TinyQwen2(), sinks = TinyLlama();
+  biased.bias = sinks.attention_sinks = true;
   window.sliding_window = 4;
-  EXPECT_THAT(ErrorOf(biased), HasSubstr("experts are SwiGLU layers without bias"));
+  EXPECT_THAT(ErrorOf(biased), HasSubstr("experts are SwiGLU layers, which have biases by model.expert_bias"));
   EXPECT_THAT(ErrorOf(TinyLlamaLinear()), HasSubstr("model.attention_bias has a value that a mixtral cannot have"));
-  EXPECT_THAT(ErrorOf(TinyLlamaYarn()), HasSubstr("experts are SwiGLU layers without bias"));
+  EXPECT_THAT(ErrorOf(TinyLlamaYarn()), HasSubstr("experts are SwiGLU layers, which have biases by model.expert_bias"));
+  EXPECT_THAT(ErrorOf(sinks), HasSubstr("model.attention_sinks has a value that a mixtral cannot have"));
   EXPECT_THAT(ErrorOf(window), HasSubstr("model.sliding_window has a value that a qwen2_moe cannot have"));
   options_.experts_per_token = 6;
   EXPECT_THAT(ErrorOf(TinyLlama()), HasSubstr("experts_per_token 6 is more than num_experts 5"));

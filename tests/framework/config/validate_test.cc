@@ -216,15 +216,27 @@ TEST(ValidateTest, LongRope) {
               testing::HasSubstr("model.rope_long_factors: must hold numbers between 1e-06 and 1e+06, got nan"));
 }
 
-TEST(ValidateTest, ExpertsHaveNoBiasesAndAttentionMay) {
-  EXPECT_EQ(ErrorsOf(kGood, {"model.family=mixtral", "model.attention_bias=true"}), "");
+TEST(ValidateTest, ExpertsHaveBiasesByTheirOwnKeyAndAttentionMay) {
+  EXPECT_EQ(ErrorsOf(kGood, {"model.family=mixtral", "model.attention_bias=true", "model.expert_bias=true"}), "");
   EXPECT_EQ(ErrorsOf(kGood, {"model.family=mixtral", "model.mlp_bias=true"}),
-            "--set model.mlp_bias=true: experts are SwiGLU layers without bias; set model.activation to swiglu, "
-            "model.bias and model.mlp_bias to false, or leave num_experts out");
+            "--set model.mlp_bias=true: experts are SwiGLU layers, which have biases by model.expert_bias; set "
+            "model.activation to swiglu, model.bias and model.mlp_bias to false, or leave num_experts out");
   EXPECT_EQ(ErrorsOf(kGood, {"model.family=mixtral", "model.activation=geglu"}),
-            "--set model.activation=geglu: experts are SwiGLU layers without bias; set model.activation to swiglu, "
-            "model.bias and model.mlp_bias to false, or leave num_experts out");
+            "--set model.activation=geglu: experts are SwiGLU layers, which have biases by model.expert_bias; set "
+            "model.activation to swiglu, model.bias and model.mlp_bias to false, or leave num_experts out");
   EXPECT_EQ(ErrorsOf(kGood, {"model.family=llama", "model.activation=geglu"}), "");
+}
+
+TEST(ValidateTest, SinksAndWhatExpertsComputeAreDifferences) {
+  const ModelConfig ours{.num_experts = 8};
+  ModelConfig theirs = ours;
+  theirs.attention_sinks = theirs.expert_bias = true;
+  theirs.swiglu_limit = 7;
+  std::vector<std::string> keys;
+  for (const ModelDifference& difference : ArithmeticDifferences(ours, theirs)) keys.push_back(difference.key);
+  EXPECT_THAT(keys, testing::ElementsAre("attention_sinks", "expert_bias", "swiglu_limit"));
+  EXPECT_THAT(ErrorsOf(kGood, {"model.family=mixtral", "model.swiglu_limit=-1"}),
+              testing::HasSubstr("--set model.swiglu_limit=-1: "));
 }
 
 TEST(ValidateTest, TheSameBiasesInOtherKeysAreNoDifference) {
@@ -393,6 +405,8 @@ TEST(ValidateTest, KeysThatNothingReads) {
        {},
        "model.family=mixtral",
        {{"model.expert_intermediate_size=8", "0"},
+        {"model.expert_bias=true", "false"},
+        {"model.swiglu_limit=7", "0"},
         {"model.first_expert_layer=2", "1"},
         {"model.expert_layer_step=2", "1"},
         {"model.expert_capacity=1.25", "0"},

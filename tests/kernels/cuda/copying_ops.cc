@@ -80,7 +80,7 @@ AttentionShape CopyingOps::OnDevice(AttentionShape shape) {
 }
 
 CachedAttentionArgs CopyingOps::OnDevice(CachedAttentionArgs args) {
-  Put(args.out, args.qkv, args.keys, args.values, args.sequence_of, args.position_of);
+  Put(args.out, args.qkv, args.keys, args.values, args.sequence_of, args.position_of, args.lse);
   return args;
 }
 
@@ -143,6 +143,16 @@ ExpertGemmArgs CopyingOps::OnDevice(ExpertGemmArgs args) {
 
 ExpertGradientArgs CopyingOps::OnDevice(ExpertGradientArgs args) {
   Put(args.a, args.b, args.c);
+  return args;
+}
+
+ExpertBiasArgs CopyingOps::OnDevice(ExpertBiasArgs args) {
+  Put(args.out, args.bias, args.weights);
+  return args;
+}
+
+ExpertBiasBackwardArgs CopyingOps::OnDevice(ExpertBiasBackwardArgs args) {
+  Put(args.d_out, args.weights, args.d_bias, args.bias, args.d_weights);
   return args;
 }
 

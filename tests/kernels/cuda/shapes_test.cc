@@ -233,13 +233,59 @@ TEST_P(Shapes, ExpertRows) {
           TestMatrix &act = new_slots(cols), &d_both = new_slots(2 * cols),
                      &last = arena.Random(rng, dtype, kRows, cols);
           ops->GatherRows(gathered.view(), x.view(), rows);
-          ops->ExpertSwigluForward(act.view(), gathered.view(), weights.data(), rows);
+          ops->ExpertSwigluForward(act.view(), gathered.view(), weights.data(), 0, rows);
           ops->CombineRows(last.view(), act.view(), last.view(), rows);
           std::vector<float> d_weights(weights.size());
-          ops->ExpertSwigluBackward(d_both.view(), d_weights.data(), act.view(), gathered.view(), weights.data(), rows);
+          ops->ExpertSwigluBackward(d_both.view(), d_weights.data(), act.view(), gathered.view(), weights.data(), 0,
+                                    rows);
+          arena.New(DType::kF32, 1, rows.slots).Set(d_weights);
+          TestMatrix &limited = new_slots(cols), &d_limited = new_slots(2 * cols);
+          ops->ExpertSwigluForward(limited.view(), gathered.view(), weights.data(), 0.5f, rows);
+          ops->ExpertSwigluBackward(d_limited.view(), d_weights.data(), act.view(), gathered.view(), weights.data(),
+                                    0.5f, rows);
+          const Matrix bias = arena.Random(rng, DType::kF32, 4, cols).view();
+          const Matrix d_bias = arena.New(DType::kF32, 4, cols).view();
+          ops->ExpertBias({.out = new_slots(cols).view(),
+                           .bias = static_cast<const float*>(bias.data),
+                           .bias_step = bias.stride,
+                           .weights = weights.data()},
+                          rows);
+          ops->ExpertBiasBackward({.d_out = act.view(),
+                                   .weights = weights.data(),
+                                   .d_bias = static_cast<float*>(d_bias.data),
+                                   .d_bias_step = d_bias.stride,
+                                   .bias = static_cast<const float*>(bias.data),
+                                   .bias_step = bias.stride,
+                                   .d_weights = d_weights.data()},
+                                  rows);
           arena.New(DType::kF32, 1, rows.slots).Set(d_weights);
         },
         Tolerance(dtype));
+  }
+}
+
+TEST_P(Shapes, AttentionSinks) {
+  for (const int64_t head_dim : {8, 40, 64, 256}) {
+    Check(
+        [&](TestOps& ops, Arena& arena, Rng& rng) {
+          constexpr int64_t kBatch = 2, kSequence = 161, kHeads = 3;
+          const AttentionShape shape{.batch = kBatch,
+                                     .sequence = kSequence,
+                                     .num_heads = kHeads,
+                                     .num_kv_heads = 1,
+                                     .head_dim = head_dim,
+                                     .dropout = {}};
+          TestMatrix& out = arena.Random(rng, GetParam(), kBatch * kSequence, kHeads * head_dim);
+          TestMatrix& d_out = arena.New(GetParam(), kBatch * kSequence, kHeads * head_dim);
+          d_out.Fill(rng, 0.1f);
+          std::vector<float> lse = RandomVector(rng, kBatch * kHeads * kSequence, 2.0f), d_sinks(kHeads);
+          const std::vector<float> sinks = RandomVector(rng, kHeads, 2.0f);
+          ops->SinkForward(out.view(), lse.data(), sinks.data(), shape);
+          ops->SinkBackward(d_sinks.data(), d_out.view(), out.view(), lse.data(), sinks.data(), shape);
+          arena.New(DType::kF32, 1, std::ssize(lse)).Set(lse);
+          arena.New(DType::kF32, 1, kHeads).Set(d_sinks);
+        },
+        Tolerance(GetParam()));
   }
 }
 

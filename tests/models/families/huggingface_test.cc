@@ -1176,6 +1176,17 @@ TEST(FamiliesTest, WhatAFamilyCannotSayIsNamed) {
     EXPECT_EQ(inexpressible(changed, "gemma3"), key);
     EXPECT_EQ(ParseHuggingFaceConfig(HuggingFaceConfigJson(changed, {}), "x")->model, changed);
   }
+  for (const auto& [name, config] : TinyModels()) {
+    if (ExactFamily(config) == nullptr || ExactFamily(config)->says_sinks_and_expert_biases()) continue;
+    const auto key_of = [&, &config = config](auto&& change) {
+      ModelConfig changed = config;
+      change(&changed);
+      return inexpressible(changed, config.family);
+    };
+    EXPECT_EQ(key_of([](ModelConfig* c) { c->attention_sinks = true; }), "attention_sinks") << name;
+    EXPECT_EQ(key_of([](ModelConfig* c) { c->expert_bias = true; }), "expert_bias") << name;
+    EXPECT_EQ(key_of([](ModelConfig* c) { c->swiglu_limit = 7; }), "swiglu_limit") << name;
+  }
   ModelConfig of_heads = TinyOlmo2();
   of_heads.qk_norm_joint = false;
   EXPECT_EQ(inexpressible(of_heads, "olmo2"), "qk_norm_joint");

@@ -141,7 +141,7 @@ TEST_F(MemoryEstimateTest, IsWhatIsUsed) {
     for (int workers = 1; workers <= 4; ++workers) {
       for (const char* more : {"train.compute_dtype=f32", "train.compute_dtype=bf16", "batch.gradient_sum=chains",
                                "parallel.sharding=no_shard", "parallel.sharding=shard_grad_op", "parallel.replicas=2",
-                               "parallel.overlap_microbatches=true"}) {
+                               "model.expert_bias=true", "parallel.overlap_microbatches=true"}) {
         if (std::string_view(experts) == "gather" && std::string_view(more).ends_with("microbatches=true")) continue;
         const Config config = Mixture(workers, experts, {more});
         const double estimate = Estimate(config);

@@ -1,0 +1,189 @@
+// Proves biases of experts: rows begin as their expert's, weighted or not; gradients of biases and of weights against
+// double precision, for experts without rows, with all, and with dropped choices behind them, which are neither read
+// nor written; bits do not depend on the number of threads.
+
+#include <numeric>
+#include <vector>
+
+#include "kernels/experts.h"
+#include "tests/kernels/kernel_test_util.h"
+
+namespace holdfast::kernels {
+namespace {
+
+/// Experts with so many rows each, of two choices a row, and `dropped` choices that no expert takes. Which choice is in
+/// a slot is random.
+class RowsOfEach {
+ public:
+  RowsOfEach(const std::vector<int32_t>& counts, int32_t dropped, Rng& rng) : offsets_(counts.size() + 1) {
+    std::partial_sum(counts.begin(), counts.end(), offsets_.begin() + 1);
+    choices_.resize(static_cast<size_t>(offsets_.back() + dropped));
+    std::iota(choices_.begin(), choices_.end(), 0);
+    std::shuffle(choices_.begin(), choices_.end(), rng);
+  }
+  int64_t experts() const { return static_cast<int64_t>(offsets_.size()) - 1; }
+  int64_t taken() const { return offsets_.back(); }
+  int64_t slots() const { return static_cast<int64_t>(choices_.size()); }
+  size_t choice(int64_t slot) const { return static_cast<size_t>(choices_[static_cast<size_t>(slot)]); }
+  ExpertRows view() const {
+    return {.num_experts = experts(),
+            .chosen = 2,
+            .slots = slots(),
+            .offsets = offsets_.data(),
+            .choices = choices_.data()};
+  }
+  /// Calls body(expert, slot) for each slot that an expert takes.
+  template <typename Body>
+  void ForTaken(const Body& body) const {
+    for (int64_t e = 0; e < experts(); ++e) {
+      for (int64_t slot = offsets_[static_cast<size_t>(e)]; slot < offsets_[static_cast<size_t>(e) + 1]; ++slot) {
+        body(e, slot);
+      }
+    }
+  }
+
+ private:
+  std::vector<int32_t> offsets_, choices_;
+};
+
+std::vector<RowsOfEach> AllRows(Rng& rng) {
+  std::vector<RowsOfEach> all;
+  all.emplace_back(std::vector<int32_t>{0, 3, 0, 20, 1, 0}, 4, rng);
+  all.emplace_back(std::vector<int32_t>{18}, 0, rng);
+  all.emplace_back(std::vector<int32_t>{0, 0, 75, 0, 0}, 1, rng);
+  all.emplace_back(std::vector<int32_t>(70, 1), 2, rng);
+  all.emplace_back(std::vector<int32_t>{0, 0}, 2, rng);
+  return all;
+}
+
+TEST(ExpertBias, IsWhereRowsOfAnExpertBegin) {
+  Rng rng(NewSeed());
+  TestOps ops(2);
+  for (const RowsOfEach& rows : AllRows(rng)) {
+    for (const DType dtype : kDTypes) {
+      for (const int64_t cols : {1, 8, 33, 264}) {
+        for (const int64_t padding : {3, 8}) {
+          TestMatrix bias(DType::kF32, rows.experts(), cols, cols + padding);
+          bias.Fill(rng);
+          const std::vector<float> weights = RandomVector(rng, rows.slots());
+          for (const bool weighted : {false, true}) {
+            TestMatrix out(dtype, rows.slots(), cols, cols + padding);
+            const TestMatrix before = out;
+            ops->ExpertBias({.out = out.view(),
+                             .bias = static_cast<const float*>(bias.view().data),
+                             .bias_step = bias.view().stride,
+                             .weights = weighted ? weights.data() : nullptr},
+                            rows.view());
+            rows.ForTaken([&](int64_t e, int64_t slot) {
+              for (int64_t c = 0; c < cols; ++c) {
+                const float value = bias.Get(e, c) * (weighted ? weights[rows.choice(slot)] : 1.0f);
+                ASSERT_EQ(out.Get(slot, c), dtype == DType::kF32 ? value : FromBf16(ToBf16(value)));
+              }
+            });
+            for (int64_t slot = rows.taken(); slot < rows.slots(); ++slot) {
+              for (int64_t c = 0; c < cols; ++c) {
+                ASSERT_EQ(FloatToBits(out.Get(slot, c)), FloatToBits(before.Get(slot, c))) << "dropped";
+              }
+            }
+            EXPECT_TRUE(out.PaddingIntact());
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(ExpertBias, GradientsAreSumsOfRows) {
+  Rng rng(NewSeed());
+  TestOps ops(2);
+  for (const RowsOfEach& rows : AllRows(rng)) {
+    for (const DType dtype : kDTypes) {
+      for (const int64_t cols : {1, 8, 33, 264}) {
+        for (const int64_t padding : {3, 8}) {
+          TestMatrix bias(DType::kF32, rows.experts(), cols, cols + padding);
+          TestMatrix d_out(dtype, rows.slots(), cols, cols + padding);
+          bias.Fill(rng);
+          d_out.Fill(rng);
+          for (int64_t slot = rows.taken(); slot < rows.slots(); ++slot) {
+            for (int64_t c = 0; c < cols; ++c) d_out.Set(slot, c, NAN);
+          }
+          const std::vector<float> weights = RandomVector(rng, rows.slots());
+          for (const bool weighted : {false, true}) {
+            TestMatrix d_bias(DType::kF32, rows.experts(), cols, cols + padding);
+            const std::vector<float> held = RandomVector(rng, rows.slots());
+            std::vector<float> d_weights = held;
+            ops->ExpertBiasBackward({.d_out = d_out.view(),
+                                     .weights = weighted ? weights.data() : nullptr,
+                                     .d_bias = static_cast<float*>(d_bias.view().data),
+                                     .d_bias_step = d_bias.view().stride,
+                                     .bias = weighted ? static_cast<const float*>(bias.view().data) : nullptr,
+                                     .bias_step = bias.view().stride,
+                                     .d_weights = weighted ? d_weights.data() : nullptr},
+                                    rows.view());
+            std::vector<double> expected(static_cast<size_t>(rows.experts() * cols));
+            std::vector<double> expected_d_weights(held.begin(), held.end());
+            rows.ForTaken([&](int64_t e, int64_t slot) {
+              for (int64_t c = 0; c < cols; ++c) {
+                const double dy = d_out.Get(slot, c);
+                expected[static_cast<size_t>(e * cols + c)] +=
+                    dy * (weighted ? static_cast<double>(weights[rows.choice(slot)]) : 1.0);
+                if (weighted) expected_d_weights[rows.choice(slot)] += dy * static_cast<double>(bias.Get(e, c));
+              }
+            });
+            EXPECT_LE(MaxError(d_bias.Values(), expected), 1e-5);
+            EXPECT_LE(MaxError(d_weights, expected_d_weights), 1e-5);
+            EXPECT_TRUE(d_bias.PaddingIntact());
+            for (int64_t slot = rows.taken(); slot < rows.slots(); ++slot) {
+              EXPECT_EQ(d_weights[rows.choice(slot)], held[rows.choice(slot)]) << "dropped";
+            }
+            if (!weighted) continue;
+            std::vector<float> alone = held;  // without the gradient of the biases
+            ops->ExpertBiasBackward({.d_out = d_out.view(),
+                                     .weights = weights.data(),
+                                     .bias = static_cast<const float*>(bias.view().data),
+                                     .bias_step = bias.view().stride,
+                                     .d_weights = alone.data()},
+                                    rows.view());
+            EXPECT_EQ(alone, d_weights);
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(ExpertBias, BitsDoNotDependOnThreads) {
+  const uint64_t seed = NewSeed();
+  for (const DType dtype : kDTypes) {
+    ExpectSameBitsForAnyThreadCount([&](TestOps& ops) {
+      Rng rng(seed);
+      const RowsOfEach rows({50, 0, 130, 20}, 3, rng);
+      constexpr int64_t kCols = 600;  // several stripes and tasks
+      TestMatrix bias(DType::kF32, 4, kCols), d_bias(DType::kF32, 4, kCols);
+      TestMatrix out(dtype, rows.slots(), kCols), d_out(dtype, rows.slots(), kCols);
+      bias.Fill(rng);
+      d_out.Fill(rng);
+      const std::vector<float> weights = RandomVector(rng, rows.slots());
+      std::vector<float> all = RandomVector(rng, rows.slots());  // d_weights
+      const auto* of_first = static_cast<const float*>(bias.view().data);
+      ops->ExpertBias({.out = out.view(), .bias = of_first, .bias_step = kCols, .weights = weights.data()},
+                      rows.view());
+      ops->ExpertBiasBackward({.d_out = d_out.view(),
+                               .weights = weights.data(),
+                               .d_bias = static_cast<float*>(d_bias.view().data),
+                               .d_bias_step = kCols,
+                               .bias = of_first,
+                               .bias_step = kCols,
+                               .d_weights = all.data()},
+                              rows.view());
+      for (const TestMatrix* m : {&out, &d_bias}) {
+        const std::vector<float> values = m->Values();
+        all.insert(all.end(), values.begin(), values.end());
+      }
+      return all;
+    });
+  }
+}
+
+}  // namespace
+}  // namespace holdfast::kernels

@@ -40,9 +40,20 @@ class SafetensorsReader {
   /// one is NaN or infinite; InvalidArgument if the dtype is kOther; NotFound for an unknown name; OutOfRange beyond
   /// the tensor's end.
   absl::Status Read(const std::string& name, int64_t first, absl::Span<float> out) const;
+  /// Bytes [first, first + out.size()) of a tensor of any dtype; NotFound and OutOfRange as above.
+  absl::Status ReadBytes(const std::string& name, int64_t first, absl::Span<uint8_t> out) const;
 
  private:
   SafetensorsReader() = default;
+
+  std::string Where(const std::string& tensor) const;
+  /// NotFound if there is none.
+  absl::StatusOr<const SafetensorsEntry*> Find(const std::string& name) const;
+  /// OutOfRange unless [first, first + count) are some of the tensor's elements, of `bytes` each.
+  absl::Status CheckRange(const std::string& name, const SafetensorsEntry& entry, int64_t bytes, int64_t first,
+                          size_t count) const;
+  /// Called when these have been read.
+  void Forget(const uint8_t* data, int64_t bytes) const;
 
   std::string path_;
   MappedFile file_;

@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 #include "checkpoint/half.h"
 #include "checkpoint/safetensors.h"
@@ -45,31 +47,54 @@ absl::StatusOr<std::unique_ptr<SafetensorsReader>> SafetensorsReader::Open(const
 }
 
 absl::Status SafetensorsReader::Read(const std::string& name, int64_t first, absl::Span<float> out) const {
-  const auto it = entries_.find(name);
-  const std::string where = absl::StrCat(path_, ": tensor ", Quoted(name));
-  if (it == entries_.end()) return absl::NotFoundError(absl::StrCat(where, " is not there"));
-  const SafetensorsEntry& entry = it->second;
-  if (entry.dtype == FileDType::kOther) {
+  ASSIGN_OR_RETURN(const SafetensorsEntry* const entry, Find(name));
+  if (entry->dtype == FileDType::kOther) {
     return absl::InvalidArgumentError(
-        absl::StrCat(where, " has dtype ", Quoted(entry.dtype_name), "; F32, F16 and BF16 can be read"));
+        absl::StrCat(Where(name), " has dtype ", Quoted(entry->dtype_name), "; F32, F16 and BF16 can be read"));
   }
-  const int64_t bytes = BytesPerElement(entry.dtype);
-  const int64_t elements = static_cast<int64_t>(entry.end - entry.begin) / bytes;
-  if (first < 0 || first > elements || static_cast<int64_t>(out.size()) > elements - first) {
-    return absl::OutOfRangeError(
-        absl::StrCat(where, " has ", elements, " elements; ", out.size(), " from ", first, " were asked for"));
-  }
+  const int64_t bytes = BytesPerElement(entry->dtype);
+  RETURN_IF_ERROR(CheckRange(name, *entry, bytes, first, out.size()));
   if (out.empty()) return absl::OkStatus();
-  const uint8_t* data = file_.data() + data_begin_ + entry.begin + static_cast<uint64_t>(first * bytes);
-  const int64_t bad = DecodeFloats(entry.dtype, data, out);
-  constexpr int64_t kForgottenBytes = 1 << 20;  // a model is not to be in memory twice; less is not worth the call
-  if (const auto read = static_cast<int64_t>(out.size()) * bytes; read >= kForgottenBytes) {
-    const auto begin = static_cast<size_t>(data - file_.data());
-    file_.Forget(begin, begin + static_cast<size_t>(read));
-  }
+  const uint8_t* data = file_.data() + data_begin_ + entry->begin + static_cast<uint64_t>(first * bytes);
+  const int64_t bad = DecodeFloats(entry->dtype, data, out);
+  Forget(data, static_cast<int64_t>(out.size()) * bytes);
   if (bad < 0) return absl::OkStatus();
   // As where a loss is not finite: no other worker reads it otherwise, so the run ends.
-  return absl::FailedPreconditionError(absl::StrCat(where, ": element ", first + bad, " is NaN or infinite"));
+  return absl::FailedPreconditionError(absl::StrCat(Where(name), ": element ", first + bad, " is NaN or infinite"));
+}
+
+absl::Status SafetensorsReader::ReadBytes(const std::string& name, int64_t first, absl::Span<uint8_t> out) const {
+  ASSIGN_OR_RETURN(const SafetensorsEntry* const entry, Find(name));
+  RETURN_IF_ERROR(CheckRange(name, *entry, 1, first, out.size()));
+  const uint8_t* data = file_.data() + data_begin_ + entry->begin + static_cast<uint64_t>(first);
+  std::copy_n(data, out.size(), out.begin());
+  Forget(data, static_cast<int64_t>(out.size()));
+  return absl::OkStatus();
+}
+
+std::string SafetensorsReader::Where(const std::string& tensor) const {
+  return absl::StrCat(path_, ": tensor ", Quoted(tensor));
+}
+
+absl::StatusOr<const SafetensorsEntry*> SafetensorsReader::Find(const std::string& name) const {
+  const auto it = entries_.find(name);
+  if (it == entries_.end()) return absl::NotFoundError(absl::StrCat(Where(name), " is not there"));
+  return &it->second;
+}
+
+absl::Status SafetensorsReader::CheckRange(const std::string& name, const SafetensorsEntry& entry, int64_t bytes,
+                                           int64_t first, size_t count) const {
+  const int64_t elements = static_cast<int64_t>(entry.end - entry.begin) / bytes;
+  if (first >= 0 && first <= elements && static_cast<int64_t>(count) <= elements - first) return absl::OkStatus();
+  return absl::OutOfRangeError(
+      absl::StrCat(Where(name), " has ", elements, " elements; ", count, " from ", first, " were asked for"));
+}
+
+void SafetensorsReader::Forget(const uint8_t* data, int64_t bytes) const {
+  constexpr int64_t kForgottenBytes = 1 << 20;  // a model is not to be in memory twice; less is not worth the call
+  if (bytes < kForgottenBytes) return;
+  const auto begin = static_cast<size_t>(data - file_.data());
+  file_.Forget(begin, begin + static_cast<size_t>(bytes));
 }
 
 }  // namespace holdfast

@@ -87,26 +87,83 @@ absl::Status AppendRows(const TensorSlice& slice, float subtracted, ValueReader 
   return absl::OkStatus();
 }
 
-// Writes (cols, rows) of what is (rows, cols) here.
-absl::Status AppendTransposed(const TensorSlice& slice, float subtracted, ValueReader values, std::vector<float>& block,
-                              SafetensorsWriter& writer) {
-  std::vector<float> tensor(static_cast<size_t>(slice.elements()));
-  RETURN_IF_ERROR(values(slice.offset, absl::MakeSpan(tensor)));
-  const int64_t rows_per_block = std::max<int64_t>(1, kBlockElements / std::max<int64_t>(slice.rows, 1));
-  for (int64_t first = 0; first < slice.cols; first += rows_per_block) {
-    const int64_t count = std::min(rows_per_block, slice.cols - first);
-    block.resize(static_cast<size_t>(count * slice.rows));
-    Transpose(tensor.data() + first, slice.cols, slice.rows, count, block.data(), slice.rows);
+/// A tensor of a file: what of the map has its name, in the order in which it lies there.
+using FileTensor = std::vector<const ExternalTensor*>;
+
+/// What is in a matrix of a transposed tensor.
+struct MatrixPart {
+  std::vector<float> values;  // (rows, cols)
+  TensorSlice slice;
+  int64_t column = 0, step = 1;  // of the first row, and from one to the next
+};
+
+// Writes one of the matrices (cols, rows of all parts) of what is (rows, cols) in each part here.
+absl::Status AppendMatrix(const std::vector<MatrixPart>& parts, int64_t width, float subtracted,
+                          std::vector<float>& block, SafetensorsWriter& writer) {
+  const int64_t cols = parts.front().slice.cols, lines_per_block = std::max<int64_t>(1, kBlockElements / width);
+  for (int64_t first = 0; first < cols; first += lines_per_block) {
+    const int64_t count = std::min(lines_per_block, cols - first);
+    block.resize(static_cast<size_t>(count * width));
+    for (const MatrixPart& part : parts) {
+      CopyMatrix({part.values.data() + first, cols}, part.slice.rows, count,
+                 {block.data() + part.column, part.step, width});
+    }
     Subtract(subtracted, block);
     RETURN_IF_ERROR(writer.Append(block));
   }
   return absl::OkStatus();
 }
 
+absl::Status AppendTransposed(const FileTensor& tensor, const ParameterLayout& layout, ValueReader values,
+                              std::vector<float>& block, SafetensorsWriter& writer) {
+  const int64_t width = tensor.front()->shape.cols();
+  std::vector<MatrixPart> parts;
+  for (size_t i = 0; i < tensor.size(); ++i) {
+    const ExternalTensor& external = *tensor[i];
+    ASSIGN_OR_RETURN(const TensorSlice slice, SliceOf(layout, external));
+    if (slice.elements() == 0) continue;
+    MatrixPart& part = parts.emplace_back();
+    part = {.values = std::vector<float>(static_cast<size_t>(slice.elements())),
+            .slice = slice,
+            .column = external.file_row % width,
+            .step = external.row_step};
+    RETURN_IF_ERROR(values(slice.offset, absl::MakeSpan(part.values)));
+    if (i + 1 < tensor.size() && tensor[i + 1]->file_row / width == external.file_row / width) continue;
+    RETURN_IF_ERROR(AppendMatrix(parts, width, external.subtracted, block, writer));
+    parts.clear();
+  }
+  return absl::OkStatus();
+}
+
+absl::Status AppendTensor(const FileTensor& tensor, const ParameterLayout& layout, ValueReader values,
+                          std::vector<float>& block, SafetensorsWriter& writer) {
+  if (tensor.front()->transposed) return AppendTransposed(tensor, layout, values, block, writer);
+  for (const ExternalTensor* part : tensor) {
+    ASSIGN_OR_RETURN(const TensorSlice slice, SliceOf(layout, *part));
+    RETURN_IF_ERROR(AppendRows(slice, part->subtracted, values, block, writer));
+  }
+  return absl::OkStatus();
+}
+
+/// In the order in which the map first has them.
+std::vector<FileTensor> FileTensors(const TensorMap& map) {
+  std::vector<FileTensor> tensors;
+  std::map<std::string, size_t> places;
+  for (const ExternalTensor& tensor : map) {
+    const auto [place, added] = places.emplace(tensor.name, tensors.size());
+    if (added) tensors.emplace_back();
+    tensors[place->second].push_back(&tensor);
+  }
+  for (FileTensor& tensor : tensors) {
+    std::ranges::sort(tensor, {}, [](const ExternalTensor* part) { return part->file_row; });
+  }
+  return tensors;
+}
+
 /// A file of weights and its tensors.
 struct WeightsFile {
   std::string name;
-  std::vector<const ExternalTensor*> tensors;
+  std::vector<FileTensor> tensors;
 };
 
 /// Of a model that is stored in `dtype`.
@@ -120,13 +177,13 @@ uint64_t BytesOf(const ExternalTensor& tensor, FileDType dtype) {
 std::vector<WeightsFile> PlanFiles(const TensorMap& map, FileDType dtype, uint64_t max_file_bytes) {
   std::vector<WeightsFile> files(1);
   uint64_t bytes = 0;
-  for (const ExternalTensor& tensor : map) {
-    const uint64_t more = BytesOf(tensor, dtype);
+  for (FileTensor& tensor : FileTensors(map)) {
+    const uint64_t more = BytesOf(*tensor.front(), dtype);
     if (max_file_bytes > 0 && bytes > 0 && bytes + more > max_file_bytes) {
       files.emplace_back();
       bytes = 0;
     }
-    files.back().tensors.push_back(&tensor);
+    files.back().tensors.push_back(std::move(tensor));
     bytes += more;
   }
   for (size_t i = 0; i < files.size(); ++i) {
@@ -140,9 +197,9 @@ absl::StatusOr<std::string> IndexOf(const std::vector<WeightsFile>& files, FileD
   std::map<std::string, std::string> weight_map;
   uint64_t bytes = 0;
   for (const WeightsFile& file : files) {
-    for (const ExternalTensor* tensor : file.tensors) {
-      weight_map[tensor->name] = file.name;
-      bytes += BytesOf(*tensor, dtype);
+    for (const FileTensor& tensor : file.tensors) {
+      weight_map[tensor.front()->name] = file.name;
+      bytes += BytesOf(*tensor.front(), dtype);
     }
   }
   return FormatWeightIndex(weight_map, bytes);
@@ -159,18 +216,15 @@ absl::StatusOr<std::unique_ptr<SafetensorsWriter>> StageWeights(const fs::path& 
                                                                 const ParameterLayout& layout, ValueReader values,
                                                                 FileDType dtype) {
   std::vector<SafetensorsWriter::Entry> entries;
-  for (const ExternalTensor* tensor : file.tensors) {
-    entries.push_back(EntryOf(tensor->name, tensor->shape, DTypeOf(*tensor, dtype)));
+  for (const FileTensor& tensor : file.tensors) {
+    const ExternalTensor& first = *tensor.front();
+    entries.push_back(EntryOf(first.name, first.shape, DTypeOf(first, dtype)));
   }
   // transformers asks files for the framework they were written for; "pt" is the one it loads everywhere.
   ASSIGN_OR_RETURN(auto writer,
                    SafetensorsWriter::Create((root / file.name).string(), std::move(entries), {{"format", "pt"}}));
   std::vector<float> block;
-  for (const ExternalTensor* tensor : file.tensors) {
-    ASSIGN_OR_RETURN(const TensorSlice slice, SliceOf(layout, *tensor));
-    RETURN_IF_ERROR(tensor->transposed ? AppendTransposed(slice, tensor->subtracted, values, block, *writer)
-                                       : AppendRows(slice, tensor->subtracted, values, block, *writer));
-  }
+  for (const FileTensor& tensor : file.tensors) RETURN_IF_ERROR(AppendTensor(tensor, layout, values, block, *writer));
   RETURN_IF_ERROR(writer->Sync());
   return writer;
 }

@@ -29,7 +29,7 @@ struct SavedModelFiles {
 /// Copies values [first, first + out.size()) of the flat vector (fp32, canonical order) to `out`.
 using ValueReader = absl::FunctionRef<absl::Status(int64_t first, absl::Span<float> out)>;
 
-/// Writes weights (stored as `dtype`; in memory at most one transposed tensor at a time) and files to `directory`,
+/// Writes weights (stored as `dtype`; in memory at most one transposed matrix at a time) and files to `directory`,
 /// created if needed, in files of at most `max_file_bytes` each (more, if a tensor alone has more) with an index if
 /// there are several; 0 = in one. Every file by temporary + fsync + rename. An existing saved model is replaced file by
 /// file, config.json last; no name changes before everything is on the disk, so a full one leaves the old model as it

@@ -1,10 +1,12 @@
 #include "checkpoint/saved_model_reader.h"
 
 #include <algorithm>
+#include <cmath>
 #include <set>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "checkpoint/mxfp4.h"
 #include "checkpoint/problems.h"
 #include "checkpoint/safetensors_header.h"
 #include "framework/base/status.h"
@@ -14,19 +16,29 @@ namespace {
 
 std::string Describe(absl::Span<const int64_t> shape) { return absl::StrCat("[", absl::StrJoin(shape, ", "), "]"); }
 
-void CheckTensor(const ModelDirectory& model, const ExternalTensor& tensor, Problems& problems) {
-  const SafetensorsEntry* entry = model.Find(tensor.name);
-  const std::string name = absl::StrCat("tensor ", Quoted(tensor.name));
+/// `bytes`: of a tensor of U8.
+void CheckTensor(const ModelDirectory& model, const std::string& tensor, const std::vector<int64_t>& shape, bool bytes,
+                 Problems& problems) {
+  const SafetensorsEntry* entry = model.Find(tensor);
+  const std::string name = absl::StrCat("tensor ", Quoted(tensor));
   if (entry == nullptr) {
     problems.Add(absl::StrCat(name, " is missing"));
-  } else if (entry->dtype == FileDType::kOther) {
-    problems.Add(absl::StrCat(name, " has dtype ", Quoted(entry->dtype_name), "; F32, F16 and BF16 can be read"));
-  } else {
-    std::vector<int64_t> expected;
-    for (int i = 0; i < tensor.shape.rank(); ++i) expected.push_back(tensor.shape[i]);
-    if (entry->shape == expected) return;
-    problems.Add(absl::StrCat(name, " has shape ", Describe(entry->shape), "; expected ", Describe(expected)));
+  } else if (bytes ? entry->dtype_name != "U8" : entry->dtype == FileDType::kOther) {
+    problems.Add(absl::StrCat(name, " has dtype ", Quoted(entry->dtype_name), "; ",
+                              bytes ? "U8 is expected" : "F32, F16 and BF16 can be read"));
+  } else if (entry->shape != shape) {
+    problems.Add(absl::StrCat(name, " has shape ", Describe(entry->shape), "; expected ", Describe(shape)));
   }
+}
+
+void CheckTensor(const ModelDirectory& model, const ExternalTensor& tensor, Problems& problems) {
+  std::vector<int64_t> shape;
+  for (int i = 0; i < tensor.shape.rank(); ++i) shape.push_back(tensor.shape[i]);
+  if (tensor.scales.empty()) return CheckTensor(model, tensor.name, shape, false, problems);
+  shape.back() /= kMxfp4Values;
+  CheckTensor(model, tensor.scales, shape, true, problems);
+  shape.push_back(kMxfp4Bytes);
+  CheckTensor(model, tensor.name, shape, true, problems);
 }
 
 absl::Status CheckTensors(const std::string& directory, const ModelDirectory& model, const TensorMap& map,
@@ -34,7 +46,8 @@ absl::Status CheckTensors(const std::string& directory, const ModelDirectory& mo
   Problems problems;
   std::set<std::string> known;
   for (const ExternalTensor& tensor : map) {
-    known.insert(tensor.name);
+    if (!known.insert(tensor.name).second) continue;  // of several parameters, which want the same of it
+    if (!tensor.scales.empty()) known.insert(tensor.scales);
     CheckTensor(model, tensor, problems);
   }
   for (const auto& [name, file] : model.tensors()) {
@@ -76,6 +89,9 @@ TensorMap Located(TensorMap map, const ModelDirectory& model) {
     tensor.name = found->name;
     tensor.file_row = found->first_row;
     tensor.shape = found->shape;
+    tensor.row_step = found->row_step;
+    tensor.transposed = found->transposed;
+    tensor.scales = found->scales;
   }
   return map;
 }
@@ -92,12 +108,17 @@ absl::StatusOr<SavedModelReader> SavedModelReader::Open(const std::string& direc
   RETURN_IF_ERROR(CheckDuplicates(directory, model, tensors));
   SavedModelReader reader(std::move(model));
   for (size_t i = 0; i < tensors.size(); ++i) {
-    ASSIGN_OR_RETURN(const TensorSlice slice, SliceOf(layout, map[i]));
-    if (slice.elements() == 0) continue;
     const ExternalTensor& tensor = tensors[i];
-    const SafetensorsReader* file = reader.model_.tensors().at(tensor.name);
-    reader.pieces_.push_back(
-        {tensor.name, file, slice, tensor.file_row * slice.cols, tensor.transposed, tensor.subtracted});
+    ASSIGN_OR_RETURN(const TensorSlice slice, SliceOf(layout, tensor));
+    if (slice.elements() == 0) continue;
+    const auto& files = reader.model_.tensors();
+    reader.pieces_.push_back({.name = tensor.name,
+                              .file = files.at(tensor.name),
+                              .slice = slice,
+                              .place = PlaceOf(tensor, slice.cols),
+                              .subtracted = tensor.subtracted,
+                              .scales = tensor.scales,
+                              .scales_file = tensor.scales.empty() ? nullptr : files.at(tensor.scales)});
   }
   std::sort(reader.pieces_.begin(), reader.pieces_.end(),
             [](const Piece& a, const Piece& b) { return a.slice.offset < b.slice.offset; });
@@ -114,7 +135,9 @@ absl::Status SavedModelReader::Read(int64_t first, absl::Span<float> out) const 
     HOLDFAST_CHECK(inside < piece.slice.elements());
     const int64_t count = std::min(static_cast<int64_t>(out.size()), piece.slice.elements() - inside);
     const auto part = out.first(static_cast<size_t>(count));
-    RETURN_IF_ERROR(piece.transposed ? ReadTransposed(piece, inside, part) : ReadRows(piece, inside, part));
+    RETURN_IF_ERROR(!piece.scales.empty()       ? ReadMxfp4(piece, inside, part)
+                    : piece.place.col_step == 1 ? ReadRows(piece, inside, part)
+                                                : ReadTransposed(piece, inside, part));
     if (piece.subtracted != 0) {
       for (float& value : part) value += piece.subtracted;
     }
@@ -126,24 +149,58 @@ absl::Status SavedModelReader::Read(int64_t first, absl::Span<float> out) const 
 }
 
 absl::Status SavedModelReader::ReadRows(const Piece& piece, int64_t first, absl::Span<float> out) {
-  return piece.file->Read(piece.name, piece.file_offset + first, out);
+  return piece.file->Read(piece.name, piece.place.first + first, out);
 }
 
-// The file holds (cols, rows) of what is (rows, cols) here.
+// The file has columns where rows are here, row_step apart.
 absl::Status SavedModelReader::ReadTransposed(const Piece& piece, int64_t first, absl::Span<float> out) {
+  const FilePlace& place = piece.place;
   const int64_t cols = piece.slice.cols, first_row = first / cols, rows = static_cast<int64_t>(out.size()) / cols;
   HOLDFAST_CHECK(first % cols == 0 && rows * cols == static_cast<int64_t>(out.size()));
-  const int64_t cols_per_block = std::max<int64_t>(1, kBlockElements / rows);
-  std::vector<float> block(static_cast<size_t>(std::min(cols_per_block, cols) * rows));
-  for (int64_t col = 0; col < cols; col += cols_per_block) {
-    const int64_t count = std::min(cols_per_block, cols - col);
-    const int64_t runs = rows == piece.slice.rows ? 1 : count;  // whole columns lie one after the other
-    const int64_t run = rows * count / runs;
+  const int64_t begin = place.first + first_row * place.row_step, width = (rows - 1) * place.row_step + 1;
+  const bool at_once = 2 * width > place.col_step;  // what lies between the wanted ones of two lines is little
+  const int64_t line = at_once ? place.col_step : width, lines_per_block = std::max<int64_t>(1, kBlockElements / line);
+  std::vector<float> block(static_cast<size_t>(std::min(lines_per_block, cols) * line));
+  for (int64_t col = 0; col < cols; col += lines_per_block) {
+    const int64_t count = std::min(lines_per_block, cols - col);
+    const int64_t runs = at_once ? 1 : count, run = at_once ? (count - 1) * line + width : width;
     for (int64_t r = 0; r < runs; ++r) {
-      const auto line = absl::MakeSpan(block).subspan(static_cast<size_t>(r * run), static_cast<size_t>(run));
-      RETURN_IF_ERROR(piece.file->Read(piece.name, (col + r) * piece.slice.rows + first_row, line));
+      const auto read = absl::MakeSpan(block).subspan(static_cast<size_t>(r * line), static_cast<size_t>(run));
+      RETURN_IF_ERROR(piece.file->Read(piece.name, begin + (col + r) * place.col_step, read));
     }
-    Transpose(block.data(), rows, count, rows, out.data() + col, cols);
+    CopyMatrix({block.data(), line, place.row_step}, count, rows, {out.data() + col, 1, cols});
+  }
+  return absl::OkStatus();
+}
+
+// Blocks of whole rows; those of other parameters between them are read, too, and left out.
+absl::Status SavedModelReader::ReadMxfp4(const Piece& piece, int64_t first, absl::Span<float> out) {
+  const int64_t cols = piece.slice.cols, blocks = cols / kMxfp4Values;
+  const int64_t file_row = piece.place.first / cols, step = piece.place.row_step / cols;
+  const int64_t last = first + static_cast<int64_t>(out.size()), last_row = (last + cols - 1) / cols;
+  const int64_t rows_per_read = std::max<int64_t>(1, kBlockElements / (step * cols));
+  std::vector<uint8_t> bytes, scales;
+  std::vector<float> row(static_cast<size_t>(cols));
+  for (int64_t r0 = first / cols; r0 < last_row; r0 += rows_per_read) {
+    const int64_t count = std::min(rows_per_read, last_row - r0), of_file = (count - 1) * step + 1;
+    const int64_t block = (file_row + r0 * step) * blocks;
+    scales.resize(static_cast<size_t>(of_file * blocks));
+    bytes.resize(scales.size() * kMxfp4Bytes);
+    RETURN_IF_ERROR(piece.scales_file->ReadBytes(piece.scales, block, absl::MakeSpan(scales)));
+    RETURN_IF_ERROR(piece.file->ReadBytes(piece.name, block * kMxfp4Bytes, absl::MakeSpan(bytes)));
+    for (int64_t r = r0; r < r0 + count; ++r) {
+      const auto at = static_cast<size_t>((r - r0) * step * blocks);
+      DecodeMxfp4(absl::MakeConstSpan(bytes).subspan(at * kMxfp4Bytes, static_cast<size_t>(blocks * kMxfp4Bytes)),
+                  absl::MakeConstSpan(scales).subspan(at, static_cast<size_t>(blocks)), absl::MakeSpan(row));
+      if (const auto bad = std::ranges::find_if_not(row, [](float value) { return std::isfinite(value); });
+          bad != row.end()) {
+        return absl::FailedPreconditionError(absl::StrCat(piece.file->path(), ": tensor ", Quoted(piece.name),
+                                                          ": value ", bad - row.begin(), " of row ",
+                                                          file_row + r * step, " is NaN or infinite"));
+      }
+      const int64_t begin = std::max(first, r * cols), end = std::min(last, (r + 1) * cols);
+      std::copy(row.begin() + (begin - r * cols), row.begin() + (end - r * cols), out.begin() + (begin - first));
+    }
   }
   return absl::OkStatus();
 }

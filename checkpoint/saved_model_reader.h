@@ -37,15 +37,17 @@ class SavedModelReader {
     std::string name;  // in the files
     const SafetensorsReader* file = nullptr;
     TensorSlice slice;
-    int64_t file_offset = 0;  // of its first element in the file's tensor
-    bool transposed = false;
+    FilePlace place;
     float subtracted = 0;  // ExternalTensor::subtracted
+    std::string scales;    // ExternalTensor::scales
+    const SafetensorsReader* scales_file = nullptr;
   };
 
   explicit SavedModelReader(ModelDirectory model) : model_(std::move(model)) {}
 
   static absl::Status ReadRows(const Piece& piece, int64_t first, absl::Span<float> out);
   static absl::Status ReadTransposed(const Piece& piece, int64_t first, absl::Span<float> out);
+  static absl::Status ReadMxfp4(const Piece& piece, int64_t first, absl::Span<float> out);
 
   ModelDirectory model_;
   std::vector<Piece> pieces_;  // by offset, without gaps

@@ -11,7 +11,7 @@ absl::Status CheckpointValues::Read(int64_t first, absl::Span<float> out) {
   while (!out.empty()) {
     const auto end = begin_ + static_cast<int64_t>(window_.size());
     if (first < begin_ || first >= end) {
-      RETURN_IF_ERROR(LoadWindow(first));
+      RETURN_IF_ERROR(LoadWindow(first, static_cast<int64_t>(out.size())));
       continue;
     }
     const auto count = std::min(out.size(), static_cast<size_t>(end - first));
@@ -22,7 +22,8 @@ absl::Status CheckpointValues::Read(int64_t first, absl::Span<float> out) {
   return absl::OkStatus();
 }
 
-absl::Status CheckpointValues::LoadWindow(int64_t element) {
+absl::Status CheckpointValues::LoadWindow(int64_t element, int64_t count) {
+  const bool follows = element == begin_ + static_cast<int64_t>(window_.size());
   const auto chunks = layout_.chunks();
   HOLDFAST_CHECK(element >= 0 && element < layout_.elements());
   const auto after = std::upper_bound(chunks.begin(), chunks.end(), element,
@@ -31,7 +32,13 @@ absl::Status CheckpointValues::LoadWindow(int64_t element) {
   std::vector<int> wanted;
   int64_t elements = 0;
   begin_ = chunks[chunk].offset;
-  while (chunk < chunks.size() && (elements == 0 || elements + chunks[chunk].elements <= kWindowElements)) {
+  const auto wanted_more = [&] {
+    if (chunk == chunks.size()) return false;
+    if (elements == 0) return true;
+    if (!follows && begin_ + elements >= element + count) return false;
+    return elements + chunks[chunk].elements <= kWindowElements;
+  };
+  while (wanted_more()) {
     elements += chunks[chunk].elements;
     wanted.push_back(static_cast<int>(chunk++));
   }

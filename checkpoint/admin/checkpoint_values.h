@@ -1,6 +1,6 @@
 #pragma once
-// The weights of a checkpoint, or another plane of all its tensors, as one flat vector in canonical order, read front
-// to back with bounded memory.
+// The weights of a checkpoint, or another plane of all its tensors, as one flat vector in canonical order, read with
+// bounded memory, best from front to back.
 
 #include <cstdint>
 #include <string>
@@ -14,8 +14,8 @@
 
 namespace holdfast {
 
-/// Chunks are read whole, so every value has passed its digest, and a window of them ahead, so that who reads in order
-/// reads each once. Thread-safety: none.
+/// Chunks are read whole, so every value has passed its digest, and where values follow those that were read before, a
+/// window of them ahead, so that who reads in order reads each once. Thread-safety: none.
 class CheckpointValues {
  public:
   /// About 32 MiB of weights; the reader needs more for a moment, as the digest covers all planes.
@@ -30,7 +30,8 @@ class CheckpointValues {
   absl::Status Read(int64_t first, absl::Span<float> out);
 
  private:
-  absl::Status LoadWindow(int64_t element);
+  /// From this element on, `count` of them are wanted.
+  absl::Status LoadWindow(int64_t element, int64_t count);
 
   const CheckpointReader& reader_;
   const ParameterLayout& layout_;

@@ -18,11 +18,23 @@ TEST(SavedModelReaderTest, ChunksAreTheWhole) {
   const ParameterLayout layout({{.name = "embedding", .shape = {700, 96}},
                                 {.name = "qkv", .shape = {6, 4}, .unit = 1},
                                 {.name = "norm", .shape = {9}, .unit = 1},
-                                {.name = "mlp", .shape = {1100, 1300}, .unit = 1}},
+                                {.name = "mlp", .shape = {1100, 1300}, .unit = 1},
+                                {.name = "expert", .shape = {400, 1500}, .unit = 1},
+                                {.name = "other", .shape = {400, 1500}, .unit = 1}},
                                {"embedding", "block"});
-  const TensorMap map = {{"mlp", 3, 0, 1100, true, {1300, 1100}}, {"k", 1, 2, 2, false, {2, 4}},
-                         {"q", 1, 0, 2, false, {2, 4}},           {"v", 1, 4, 2, true, {4, 2}},
-                         {"norm", 2, 0, 9, false, {9}},           {"wte", 0, 0, 700, false, {700, 96}}};
+  TensorMap map = {{"mlp", 3, 0, 1100, true, {1300, 1100}}, {"k", 1, 2, 2, false, {2, 4}},
+                   {"q", 1, 0, 2, false, {2, 4}},           {"v", 1, 4, 2, true, {4, 2}},
+                   {"norm", 2, 0, 9, false, {9}},           {"wte", 0, 0, 700, false, {700, 96}}};
+  for (const int64_t part : {0, 1, 2, 3}) {  // of both experts, transposed, the rows of their halves in turns
+    map.push_back({.name = "joined",
+                   .parameter = static_cast<int>(4 + part / 2),
+                   .first_row = part % 2 * 200,
+                   .num_rows = 200,
+                   .transposed = true,
+                   .shape = {2, 1500, 400},
+                   .file_row = part / 2 * 400 + part % 2,
+                   .row_step = 2});
+  }
   std::vector<float> values(static_cast<size_t>(layout.elements()));
   for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i);
   const auto give = [&](int64_t first, absl::Span<float> out) {

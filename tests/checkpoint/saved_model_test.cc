@@ -11,6 +11,8 @@
 #include <fstream>
 #include <numeric>
 
+#include "checkpoint/model_directory.h"
+#include "checkpoint/saved_model_reader.h"
 #include "framework/base/files.h"
 #include "tests/checkpoint/load_weights.h"
 #include "tests/checkpoint/raw_file.h"
@@ -315,6 +317,172 @@ TEST_F(SavedModelTest, RowsOfAStackedTensorAreRead) {
   EXPECT_TRUE(load("[2,4,3]").ok());
   EXPECT_EQ(values_, expected);
   EXPECT_THAT(std::string(load("[4,2,3]").message()), HasSubstr("[2, 4, 3]"));
+}
+
+/// Two experts, each of `width` gates above as many other rows, of `cols` values, with biases.
+ParameterLayout ExpertsLayout(int64_t width, int64_t cols) {
+  std::vector<ParameterSpec> parameters;
+  for (const std::string expert : {"0", "1"}) {
+    parameters.push_back({.name = expert + ".weight", .shape = {2 * width, cols}});
+    parameters.push_back({.name = expert + ".bias", .shape = {2 * width}});
+  }
+  return ParameterLayout(std::move(parameters), {"all"});
+}
+
+/// As gpt-oss has them: matrices transposed, rows of both halves in turns; the experts in no order.
+TensorMap JoinedExperts(int64_t width, int64_t cols) {
+  TensorMap map;
+  for (const int parameter : {2, 3, 0, 1}) {
+    const bool is_weight = parameter % 2 == 0;
+    for (const int64_t half : {1, 0}) {
+      map.push_back({.name = is_weight ? "gate_up" : "gate_up_bias",
+                     .parameter = parameter,
+                     .first_row = half * width,
+                     .num_rows = width,
+                     .transposed = true,
+                     .shape = is_weight ? Shape{2, cols, 2 * width} : Shape{2, 2 * width},
+                     .file_row = parameter / 2 * 2 * width + half,
+                     .row_step = 2});
+    }
+  }
+  return map;
+}
+
+TEST_F(SavedModelTest, ExpertsThatAreJoinedInTurnsAreWrittenAndRead) {
+  constexpr int64_t kWidth = 700, kCols = 800;  // a matrix of more than a block
+  layout_ = ExpertsLayout(kWidth, kCols);
+  map_ = JoinedExperts(kWidth, kCols);
+  values_.resize(static_cast<size_t>(layout_.elements()));
+  for (size_t i = 0; i < values_.size(); ++i) values_[i] = static_cast<float>(i % 251) - 125;
+  for (const auto& [dtype, max_file_bytes] : {std::pair(FileDType::kF32, 0), {FileDType::kBF16, 1 << 16}}) {
+    dtype_ = dtype;
+    max_file_bytes_ = static_cast<uint64_t>(max_file_bytes);
+    ASSERT_TRUE(Save().ok());
+    EXPECT_EQ(ListModel().size(), max_file_bytes > 0 ? 4u : 2u);  // both tensors in a file of their own, and an index
+    std::vector<float> loaded;
+    const absl::Status status = Load(&loaded);
+    ASSERT_TRUE(status.ok()) << status;
+    EXPECT_EQ(loaded, values_);
+    const auto model = *ModelDirectory::Open(dir_ / "model");
+    std::vector<float> weights(2 * kCols * 2 * kWidth), biases(2 * 2 * kWidth);
+    ASSERT_TRUE(model.tensors().at("gate_up")->Read("gate_up", 0, absl::MakeSpan(weights)).ok());
+    ASSERT_TRUE(model.tensors().at("gate_up_bias")->Read("gate_up_bias", 0, absl::MakeSpan(biases)).ok());
+    for (int64_t expert = 0; expert < 2; ++expert) {
+      const float* const weight = &values_[static_cast<size_t>(layout_.parameters()[2 * expert].offset)];
+      const float* const bias = &values_[static_cast<size_t>(layout_.parameters()[2 * expert + 1].offset)];
+      for (int64_t at = 0; at < 2 * kWidth; ++at) {  // in the file
+        const int64_t row = at % 2 * kWidth + at / 2;
+        ASSERT_EQ(biases[static_cast<size_t>(expert * 2 * kWidth + at)], bias[row]) << expert << " " << at;
+        for (const int64_t col : {int64_t{0}, int64_t{1}, kCols - 2, kCols - 1}) {
+          ASSERT_EQ(weights[static_cast<size_t>((expert * kCols + col) * 2 * kWidth + at)], weight[row * kCols + col])
+              << expert << " " << at << " " << col;
+        }
+      }
+    }
+  }
+}
+
+TEST_F(SavedModelTest, AMapThatLeavesAPlaceOfAJoinedTensorEmptyIsOurBug) {
+  layout_ = ExpertsLayout(2, 3);
+  values_.resize(static_cast<size_t>(layout_.elements()));
+  map_ = JoinedExperts(2, 3);
+  EXPECT_TRUE(Save().ok());
+  for (const auto change : std::vector<void (*)(ExternalTensor*)>{
+           [](ExternalTensor* t) {
+             t->shape = Shape{3, 3, 4};
+           },                                           // one has room for three
+           [](ExternalTensor* t) { t->file_row = 7; },  // beyond the last
+           [](ExternalTensor* t) { t->file_row = 3; },  // in two matrices
+           [](ExternalTensor* t) { t->row_step = 0; }, [](ExternalTensor* t) { t->transposed = false; }}) {
+    map_ = JoinedExperts(2, 3);
+    change(&map_[0]);
+    EXPECT_TRUE(absl::IsInternal(Save())) << Save();
+  }
+  map_ = JoinedExperts(2, 3);
+  for (ExternalTensor& tensor : map_) {
+    if (tensor.name == "gate_up") tensor.shape = Shape{3, 3, 4};
+  }
+  EXPECT_TRUE(absl::IsInternal(Save())) << Save();
+}
+
+/// One expert of two rows of 64 values and its twin, whose rows take turns in a file in MXFP4.
+class Mxfp4ModelTest : public SavedModelTest {
+ protected:
+  Mxfp4ModelTest() {
+    layout_ = ParameterLayout({{.name = "gates", .shape = {2, 64}}, {.name = "others", .shape = {2, 64}}}, {"all"});
+    map_.clear();
+    for (const int parameter : {0, 1}) {
+      map_.push_back(
+          {.name = "w",
+           .parameter = parameter,
+           .num_rows = 2,
+           .transposed = true,
+           .shape = {1, 64, 4},
+           .file_row = parameter,
+           .others =
+               {{.name = "w_blocks", .first_row = parameter, .shape = {1, 4, 64}, .row_step = 2, .scales = "w_scales"}},
+           .row_step = 2});
+    }
+    values_.resize(256);
+    for (size_t i = 0; i < 128; ++i) blocks_ += static_cast<char>(i * 37 % 256);
+    std::filesystem::create_directories(dir_ / "model");
+  }
+
+  absl::Status LoadFile(const std::string& header, std::vector<float>* values = nullptr) {
+    WriteRawFile(dir_ / "model/model.safetensors", header, blocks_ + scales_);
+    return Load(values);
+  }
+  /// Value `col` of a row of the file.
+  float Expected(size_t row, size_t col) const {
+    constexpr float kValues[] = {0, 0.5, 1, 1.5, 2, 3, 4, 6};
+    const auto byte = static_cast<uint8_t>(blocks_[row * 32 + col / 2]);
+    const int bits = col % 2 == 0 ? byte & 15 : byte >> 4;
+    const int exponent = static_cast<uint8_t>(scales_[row * 2 + col / 32]) - 127;
+    return std::ldexp((bits & 8) != 0 ? -kValues[bits & 7] : kValues[bits & 7], exponent);
+  }
+
+  static constexpr char kBlocks[] = R"("w_blocks":{"dtype":"U8","shape":[1,4,2,16],"data_offsets":[0,128]})";
+  static constexpr char kScales[] = R"("w_scales":{"dtype":"U8","shape":[1,4,2],"data_offsets":[128,136]})";
+  std::string blocks_, scales_ = "\x7f\x80\x7d\x7e\x82\x7f\x70\x90";
+};
+
+TEST_F(Mxfp4ModelTest, ItsRowsAreRead) {
+  std::vector<float> loaded;
+  const absl::Status status = LoadFile(absl::StrCat("{", kBlocks, ",", kScales, "}"), &loaded);
+  ASSERT_TRUE(status.ok()) << status;
+  for (size_t parameter = 0; parameter < 2; ++parameter) {
+    for (size_t row = 0; row < 2; ++row) {
+      for (size_t col = 0; col < 64; ++col) {
+        EXPECT_EQ(loaded[(parameter * 2 + row) * 64 + col], Expected(2 * row + parameter, col)) << row << " " << col;
+      }
+    }
+  }
+  const auto reader = SavedModelReader::Open(dir_ / "model", layout_, map_, nullptr);
+  ASSERT_TRUE(reader.ok()) << reader.status();
+  std::vector<float> part(90);  // ends within rows
+  ASSERT_TRUE(reader->Read(135, absl::MakeSpan(part)).ok());
+  EXPECT_TRUE(std::equal(part.begin(), part.end(), loaded.begin() + 135));
+}
+
+TEST_F(Mxfp4ModelTest, WhatDoesNotFitIsNamed) {
+  const auto error = [&](const std::string& header) { return std::string(LoadFile(header).message()); };
+  const std::string blocks = kBlocks, scales = kScales, whole = absl::StrCat("{", blocks, ",", scales, "}");
+  EXPECT_THAT(error("{" + blocks + R"(,"x_scales":{"dtype":"U8","shape":[1,4,2],"data_offsets":[128,136]}})"),
+              AllOf(HasSubstr("\"w_scales\" is missing"), HasSubstr("\"x_scales\" is unexpected")));
+  EXPECT_THAT(error(R"({"x":{"dtype":"U8","shape":[128],"data_offsets":[0,128]},)" + scales + "}"),
+              AllOf(HasSubstr("\"w\" is missing"), HasSubstr("\"w_scales\" is unexpected")));
+  const auto changed = [&](const std::string& from, const std::string& to) {
+    std::string text = whole;
+    return text.replace(text.find(from), from.size(), to);
+  };
+  EXPECT_THAT(error(changed("[1,4,2,16]", "[1,2,4,16]")),
+              HasSubstr("\"w_blocks\" has shape [1, 2, 4, 16]; expected [1, 4, 2, 16]"));
+  EXPECT_THAT(error(changed("[1,4,2]", "[1,8]")), HasSubstr("\"w_scales\" has shape [1, 8]; expected [1, 4, 2]"));
+  EXPECT_THAT(error(changed("U8", "I8")), HasSubstr("\"w_blocks\" has dtype \"I8\"; U8 is expected"));
+  scales_[5] = '\xff';
+  const absl::Status not_a_number = LoadFile(whole);
+  EXPECT_EQ(not_a_number.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(not_a_number.message()), HasSubstr("\"w_blocks\": value 32 of row 2 is NaN or infinite"));
 }
 
 TEST_F(SavedModelTest, ADuplicateMustHaveTheSameValues) {

@@ -65,6 +65,7 @@ void ConfigReader::ApplyFamilyPreset(ModelConfig* model) const {
     model->norm_position = family.model.norm_position;
     model->activation = family.model.activation;
     model->bias = family.model.bias;
+    model->attention_bias = family.model.attention_bias;
     model->qkv_bias = family.model.qkv_bias;
     model->qk_norm = family.model.qk_norm;
     model->qk_norm_joint = family.model.qk_norm_joint;

@@ -24,10 +24,10 @@ struct InitialModel {
 /// Reads that model; `init_from` is train.init_from, empty if it is not set. Nothing if the run starts from none.
 using InitialModelFn = std::function<absl::StatusOr<std::optional<InitialModel>>(const std::string& init_from)>;
 
-/// A value of model.family, and a model of which position, norm, norm_position, activation, bias, qkv_bias, qk_norm,
-/// qk_norm_joint, attention_sinks, tie_embeddings, scale_embeddings, rope_scaling_layers, num_experts,
-/// experts_per_token, expert_bias, swiglu_limit, router_score, router_normalize, router_bias and shared_expert_gate are
-/// what it presets.
+/// A value of model.family, and a model of which position, norm, norm_position, activation, bias, attention_bias,
+/// qkv_bias, qk_norm, qk_norm_joint, attention_sinks, tie_embeddings, scale_embeddings, rope_scaling_layers,
+/// num_experts, experts_per_token, expert_bias, swiglu_limit, router_score, router_normalize, router_bias and
+/// shared_expert_gate are what it presets.
 struct FamilyPreset {
   std::string name;
   ModelConfig model;

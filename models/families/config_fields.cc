@@ -125,7 +125,7 @@ void ConfigFields::CheckGeneric() {
   Only("is_encoder_decoder", {false});
   Only("add_cross_attention", {false});
   Only("pruned_heads", {nlohmann::json::object()});
-  Only("quantization_config", {});
+  if (!known_.contains("quantization_config")) Only("quantization_config", {});
 }
 
 void ConfigFields::Invalid(const std::string& key, const std::string& what) {

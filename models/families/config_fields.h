@@ -55,7 +55,7 @@ class ConfigFields {
   void Ignore(absl::Span<const char* const> keys) { known_.insert(keys.begin(), keys.end()); }
 
   /// Keys that transformers writes into every config.json: those that decide nothing pass, those that do must say what
-  /// is supported.
+  /// is supported. A quantization_config passes if the family has read it.
   void CheckGeneric();
 
   void Invalid(const std::string& key, const std::string& what);

@@ -36,10 +36,10 @@ double Family::FlopsPerToken(const ModelConfig& config, int64_t sequence) const 
 }
 
 absl::Span<const Family* const> Families() {
-  static const std::array<const Family*, 14> families = {
+  static const std::array<const Family*, 15> families = {
       &Gpt2Family(),    &LlamaFamily(),   &MistralFamily(),  &Phi3Family(),     &Qwen2Family(),
       &Qwen3Family(),   &MixtralFamily(), &Qwen2MoeFamily(), &Qwen3MoeFamily(), &OlmoeFamily(),
-      &Glm4MoeFamily(), &Olmo2Family(),   &Olmo3Family(),    &Gemma3Family()};
+      &Glm4MoeFamily(), &Olmo2Family(),   &Olmo3Family(),    &Gemma3Family(),   &GptOssFamily()};
   return families;
 }
 

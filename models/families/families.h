@@ -25,6 +25,7 @@ const Family& Olmo2Family();
 const Family& Olmo3Family();
 const Family& Glm4MoeFamily();
 const Family& Gemma3Family();
+const Family& GptOssFamily();
 
 absl::Span<const Family* const> Families();
 

@@ -50,6 +50,7 @@ std::vector<std::string> NamesOf(const TensorNames& names, const TensorRule& rul
 
 /// What follows the module in their name of it.
 std::string KindOf(const TensorRule& rule, const ParameterSpec& spec) {
+  if (rule.joined) return spec.is_matrix() ? "" : "_bias";
   return rule.kind.empty() ? spec.name.substr(spec.name.rfind('.')) : rule.kind;
 }
 
@@ -61,16 +62,42 @@ std::vector<ExternalRows> Others(const TensorNames& names, const TensorRule& rul
   for (const std::string& pattern : {part.name, part.other}) {
     if (pattern.empty()) continue;
     for (const std::string& name : NamesOf(names, rule, Fill(pattern, numbers) + kind)) {
-      if (name != tensor.name) others.push_back({.name = name, .shape = tensor.shape});
+      if (name == tensor.name) continue;
+      others.push_back({.name = name,
+                        .first_row = tensor.file_row,
+                        .shape = tensor.shape,
+                        .row_step = tensor.row_step,
+                        .transposed = tensor.transposed});
+    }
+  }
+  const int64_t rows = spec.shape.rows(), cols = spec.shape.cols();
+  if (rule.joined && spec.is_matrix() && cols % kMxfp4Values == 0) {
+    for (const std::string& name : NamesOf(names, rule, Fill(part.name, numbers))) {
+      others.push_back({.name = name + "_blocks",
+                        .first_row = tensor.file_row,
+                        .shape = {rule.stack, rows, cols},
+                        .row_step = tensor.row_step,
+                        .scales = name + "_scales"});
     }
   }
   if (rule.stacked.empty()) return others;
-  const Shape stacked{rule.stack, spec.shape.rows(), spec.shape.cols()};
-  const int64_t first = std::stoll(numbers.back()) * spec.shape.rows() + tensor.first_row;
+  const Shape stacked{rule.stack, rows, cols};
+  const int64_t first = std::stoll(numbers.back()) * rows + tensor.first_row;
   for (const std::string& name : NamesOf(names, rule, Fill(rule.stacked, numbers))) {
     others.push_back({.name = name, .first_row = first, .shape = stacked});
   }
   return others;
+}
+
+/// `tensor`: of a part of an expert.
+void Join(const TensorRule& rule, int64_t expert, const ParameterSpec& spec, ExternalTensor* tensor) {
+  const auto parts = static_cast<int64_t>(rule.theirs.size());
+  const int64_t rows = tensor->num_rows * parts;
+  HOLDFAST_CHECK(rows == (spec.is_matrix() ? spec.shape.rows() : spec.shape.elements()));
+  tensor->transposed = true;
+  tensor->shape = spec.is_matrix() ? Shape{rule.stack, spec.shape.cols(), rows} : Shape{rule.stack, rows};
+  tensor->row_step = parts;
+  tensor->file_row = expert * rows + tensor->first_row / tensor->num_rows;
 }
 
 void AppendPieces(const TensorNames& names, const TensorRule& rule, const Numbers& numbers, const ParameterSpec& spec,
@@ -87,6 +114,7 @@ void AppendPieces(const TensorNames& names, const TensorRule& rule, const Number
     tensor.name = NamesOf(names, rule, Fill(part.name, numbers) + kind).front();
     const int64_t rows = tensor.num_rows, cols = spec.shape.cols();
     tensor.shape = !spec.is_matrix() ? Shape{rows} : tensor.transposed ? Shape{cols, rows} : Shape{rows, cols};
+    if (rule.joined) Join(rule, std::stoll(numbers.back()), spec, &tensor);
     tensor.others = Others(names, rule, part, numbers, spec, tensor);
     first_row += rows;
     map->push_back(std::move(tensor));

@@ -30,6 +30,10 @@ struct TensorRule {
   /// other, with all their rows. Empty = none.
   std::string stacked = {};
   int64_t stack = 0;
+  /// Theirs are such a tensor itself, of transposed matrices, in which the rows of the parts take turns: of weights
+  /// (stack, in, out), of biases (stack, out) under its name and "_bias". Files may have the weights in MXFP4 instead
+  /// ("_blocks", "_scales"), of matrices that are not transposed.
+  bool joined = false;
   /// What theirs have in place of ".weight" or the like. Empty = the same as ours.
   std::string kind = {};
   float subtracted = 0;  // ExternalTensor::subtracted

@@ -43,11 +43,15 @@ std::string NewestName(const ExternalTensor& tensor) {
   return tensor.name;
 }
 
-const ExternalRows* StackedTensor(const ExternalTensor& tensor) {
-  for (const ExternalRows& other : tensor.others) {
-    if (other.shape.rank() == 3) return &other;
+std::optional<ExternalRows> StackedTensor(const ExternalTensor& tensor) {
+  if (tensor.shape.rank() == 3) {
+    const int64_t row = tensor.file_row;
+    return ExternalRows{.name = tensor.name, .first_row = row, .shape = tensor.shape, .row_step = tensor.row_step};
   }
-  return nullptr;
+  for (const ExternalRows& other : tensor.others) {
+    if (other.shape.rank() == 3) return other;
+  }
+  return std::nullopt;
 }
 
 std::string WrappedModule(std::string module, size_t index, size_t count) {
@@ -68,7 +72,7 @@ absl::StatusOr<std::vector<AdaptedLayer>> AdaptedLayers(const Config& config, co
     const std::string module(absl::StripSuffix(spec.name, kWeightSuffix));
     const int a = layout.Find(module + ".lora_a"), b = layout.Find(module + ".lora_b");
     if (a < 0) continue;
-    if (const ExternalRows* const stacked = StackedTensor(tensors.front()); stacked != nullptr) {
+    if (const std::optional<ExternalRows> stacked = StackedTensor(tensors.front()); stacked.has_value()) {
       const std::string experts = stacked->name.substr(0, stacked->name.rfind('.'));
       adapted.push_back({.module = WrappedModule(experts, absl::EndsWith(module, ".gate_up") ? 0 : 1, 2),
                          .parameter = InBlock(stacked->name),
@@ -77,7 +81,8 @@ absl::StatusOr<std::vector<AdaptedLayer>> AdaptedLayers(const Config& config, co
                          .a = a,
                          .b = b,
                          .expert = stacked->first_row / spec.shape.rows(),
-                         .num_experts = stacked->shape[0]});
+                         .num_experts = stacked->shape[0],
+                         .parts = stacked->row_step});
       continue;
     }
     const std::vector<bool> wanted = WantedParts(lora, module, tensors.size());

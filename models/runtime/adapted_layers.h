@@ -2,6 +2,7 @@
 // Which layers, as the files of a model name them, have adapters, and which rows of our parameters these are.
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -24,6 +25,7 @@ struct AdaptedLayer {
   int a = 0, b = 0;  // in the layout with adapters
   int64_t first_row_of_a = 0, first_row_of_b = 0;
   int64_t expert = 0, num_experts = 1;  // the matrices of all experts of a layer are tensors of one module
+  int64_t parts = 1;                    // of equal numbers of rows, which take turns in theirs (ExternalRows::row_step)
 };
 
 /// Of a config with lora, whose model has `layout`.
@@ -32,8 +34,8 @@ absl::StatusOr<std::vector<AdaptedLayer>> AdaptedLayers(const Config& config, co
 /// The name of a tensor of the model as transformers 5 has it, which is the last that files may have.
 std::string NewestName(const ExternalTensor& tensor);
 
-/// The tensor of all experts of a layer that transformers 5 has instead; null if there is none.
-const ExternalRows* StackedTensor(const ExternalTensor& tensor);
+/// The tensor of all experts of a layer that transformers 5 has, and may have in files, too; none if there is none.
+std::optional<ExternalRows> StackedTensor(const ExternalTensor& tensor);
 
 /// As PEFT names the adapter of parameter `index` of the `count` that it adapts of a module: the first is the
 /// innermost.

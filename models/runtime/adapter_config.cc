@@ -235,7 +235,9 @@ absl::StatusOr<std::string> BaseModelOf(const std::string& directory) {
 
 std::string AdapterConfigJson(const Config& config, const std::vector<AdaptedLayer>& adapted) {
   const TensorMap base = HuggingFaceTensorMap(config.model, TransformerLayout(config.model));
-  const bool transposed = std::any_of(base.begin(), base.end(), [](const ExternalTensor& t) { return t.transposed; });
+  const bool transposed = std::any_of(base.begin(), base.end(), [](const ExternalTensor& t) {
+    return t.transposed && absl::EndsWith(t.name, kWeightSuffix);  // of a module
+  });
   const std::set<std::string> parameters = TargetParameters(adapted);
   std::error_code error;
   const auto absolute = std::filesystem::absolute(config.train.init_from, error);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <set>
 #include <tuple>
 #include <utility>
@@ -67,7 +68,7 @@ absl::Status CheckOneForEachWeight(const std::vector<AdapterDeltas::LowRank>& ad
 }  // namespace
 
 absl::Status AdapterDeltas::ReadPair(const SafetensorsReader& file, const std::string& module, const RankAndScale& kind,
-                                     const ParameterLayout& layout, std::vector<LowRank> weights) {
+                                     const ParameterLayout& layout, Target target) {
   const int64_t rank = kind.rank;
   const std::string name_a = absl::StrCat(kAdapterPrefix, module, kAdapterA),
                     name_b = absl::StrCat(kAdapterPrefix, module, kAdapterB);
@@ -76,6 +77,7 @@ absl::Status AdapterDeltas::ReadPair(const SafetensorsReader& file, const std::s
     return absl::InvalidArgumentError(
         absl::StrCat(file.path(), ": of the two matrices for ", module, " one is missing"));
   }
+  std::vector<LowRank>& weights = target.weights;
   const auto experts = static_cast<int64_t>(weights.size());
   const int64_t rows = weights.front().rows,
                 cols = layout.parameters()[static_cast<size_t>(weights.front().parameter)].shape.cols();
@@ -90,22 +92,19 @@ absl::Status AdapterDeltas::ReadPair(const SafetensorsReader& file, const std::s
       all_b(static_cast<size_t>(rows * experts * rank));
   RETURN_IF_ERROR(file.Read(name_a, 0, absl::MakeSpan(all_a)));
   RETURN_IF_ERROR(file.Read(name_b, 0, absl::MakeSpan(all_b)));
-  const auto matrix = [](const std::vector<float>& all, int64_t elements, const ExpertElements& of) {
-    std::vector<float> values(static_cast<size_t>(elements));
-    int64_t at = of.first;
-    for (float& value : values) {
-      value = all[static_cast<size_t>(at)];
-      at += of.step;
-    }
-    return values;
+  const auto append = [](const std::vector<float>& all, int64_t elements, const ExpertElements& of,
+                         std::vector<float>* to) {
+    for (int64_t i = 0; i < elements; ++i) to->push_back(all[static_cast<size_t>(of.At(i))]);
   };
   for (int64_t e = 0; e < experts; ++e) {
     LowRank& low = weights[static_cast<size_t>(e)];
     low.rank = rank;
     low.scale = kind.scale;
     low.module = module;
-    low.a = matrix(all_a, rank * cols, ElementsOfA(e, rank * cols));
-    low.b = matrix(all_b, rows * rank, ElementsOfB(e, experts));
+    append(all_a, rank * cols, ElementsOfA(e, rank * cols), &low.a);
+    for (int64_t part = 0; part < target.parts; ++part) {
+      append(all_b, rows / target.parts * rank, ElementsOfB(e, experts, rank, part, target.parts), &low.b);
+    }
     all_.push_back(std::move(low));
   }
   return absl::OkStatus();
@@ -124,10 +123,11 @@ std::map<std::string, AdapterDeltas::Target> AdapterDeltas::TargetsOf(const Mode
           .name = kind.IsForParameter(name) ? name : module,
           .weights = {{.parameter = tensor.parameter, .first_row = tensor.first_row, .rows = tensor.num_rows}}};
     }
-    const ExternalRows* const stacked = StackedTensor(tensor);
-    if (stacked == nullptr || tensor.first_row > 0 || !kind.IsForParameter(stacked->name)) continue;
+    const std::optional<ExternalRows> stacked = StackedTensor(tensor);
+    if (!stacked.has_value() || tensor.first_row > 0 || !kind.IsForParameter(stacked->name)) continue;
     Target& experts = targets[stacked->name];  // until it is known what is adapted besides
     experts.name = stacked->name;
+    experts.parts = stacked->row_step;
     if (experts.weights.empty()) {
       stacked_of[stacked->name.substr(0, stacked->name.rfind('.'))].push_back(stacked->name);
     }
@@ -156,7 +156,7 @@ absl::StatusOr<AdapterDeltas> AdapterDeltas::Read(const std::string& directory, 
     const auto found = targets.find(module);
     if (found == targets.end()) return OtherModel(file->path(), absl::StrCat(module, " is no layer of it"));
     ASSIGN_OR_RETURN(const RankAndScale of_module, kind.Of(found->second.name));
-    RETURN_IF_ERROR(deltas.ReadPair(*file, module, of_module, layout, found->second.weights));
+    RETURN_IF_ERROR(deltas.ReadPair(*file, module, of_module, layout, found->second));
   }
   RETURN_IF_ERROR(CheckOneForEachWeight(deltas.all_, file->path()));
   return deltas;

@@ -49,14 +49,15 @@ class AdapterDeltas {
   struct Target {
     std::string name;              // of the module or parameter, by which its rank and scale are said
     std::vector<LowRank> weights;  // of one layer, or of all experts of one; without values
+    int64_t parts = 1;             // AdaptedLayer::parts
   };
   /// By the names of modules in files of adapters of this kind.
   static std::map<std::string, Target> TargetsOf(const ModelConfig& model, const ParameterLayout& layout,
                                                  const AdapterKind& kind);
 
-  /// Adds the pair of `module` in a file, which is for `weights`.
+  /// Adds the pair of `module` in a file, which is for `target`.
   absl::Status ReadPair(const SafetensorsReader& file, const std::string& module, const RankAndScale& kind,
-                        const ParameterLayout& layout, std::vector<LowRank> weights);
+                        const ParameterLayout& layout, Target target);
 
   std::vector<LowRank> all_;
 };

@@ -35,8 +35,12 @@ std::vector<AdapterTensor> TensorsOf(const std::vector<AdaptedLayer>& adapted, c
     const int64_t in = cols(layer.a), ranks = layer.num_experts * rank;
     add(layer.module + kAdapterA, {ranks, in},
         {layer.a, layer.first_row_of_a, rank, ElementsOfA(layer.expert, rank * in)});
-    add(layer.module + kAdapterB, {layer.rows, ranks},
-        {layer.b, layer.first_row_of_b, layer.rows, ElementsOfB(layer.expert, layer.num_experts)});
+    const int64_t rows = layer.rows / layer.parts;
+    for (int64_t part = 0; part < layer.parts; ++part) {
+      add(layer.module + kAdapterB, {layer.rows, ranks},
+          {layer.b, layer.first_row_of_b + part * rows, rows,
+           ElementsOfB(layer.expert, layer.num_experts, rank, part, layer.parts)});
+    }
   }
   return tensors;
 }
@@ -68,10 +72,8 @@ absl::Status ReadTensor(const AdapterTensor& tensor, const ParameterLayout& layo
     const int64_t cols = spec.shape.cols();
     piece_values.resize(static_cast<size_t>(piece.rows * cols));
     RETURN_IF_ERROR(read(spec.offset + piece.first_row * cols, absl::MakeSpan(piece_values)));
-    int64_t at = piece.elements.first;
-    for (const float value : piece_values) {
-      out[static_cast<size_t>(at)] = value;
-      at += piece.elements.step;
+    for (size_t i = 0; i < piece_values.size(); ++i) {
+      out[static_cast<size_t>(piece.elements.At(static_cast<int64_t>(i)))] = piece_values[i];
     }
   }
   return absl::OkStatus();

@@ -37,15 +37,19 @@ absl::Status SaveAdapter(const std::string& directory, const Config& config, con
                          const ReadWeightsFn& read, FileDType dtype,
                          const std::function<absl::Status()>& may_replace = nullptr);
 
-/// The matrix of an expert in a tensor of those of all: its element i is element first + i * step of the tensor.
+/// Rows of the matrix of an expert in a tensor of those of all.
 struct ExpertElements {
   int64_t first = 0, step = 1;
+  int64_t row = 1, row_step = 1;  // elements of a row, and in the tensor from one row to the next
+  /// In the tensor, of element i of these rows.
+  int64_t At(int64_t i) const { return first + i / row * row_step + i % row * step; }
 };
-/// Of A, (experts * rank, in), the matrices lie one after the other; of B, (out, rank * experts), the experts' values
-/// of an element do.
+/// Of A, (experts * rank, in), the matrices lie one after the other.
 inline ExpertElements ElementsOfA(int64_t expert, int64_t elements) { return {.first = expert * elements}; }
-inline ExpertElements ElementsOfB(int64_t expert, int64_t num_experts) {
-  return {.first = expert, .step = num_experts};
+/// Of B, (out, rank * experts), the experts' values of an element do. These rows are every `parts`-th, from `part` on.
+inline ExpertElements ElementsOfB(int64_t expert, int64_t num_experts, int64_t rank, int64_t part, int64_t parts) {
+  const int64_t row = rank * num_experts;
+  return {.first = part * row + expert, .step = num_experts, .row = rank, .row_step = parts * row};
 }
 
 /// A tensor of adapter_model.safetensors, and rows of parameters that it is made of.

@@ -8,6 +8,7 @@
 
 #include <cmath>
 #include <fstream>
+#include <limits>
 #include <random>
 
 #include "tests/checkpoint/raw_file.h"
@@ -225,6 +226,24 @@ TEST(SafetensorsReaderTest, OtherDTypesAreListedButNotRead) {
   EXPECT_TRUE(absl::IsInvalidArgument(status));
   EXPECT_THAT(std::string(status.message()), HasSubstr("\"new\" has dtype \"F6_Q9\""));
   EXPECT_TRUE(absl::IsInvalidArgument((*reader)->Read("i", 0, absl::MakeSpan(&value, 1))));
+}
+
+TEST(SafetensorsReaderTest, BytesOfAnyTensorAreRead) {
+  const TemporaryDirectory dir;
+  WriteRawFile(dir / "f",
+               R"({"a":{"dtype":"I16","shape":[2],"data_offsets":[0,4]},)"
+               R"("b":{"dtype":"U8","shape":[3],"data_offsets":[4,7]}})",
+               "abcdefg");
+  const auto reader = *SafetensorsReader::Open(dir / "f");
+  std::vector<uint8_t> out(2);
+  ASSERT_TRUE(reader->ReadBytes("b", 1, absl::MakeSpan(out)).ok());
+  EXPECT_EQ(out, (std::vector<uint8_t>{'f', 'g'}));
+  ASSERT_TRUE(reader->ReadBytes("a", 2, absl::MakeSpan(out)).ok());
+  EXPECT_EQ(out, (std::vector<uint8_t>{'c', 'd'}));
+  for (const int64_t first : {int64_t{-1}, int64_t{2}, std::numeric_limits<int64_t>::max()}) {
+    EXPECT_TRUE(absl::IsOutOfRange(reader->ReadBytes("b", first, absl::MakeSpan(out)))) << first;
+  }
+  EXPECT_TRUE(absl::IsNotFound(reader->ReadBytes("c", 0, absl::MakeSpan(out))));
 }
 
 TEST(SafetensorsReaderTest, NanIsRefusedWithItsPlace) {

@@ -1,8 +1,9 @@
 // Proves parity with PyTorch: tiny models of every family saved by `transformers`, loaded as any saved model is, give
 // PyTorch's logits, loss, gradients of every parameter, and ten training steps, and two of them ten steps with a
 // schedule and dropout, by every optimizer; and that `transformers` makes of exports the logits that they have here.
-// tests/golden/make_model_golden.py, make_training_golden.py, make_optimizer_golden.py and make_export_golden.py make
-// the files and say what is in them; try_models.py runs this on models that are not kept here.
+// tests/golden/make_model_golden.py, make_training_golden.py, make_optimizer_golden.py, make_mxfp4_golden.py and
+// make_export_golden.py make the files and say what is in them; try_models.py runs this on models that are not kept
+// here.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -16,6 +17,7 @@
 
 #include "absl/strings/str_split.h"
 #include "checkpoint/safetensors.h"
+#include "checkpoint/tensor_slices.h"
 #include "framework/train/trainer.h"
 #include "models/families/huggingface.h"
 #include "models/plan.h"
@@ -85,14 +87,19 @@ class GoldenTest : public ::testing::TestWithParam<std::string> {
   }
 
   /// Where the golden file has a tensor: under its name, or stacked with others.
-  ExternalRows InGolden(const std::string& prefix, const ExternalTensor& tensor) const {
-    const ExternalRows named{.name = prefix + tensor.name, .shape = tensor.shape};
-    if (golden_->entries().contains(named.name)) return named;
-    for (ExternalRows other : tensor.others) {
-      other.name = prefix + other.name;
-      if (golden_->entries().contains(other.name)) return other;
+  ExternalTensor InGolden(const std::string& prefix, const ExternalTensor& tensor) const {
+    ExternalTensor found = tensor;
+    found.name = prefix + tensor.name;
+    if (golden_->entries().contains(found.name)) return found;
+    for (const ExternalRows& other : tensor.others) {
+      found.name = prefix + other.name;
+      found.file_row = other.first_row;
+      found.shape = other.shape;
+      found.row_step = other.row_step;
+      found.transposed = other.transposed;
+      if (golden_->entries().contains(found.name)) return found;
     }
-    return named;
+    return tensor;
   }
 
   /// "<prefix><external name>" of every parameter, or of its gradient, as one flat vector in canonical order.
@@ -101,14 +108,15 @@ class GoldenTest : public ::testing::TestWithParam<std::string> {
     for (const ExternalTensor& t : HuggingFaceTensorMap(config_, layout)) {
       const ParameterSpec& p = layout.parameters()[t.parameter];
       const int64_t cols = p.is_matrix() ? p.shape.cols() : 1;
-      const ExternalRows from = InGolden(prefix, t);
-      std::vector<float> values = Golden(from.name, from.first_row * cols, t.num_rows * cols);
+      const ExternalTensor from = InGolden(prefix, t);
+      const FilePlace place = PlaceOf(from, cols);
+      std::vector<float> values = Golden(from.name, 0, from.shape.elements());
       if (!prefix.ends_with("grad.")) {
         for (float& value : values) value += t.subtracted;
       }
       for (int64_t r = 0; r < t.num_rows; ++r) {
         for (int64_t c = 0; c < cols; ++c) {
-          flat[p.offset + (t.first_row + r) * cols + c] = values[t.transposed ? c * t.num_rows + r : r * cols + c];
+          flat[p.offset + (t.first_row + r) * cols + c] = values[place.first + r * place.row_step + c * place.col_step];
         }
       }
     }
@@ -483,6 +491,36 @@ TEST_P(StackedGoldenTest, AMissingExpertIsNamed) {
 INSTANTIATE_TEST_SUITE_P(Models, StackedGoldenTest, ::testing::Values("tiny_mixtral"),
                          [](const auto& tested) { return tested.param; });
 
+/// Experts in MXFP4, and what `transformers` makes of them (tests/golden/make_mxfp4_golden.py).
+class Mxfp4GoldenTest : public GoldenTest {};
+
+TEST_P(Mxfp4GoldenTest, WeightsAreThoseOfTransformers) {
+  const ParameterLayout layout = TransformerLayout(config_);
+  const std::vector<float> weights = LoadedWeights(layout);
+  int compared = 0;
+  for (const ExternalTensor& tensor : HuggingFaceTensorMap(config_, layout)) {
+    const std::string name = "values." + tensor.name;
+    if (!golden_->entries().contains(name)) continue;
+    const ParameterSpec& p = layout.parameters()[tensor.parameter];
+    const FilePlace place = PlaceOf(tensor, p.shape.cols());
+    const std::vector<float> values = Golden(name, 0, tensor.shape.elements());
+    const float* const ours = &weights[p.offset + tensor.first_row * p.shape.cols()];
+    for (int64_t r = 0; r < tensor.num_rows; ++r) {
+      for (int64_t c = 0; c < p.shape.cols(); ++c) {
+        ASSERT_EQ(ours[r * p.shape.cols() + c], values[place.first + r * place.row_step + c * place.col_step])
+            << p.name << ", row " << tensor.first_row + r << ", column " << c;
+      }
+    }
+    ++compared;
+  }
+  EXPECT_EQ(compared, 2 * 3 * 3) << "gates, what they multiply, and down of three experts in two layers";
+}
+
+TEST_P(Mxfp4GoldenTest, Logits) { ExpectLogits(); }
+
+INSTANTIATE_TEST_SUITE_P(Models, Mxfp4GoldenTest, ::testing::Values("mxfp4_gpt_oss"),
+                         [](const auto& tested) { return tested.param; });
+
 class TrainingGoldenTest : public GoldenTest {};
 
 TEST_P(TrainingGoldenTest, ScheduleAndDropout) {
@@ -511,7 +549,7 @@ INSTANTIATE_TEST_SUITE_P(Models, GoldenTest,
                                            "tiny_phi4_mini", "tiny_qwen2", "tiny_qwen2_window", "tiny_qwen3",
                                            "tiny_qwen3_window", "tiny_mixtral", "tiny_qwen2_moe", "tiny_qwen3_moe",
                                            "tiny_olmoe", "tiny_olmoe_clip", "tiny_glm4_moe", "tiny_olmo2", "tiny_olmo3",
-                                           "tiny_gemma3"),
+                                           "tiny_gemma3", "tiny_gpt_oss"),
                          [](const auto& tested) { return tested.param; });
 
 INSTANTIATE_TEST_SUITE_P(Models, TrainingGoldenTest, ::testing::Values("tiny_gpt2", "tiny_llama"),
@@ -525,8 +563,8 @@ TEST_P(ExportGoldenTest, Logits) { ExpectLogits(); }
 INSTANTIATE_TEST_SUITE_P(Models, ExportGoldenTest,
                          ::testing::Values("exported_gpt2", "exported_llama", "exported_llama31", "exported_mistral",
                                            "exported_qwen2", "exported_qwen3", "exported_mixtral", "exported_qwen2_moe",
-                                           "exported_qwen3_moe", "exported_olmoe", "exported_glm4_moe",
-                                           "exported_phi3"),
+                                           "exported_qwen3_moe", "exported_olmoe", "exported_glm4_moe", "exported_phi3",
+                                           "exported_gpt_oss"),
                          [](const auto& tested) { return tested.param; });
 
 }  // namespace

@@ -3,7 +3,7 @@ beside one: adapters whose ranks and scales differ.
 
     python3 tests/golden/make_peft_golden.py [NAME...]   # rewrites all in tests/golden, or those of the models named
 
-Needs torch, transformers 5.23 and peft 0.21 (tiny_phi3: transformers 5.24).
+Needs torch, transformers 5.23 and peft 0.21 (tiny_phi3, tiny_gpt_oss: transformers 5.24).
 
   adapter_config.json, adapter_model.safetensors   adapters of random values, as save_pretrained writes them
   peft.safetensors
@@ -47,6 +47,7 @@ MODELS = {
     "tiny_olmoe": {"r": 2, "lora_alpha": 4, "target_modules": ["v_proj"], "target_parameters": ROUTER, "use_rslora": True},
     "tiny_glm4_moe": {"r": 3, "lora_alpha": 5, "target_modules": ATTENTION,
                       "target_parameters": EXPERTS + ROUTER + SHARED_EXPERTS + DENSE},
+    "tiny_gpt_oss": {"r": 2, "lora_alpha": 5, "target_modules": ATTENTION, "target_parameters": EXPERTS + ["mlp.router.weight"]},
     "tiny_gemma3": {"r": 2, "lora_alpha": 5, "target_modules": ATTENTION + MLP},
     "tiny_olmo2": {"r": 2, "lora_alpha": 6, "target_modules": ATTENTION + MLP},
 }

@@ -39,9 +39,9 @@ EAGER = {"attn_implementation": "eager"}
 V5 = int(transformers.__version__.split(".")[0]) >= 5
 if V5:
     EAGER["experts_implementation"] = "eager"  # others want rows of 16 bytes
-COUNT_OF_EXPERTS = {"mixtral": "num_local_experts", "glm4_moe": "n_routed_experts"}
-MIXTURES = ("mixtral", "qwen2_moe", "qwen3_moe", "olmoe", "glm4_moe")
-WITH_AUX_LOSS = MIXTURES[:4]
+COUNT_OF_EXPERTS = {"mixtral": "num_local_experts", "gpt_oss": "num_local_experts", "glm4_moe": "n_routed_experts"}
+MIXTURES = ("mixtral", "qwen2_moe", "qwen3_moe", "olmoe", "gpt_oss", "glm4_moe")
+WITH_AUX_LOSS = MIXTURES[:5]
 
 LLAMA32_ROPE = {"rope_type": "llama3", "factor": 32.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
                 "original_max_position_embeddings": 16}
@@ -82,6 +82,16 @@ PUBLISHED = {
                         moe_intermediate_size=44, n_routed_experts=128, num_experts_per_tok=8, n_shared_experts=1,
                         n_group=1, topk_group=1, first_k_dense_replace=1, norm_topk_prob=True, routed_scaling_factor=1.0,
                         rope_theta=1e6, rms_norm_eps=1e-5, num_nextn_predict_layers=1),
+    "gpt_oss_20b": dict(model_type="gpt_oss", hidden_size=90, num_attention_heads=16, num_key_value_heads=2, head_dim=8,
+                        intermediate_size=90, num_local_experts=32, num_experts_per_tok=4, experts_per_token=4, sliding_window=7,
+                        layer_types=["sliding_attention", "full_attention"], attention_bias=True, swiglu_limit=0.5 if V5 else 7.0,
+                        rope_theta=1.5e5, rms_norm_eps=1e-5, router_aux_loss_coef=0.9, output_router_logits=False,
+                        initial_context_length=6, rope_scaling={
+                            "rope_type": "yarn", "factor": 32.0, "beta_fast": 32.0, "beta_slow": 1.0, "truncate": False,
+                            "original_max_position_embeddings": 6}),
+    "gpt_oss_120b": dict(model_type="gpt_oss", hidden_size=45, num_attention_heads=8, num_key_value_heads=1, head_dim=8,
+                         intermediate_size=45, num_local_experts=128, num_experts_per_tok=4, sliding_window=7,
+                         num_hidden_layers=3, attention_bias=True, swiglu_limit=7.0, rms_norm_eps=1e-5),
     "gpt2_xl": dict(model_type="gpt2", n_embd=200, n_head=25, n_inner=None, activation_function="gelu_new"),
     "tinyllama_1_1b": dict(model_type="llama", hidden_size=256, num_attention_heads=32, num_key_value_heads=4,
                            intermediate_size=704, rms_norm_eps=1e-5, rope_theta=1e4, pretraining_tp=1),
@@ -153,8 +163,8 @@ SMALL = dict(vocab_size=VOCABULARY, hidden_size=32, intermediate_size=48, num_hi
 # What is refused: a config, and what the error has to say.
 REFUSED = {
     **{name: (dict(SMALL, model_type=name), f'model_type = "{name}" is not supported') for name in (
-        "deepseek_v2", "deepseek_v3", "phimoe", "granitemoe", "jamba", "gpt_oss", "dbrx", "llama4_text",
-        "ernie4_5_moe", "qwen3_next", "gemma2")},
+        "deepseek_v2", "deepseek_v3", "phimoe", "granitemoe", "jamba", "dbrx", "llama4_text", "ernie4_5_moe",
+        "qwen3_next", "gemma2")},
     "longrope": (dict(SMALL, model_type="qwen2_moe", shared_expert_intermediate_size=16, moe_intermediate_size=16,
                       rope_scaling={"type": "longrope", "factor": 4.0, "original_max_position_embeddings": 32768}),
                  'rope_scaling: type = "longrope" is not supported'),
@@ -163,6 +173,9 @@ REFUSED = {
     "gelu_experts": (dict(SMALL, model_type="mixtral", hidden_act="gelu"), 'hidden_act = "gelu" is not supported'),
     "quantized": (dict(SMALL, model_type="mixtral", quantization_config={"quant_method": "awq"}),
                   'quantization_config = {"quant_method":"awq"} is not supported'),
+    "gpt_oss_awq": (dict(SMALL, model_type="gpt_oss", quantization_config={"quant_method": "awq"}),
+                    'quantization_config = {"quant_method":"awq"} is not supported'),
+    "other_swiglu": (dict(SMALL, model_type="gpt_oss", swiglu_alpha=1.0), "swiglu_alpha = 1.0 is not supported"),
     "window_of_some": (dict(SMALL, model_type="qwen3", head_dim=8, use_sliding_window=True, sliding_window=8,
                             num_hidden_layers=3,
                             layer_types=["sliding_attention", "full_attention", "full_attention"]),
@@ -259,6 +272,12 @@ def drawn(seed):
                       norm_topk_prob=rng.random() < 0.7, routed_scaling_factor=rng.choice((1.0, 2.5)),
                       attention_bias=rng.random() < 0.5, use_qk_norm=rng.random() < 0.5, head_dim=rng.choice((8, 16, 24)),
                       partial_rotary_factor=rng.choice((0.25, 0.5, 1.0)))
+    if family == "gpt_oss":
+        config.update(head_dim=rng.choice((8, 16, 24)), attention_bias=rng.random() < 0.7, sliding_window=rng.choice((3, 8)),
+                      swiglu_limit=rng.choice((0.3, 1.0, 7.0) if V5 else (7.0,)), layer_types=[
+                          rng.choice(("sliding", "full")) + "_attention"] + ["full_attention", "sliding_attention"] * 2)
+        config["layer_types"] = config["layer_types"][:layers]
+        config.setdefault("rope_scaling", {"rope_type": "default"})  # where nothing is said, that of the published ones
     if family == "olmoe":
         config.update(norm_topk_prob=rng.random() < 0.5, clip_qkv=rng.choice((None, 0.5, 2.0)))
     return config

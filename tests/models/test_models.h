@@ -275,6 +275,7 @@ inline ModelConfig TinyGlm4Moe() {
 /// The first of two layers has a window; of the four frequencies one stays, two are mixed, one is divided.
 inline ModelConfig TinyGptOss() {
   ModelConfig c = TinyMixtral();
+  c.family = "gpt_oss";
   c.num_experts = 4;
   c.attention_bias = c.attention_sinks = c.expert_bias = true;
   c.swiglu_limit = 1;  // which a third of gates and ups are beyond

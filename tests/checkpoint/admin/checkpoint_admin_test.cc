@@ -13,6 +13,7 @@
 #include "checkpoint/admin/checkpoint_statistics.h"
 #include "checkpoint/admin/checkpoint_target.h"
 #include "checkpoint/admin/checkpoint_text.h"
+#include "checkpoint/admin/checkpoint_values.h"
 #include "checkpoint/admin/checkpoint_verify.h"
 #include "checkpoint/admin/fence_owner.h"
 #include "checkpoint/admin/retention_plan.h"
@@ -88,6 +89,22 @@ TEST_F(CheckpointAdminTest, TheSummarySaysWhatFillsUpChunks) {
   EXPECT_THAT(SummaryText(*(*opened)->entry, *(*opened)->reader, "here", 1.7e9),
               HasSubstr(absl::StrCat(", ", FormatBytes(static_cast<double>(padding)),
                                      " of it zeros that fill up tensors' last chunks, 0 of ")));
+}
+
+TEST_F(CheckpointAdminTest, ValuesAreTheSameInAnyOrder) {
+  const std::vector<StoredTensor> tensors = {{"a", {300, 250}}, {"b", {17}}, {"c", {400, 400}}};
+  ASSERT_NO_FATAL_FAILURE(Make({5, 1}, tensors));
+  const auto reader = Open({5, 1});
+  const ParameterLayout layout = LayoutOf(tensors);
+  const int64_t elements = layout.elements();
+  std::vector<float> whole(static_cast<size_t>(elements));
+  CheckpointValues in_order(*reader, layout, 2), jumping(*reader, layout, 2);
+  ASSERT_TRUE(in_order.Read(0, absl::MakeSpan(whole)).ok());
+  for (int64_t first = elements - 90'000; first >= 0; first -= 7'777) {
+    std::vector<float> part(first % 2 == 0 ? 90'000 : 5'000);
+    ASSERT_TRUE(jumping.Read(first, absl::MakeSpan(part)).ok());
+    ASSERT_TRUE(std::equal(part.begin(), part.end(), whole.begin() + first)) << first;
+  }
 }
 
 TEST_F(CheckpointAdminTest, EqualCheckpointsDoNotDiffer) {

@@ -29,19 +29,23 @@ TEST(HuggingFaceTest, MapCoversEveryRowOnce) {
   for (const auto& [name, config] : TinyModels()) {
     const ParameterLayout layout = TransformerLayout(config);
     std::map<int, int64_t> next_row;
-    std::set<std::string> names;
+    std::set<std::pair<std::string, int64_t>> places;
+    std::map<std::string, int64_t> unfilled;  // elements of tensors
     for (const ExternalTensor& tensor : HuggingFaceTensorMap(config, layout)) {
       const ParameterSpec& p = layout.parameters()[tensor.parameter];
-      EXPECT_TRUE(names.insert(tensor.name).second) << tensor.name;
+      EXPECT_TRUE(places.emplace(tensor.name, tensor.file_row).second) << tensor.name;
       EXPECT_EQ(tensor.first_row, next_row[tensor.parameter]) << tensor.name;
-      EXPECT_EQ(tensor.shape.elements(), tensor.num_rows * (p.is_matrix() ? p.shape.cols() : 1)) << tensor.name;
-      EXPECT_EQ(tensor.shape.rank(), p.shape.rank()) << tensor.name;
+      unfilled.emplace(tensor.name, tensor.shape.elements()).first->second -=
+          tensor.num_rows * (p.is_matrix() ? p.shape.cols() : 1);
+      const bool joined = config.family == "gpt_oss" && tensor.name.find(".mlp.experts.") != std::string::npos;
+      EXPECT_EQ(tensor.shape.rank(), p.shape.rank() + (joined ? 1 : 0)) << tensor.name;
       EXPECT_FALSE(IsIgnorableHuggingFaceTensor(config, tensor.name)) << tensor.name;
       for (const ExternalRows& other : tensor.others) {
         EXPECT_FALSE(IsIgnorableHuggingFaceTensor(config, other.name)) << other.name;
       }
       next_row[tensor.parameter] += tensor.num_rows;
     }
+    for (const auto& [tensor, elements] : unfilled) EXPECT_EQ(elements, 0) << tensor;
     EXPECT_EQ(next_row.size(), layout.parameters().size()) << name;
     for (const auto& [parameter, rows] : next_row) {
       const ParameterSpec& p = layout.parameters()[parameter];
@@ -632,7 +636,7 @@ TEST(HuggingFaceTest, EveryFamilyRefusesWhatItDoesNotKnow) {
       EXPECT_THAT(std::string(read.status().message()), ::testing::HasSubstr(key)) << type;
     }
   }
-  for (const char* type : {"deepseek_v3", "gpt_oss", "gemma3", "qwen3_next"}) {
+  for (const char* type : {"deepseek_v3", "gemma3", "qwen3_next"}) {
     EXPECT_THAT(std::string(OfType(type, "").status().message()),
                 ::testing::HasSubstr("is not supported; there are gpt2, llama, mistral, "))
         << type;
@@ -831,6 +835,22 @@ TEST(HuggingFaceTest, PublishedFilesAreRead) {
   EXPECT_EQ(glm.first_expert_layer, 2);
   EXPECT_EQ(glm.shared_expert_intermediate_size, 1408);
   EXPECT_TRUE(glm.router_bias && glm.qkv_bias && !glm.qk_norm);
+  const ModelConfig gpt_oss = read(R"("architectures": ["GptOssForCausalLM"], "attention_bias": true,
+      "experts_per_token": 4, "head_dim": 64, "hidden_size": 2880, "initial_context_length": 4096,
+      "intermediate_size": 2880, "layer_types": ["sliding_attention", "full_attention", "sliding_attention",
+      "full_attention"], "max_position_embeddings": 131072, "model_type": "gpt_oss", "num_attention_heads": 64,
+      "num_experts_per_tok": 4, "num_hidden_layers": 4, "num_key_value_heads": 8, "num_local_experts": 32,
+      "output_router_logits": false, "pad_token_id": 199999, "quantization_config": {"modules_to_not_convert":
+      ["model.layers.*.self_attn", "model.layers.*.mlp.router", "model.embed_tokens", "lm_head"],
+      "quant_method": "mxfp4"}, "rms_norm_eps": 1e-05, "rope_scaling": {"beta_fast": 32.0, "beta_slow": 1.0,
+      "factor": 32.0, "original_max_position_embeddings": 4096, "rope_type": "yarn", "truncate": false},
+      "rope_theta": 150000, "router_aux_loss_coef": 0.9, "sliding_window": 128, "swiglu_limit": 7.0,
+      "tie_word_embeddings": false, "vocab_size": 201088)");
+  EXPECT_EQ(gpt_oss.full_attention_step, 2);
+  EXPECT_EQ(gpt_oss.num_experts, 32);
+  EXPECT_FALSE(gpt_oss.rope_truncate);
+  // Of 24 layers it would be 20'914'757'184, as the published one has.
+  EXPECT_EQ(TransformerLayout(gpt_oss).elements(), 4'451'017'664);
 }
 
 TEST(HuggingFaceTest, NormsOfAnOlmo2StandAtTheEndOfBranches) {
@@ -1025,6 +1045,112 @@ TEST(HuggingFaceTest, GlmNamesAndLayersBehindTheLast) {
   EXPECT_FALSE(IsIgnorableHuggingFaceTensor(TinyQwen3Moe(), "model.layers.3.mlp.gate.weight"));
 }
 
+TEST(HuggingFaceTest, ExpertsOfAGptOssAreJoined) {
+  ModelConfig config = TinyGptOss();  // experts 12 wide, 20 values a token
+  config.num_layers = 3;
+  config.num_experts = 5;
+  const ParameterLayout layout = TransformerLayout(config);
+  const TensorMap map = HuggingFaceTensorMap(config, layout);
+  const auto part = [&](const std::string& ours, int64_t first_row) {
+    const int parameter = layout.Find(ours);
+    const auto found = std::find_if(map.begin(), map.end(), [&](const ExternalTensor& tensor) {
+      return tensor.parameter == parameter && tensor.first_row == first_row;
+    });
+    EXPECT_TRUE(parameter >= 0 && found != map.end()) << ours;
+    return found != map.end() ? *found : ExternalTensor();
+  };
+  const auto where = [](const ExternalTensor& tensor) {
+    return absl::StrCat(tensor.name, " ", tensor.shape.ToString(), " ", tensor.file_row, " ", tensor.row_step, " ",
+                        tensor.num_rows, tensor.transposed ? " transposed" : "");
+  };
+  const std::string experts = "model.layers.1.mlp.experts.";
+  EXPECT_EQ(where(part("blocks.1.experts.3.gate_up.weight", 0)),
+            experts + "gate_up_proj [5, 20, 24] 72 2 12 transposed");
+  EXPECT_EQ(where(part("blocks.1.experts.3.gate_up.weight", 12)),
+            experts + "gate_up_proj [5, 20, 24] 73 2 12 transposed");
+  EXPECT_EQ(where(part("blocks.1.experts.3.gate_up.bias", 12)),
+            experts + "gate_up_proj_bias [5, 24] 73 2 12 transposed");
+  EXPECT_EQ(where(part("blocks.1.experts.3.down.weight", 0)), experts + "down_proj [5, 12, 20] 60 1 20 transposed");
+  EXPECT_EQ(where(part("blocks.1.experts.3.down.bias", 0)), experts + "down_proj_bias [5, 20] 60 1 20 transposed");
+  EXPECT_EQ(where(part("blocks.1.experts.router.weight", 0)), "model.layers.1.mlp.router.weight [5, 20] 0 1 5");
+  EXPECT_EQ(where(part("blocks.1.experts.router.bias", 0)), "model.layers.1.mlp.router.bias [5] 0 1 5");
+  EXPECT_EQ(where(part("blocks.2.attention.sinks", 0)), "model.layers.2.self_attn.sinks [4] 0 1 4");
+  EXPECT_EQ(where(part("blocks.2.attention.out.bias", 0)), "model.layers.2.self_attn.o_proj.bias [20] 0 1 20");
+  const ExternalTensor bare = part("blocks.1.experts.3.gate_up.weight", 12);
+  ASSERT_EQ(bare.others.size(), 1u) << "rows of 20 values are no blocks of MXFP4";
+  EXPECT_EQ(bare.others[0].name, "layers.1.mlp.experts.gate_up_proj");
+  EXPECT_TRUE(bare.others[0].transposed);
+  EXPECT_EQ(bare.others[0].first_row, 73);
+  EXPECT_EQ(bare.others[0].row_step, 2);
+}
+
+TEST(HuggingFaceTest, ExpertsOfAGptOssMayBeInMxfp4) {
+  ModelConfig config = TinyGptOss();  // of 4 experts
+  config.hidden_size = 64;
+  const ParameterLayout layout = TransformerLayout(config);
+  for (const ExternalTensor& tensor : HuggingFaceTensorMap(config, layout)) {
+    const std::string& ours = layout.parameters()[static_cast<size_t>(tensor.parameter)].name;
+    const auto in_blocks = std::find_if(tensor.others.begin(), tensor.others.end(),
+                                        [](const ExternalRows& rows) { return !rows.scales.empty(); });
+    const bool expected = ours.ends_with(".gate_up.weight");  // of down a row has 12 values
+    ASSERT_EQ(in_blocks != tensor.others.end(), expected) << ours;
+    if (!expected) continue;
+    EXPECT_EQ(in_blocks->name, tensor.name + "_blocks");
+    EXPECT_EQ(in_blocks->scales, tensor.name + "_scales");
+    EXPECT_EQ(in_blocks->shape, (Shape{4, 24, 64}));
+    EXPECT_EQ(in_blocks->first_row, tensor.file_row);
+    EXPECT_EQ(in_blocks->row_step, 2);
+    EXPECT_FALSE(in_blocks->transposed);
+  }
+}
+
+TEST(HuggingFaceTest, KeysOfAGptOssAreReadOrRefused) {
+  const auto read = [](const std::string& more) { return OfType("gpt_oss", R"("num_hidden_layers": 5, )" + more); };
+  const auto error = [&](const std::string& more) { return std::string(read(more).status().message()); };
+  const ModelConfig usual = read(R"("num_local_experts": 32)").value().model;
+  EXPECT_THAT(LayersWithWindow(usual), ::testing::ElementsAre(1, 3, 5));
+  EXPECT_EQ(usual.sliding_window, 128);
+  EXPECT_EQ(usual.rope_theta, 150000);
+  EXPECT_EQ(usual.rope_scaling, RopeScaling::kYarn) << "that of the published models, where a file says nothing";
+  EXPECT_EQ(usual.rope_factor, 32);
+  EXPECT_EQ(usual.rope_original_length, 4096);
+  EXPECT_FALSE(usual.rope_truncate);
+  EXPECT_EQ(usual.num_experts, 32);
+  EXPECT_EQ(usual.experts_per_token, 4);
+  EXPECT_EQ(usual.expert_intermediate_size, 128);
+  EXPECT_EQ(usual.num_kv_heads, 8);
+  EXPECT_EQ(usual.head_dim, 64);
+  EXPECT_EQ(usual.swiglu_limit, 7);
+  EXPECT_TRUE(usual.attention_bias && usual.attention_sinks && usual.expert_bias && usual.router_normalize);
+  const ModelConfig other = read(R"("attention_bias": false, "swiglu_limit": 3.5, "swiglu_alpha": 1.702,
+      "num_experts": 6, "num_experts_per_tok": 2, "experts_per_token": 2, "sliding_window": 9,
+      "rope_parameters": {"rope_type": "default", "rope_theta": 1000.0}, "initial_context_length": 12)")
+                                .value()
+                                .model;
+  EXPECT_FALSE(other.attention_bias);
+  EXPECT_EQ(other.swiglu_limit, 3.5);
+  EXPECT_EQ(other.num_experts, 6);
+  EXPECT_EQ(other.sliding_window, 9);
+  EXPECT_EQ(other.rope_scaling, RopeScaling::kNone);
+  const Json written = Json::parse(HuggingFaceConfigJson(other, {}));
+  EXPECT_TRUE(written.contains("rope_scaling") && written["rope_scaling"].is_null()) << "transformers 4 has YaRN";
+  EXPECT_FALSE(written.contains("quantization_config"));
+  EXPECT_THAT(error(R"("swiglu_alpha": 1.5)"), ::testing::HasSubstr("swiglu_alpha = 1.5 is not supported"));
+  EXPECT_THAT(error(R"("swiglu_limit": 0)"), ::testing::HasSubstr("swiglu_limit is 0"));
+  EXPECT_THAT(error(R"("experts_per_token": 3)"),
+              ::testing::HasSubstr("experts_per_token is 3, but num_experts_per_tok is 4"));
+  EXPECT_THAT(error(R"("initial_context_length": 8192)"),
+              ::testing::HasSubstr("is 8192, but original_max_position_embeddings is 4096"));
+  EXPECT_THAT(error(R"("rope_scaling": null)"), ::testing::HasSubstr("rope_scaling = null is not supported without"));
+  EXPECT_THAT(error(R"("sliding_window": null)"), ::testing::HasSubstr("sliding_window is null"));
+  EXPECT_TRUE(read(R"("quantization_config": {"quant_method": "mxfp4", "modules_to_not_convert": ["lm_head"]})").ok());
+  for (const char* other_method : {R"({"quant_method": "awq"})", R"({})", R"("mxfp4")", R"({"quant_method": 4})"}) {
+    EXPECT_THAT(error(absl::StrCat(R"("quantization_config": )", other_method)),
+                ::testing::HasSubstr("quantization_config = "))
+        << other_method;
+  }
+}
+
 TEST(HuggingFaceTest, ThePartOfAHeadThatIsTurnedIsReadAsTransformersDoes) {
   const auto turned = [](const std::string& more) {
     const auto read = OfType("glm4_moe", more);
@@ -1186,6 +1312,22 @@ TEST(FamiliesTest, WhatAFamilyCannotSayIsNamed) {
     EXPECT_EQ(key_of([](ModelConfig* c) { c->attention_sinks = true; }), "attention_sinks") << name;
     EXPECT_EQ(key_of([](ModelConfig* c) { c->expert_bias = true; }), "expert_bias") << name;
     EXPECT_EQ(key_of([](ModelConfig* c) { c->swiglu_limit = 7; }), "swiglu_limit") << name;
+  }
+  EXPECT_EQ(inexpressible(TinyGptOss(), "gpt_oss"), "");
+  for (const auto& [key, change] : std::vector<std::pair<const char*, void (*)(ModelConfig*)>>{
+           {"attention_sinks", [](ModelConfig* c) { c->attention_sinks = false; }},
+           {"expert_bias", [](ModelConfig* c) { c->expert_bias = false; }},
+           {"swiglu_limit", [](ModelConfig* c) { c->swiglu_limit = 0; }},
+           {"qk_norm", [](ModelConfig* c) { c->qk_norm = true; }},
+           {"clip_qkv", [](ModelConfig* c) { c->clip_qkv = 1; }},
+           {"router_score", [](ModelConfig* c) { c->router_score = RouterScoreKind::kSigmoid; }},
+           {"router_normalize", [](ModelConfig* c) { c->router_normalize = false; }},
+           {"router_bias", [](ModelConfig* c) { c->router_bias = true; }},
+           {"first_expert_layer", [](ModelConfig* c) { c->first_expert_layer = 2; }},
+           {"shared_expert_intermediate_size", [](ModelConfig* c) { c->shared_expert_intermediate_size = 8; }}}) {
+    ModelConfig changed = TinyGptOss();
+    change(&changed);
+    EXPECT_EQ(inexpressible(changed, "gpt_oss"), key);
   }
   ModelConfig of_heads = TinyOlmo2();
   of_heads.qk_norm_joint = false;

@@ -63,6 +63,7 @@ std::vector<std::string> TargetsOf(const json& adapter) {
                       : contains("shared_expert")     ? "shared_expert"
                       : contains("experts.")          ? "experts"
                       : contains("mlp.gate.")         ? "router"
+                      : contains("mlp.router.")       ? "router"
                                                       : "mlp");
   }
   return targets;
@@ -119,7 +120,7 @@ class AdapterTest : public ::testing::TestWithParam<std::string> {
         const int64_t cols = spec.shape.cols();
         for (int64_t i = 0; i < piece.rows * cols; ++i) {
           adapters[static_cast<size_t>(spec.offset + piece.first_row * cols + i)] =
-              values[static_cast<size_t>(piece.elements.first + i * piece.elements.step)];
+              values[static_cast<size_t>(piece.elements.At(i))];
         }
       }
     }
@@ -283,7 +284,7 @@ TEST_P(AdapterTest, WhatIsWrittenIsWhatPeftWrote) {
 INSTANTIATE_TEST_SUITE_P(Families, AdapterTest,
                          ::testing::Values("tiny_llama", "tiny_gpt2", "tiny_phi3", "tiny_qwen2", "tiny_qwen3",
                                            "tiny_mixtral", "tiny_qwen2_moe", "tiny_qwen3_moe", "tiny_olmoe",
-                                           "tiny_glm4_moe", "tiny_olmo2", "tiny_gemma3"),
+                                           "tiny_glm4_moe", "tiny_olmo2", "tiny_gemma3", "tiny_gpt_oss"),
                          [](const auto& model) { return model.param; });
 
 // What all-linear is for a mixture, where gate and up of experts have twice the rank, with other patterns besides.

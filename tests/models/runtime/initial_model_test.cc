@@ -17,6 +17,7 @@
 #include "models/runtime/saved_weights.h"
 #include "models/transformer.h"
 #include "tests/models/runtime/tiny_run.h"
+#include "tests/paths.h"
 
 namespace holdfast {
 namespace {
@@ -77,6 +78,15 @@ TEST_F(InitialModelTest, OfAFileItsDirectoryIsNamed) {
   EXPECT_EQ(std::string(ReadInitialModel(other).status().message()),
             other + " is a file, and a saved model a directory")
       << "beside it is none";
+}
+
+TEST_F(InitialModelTest, WeightsInMxfp4AreEnough) {
+  Config config;
+  config.train.init_from = absl::StrCat(SourceDir(), "/tests/golden/mxfp4_gpt_oss");
+  const auto initial = ReadInitialModel(config.train.init_from);
+  ASSERT_TRUE(initial.ok()) << initial.status();
+  config.model = (*initial)->model;
+  EXPECT_EQ(std::string(CheckInitialWeights(config).message()), "");
 }
 
 TEST_F(InitialModelTest, TensorsThatAreMissingAreNamed) {

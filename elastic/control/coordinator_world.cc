@@ -240,9 +240,10 @@ void Coordinator::AwaitState(const WorldDecision& decision) {
   }
 }
 
-// None of them comes back with its state.
+// There are some, and none of them comes back with its state.
 bool Coordinator::AreContradicted(const std::vector<Member>& holders) const {
-  return std::all_of(holders.begin(), holders.end(), [&](const Member& holder) { return IsContradicted(holder.id); });
+  return !holders.empty() &&
+         std::all_of(holders.begin(), holders.end(), [&](const Member& holder) { return IsContradicted(holder.id); });
 }
 
 // Nobody is there to go on without the state that is missing, so nothing is gained by giving it up; and it may be this

@@ -297,7 +297,9 @@ void GoldenTest::ExpectLossAndGradients(DType dtype) {
   // A group of experts on the edge takes all of its own with it. Norms at the end of branches round once more each way;
   // with others before, PyTorch's own gradients in bf16 of a model that is 20 wide are off by 0.07, in fp32 by 2e-6.
   const double dense = both ? 0.11 : config_.norm_position == NormPosition::kAfter ? 0.045 : 0.03;
-  const double in_bf16 = config_.router_groups > 1 ? 0.12 : mixture() ? 0.06 : dense;
+  // Beside attention with sinks, whose output is rounded twice; PyTorch's own are off by 0.087 there.
+  const double of_mixture = config_.router_groups > 1 ? 0.12 : config_.attention_sinks ? 0.085 : 0.06;
+  const double in_bf16 = mixture() ? of_mixture : dense;
   EXPECT_LT(Distance(gradients, expected), norm * (!exact ? in_bf16 : both ? 6e-6 : 3e-6));
 }
 

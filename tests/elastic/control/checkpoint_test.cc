@@ -696,7 +696,7 @@ TEST_F(CheckpointTest, WhatOnlyAMinorityHoldsIsTakenFromTheNewestCheckpointAtOnc
   const event::Rewind rewind = Last<event::Rewind>();
   EXPECT_EQ(rewind.from_step, 5);
   EXPECT_EQ(rewind.reason, "most workers had other bits than all holders of a part: n0/1 on n0");
-  Pass(milliseconds(50), {0, 2});
+  Pass(milliseconds(200), {0, 2});
   const WorldMessage world = worlds_[Connection(0)];
   EXPECT_EQ(world.checkpoint, "three");
   EXPECT_EQ(world.world.size(), 2);

@@ -468,7 +468,10 @@ class CoordinatorRuntime {
   }
   // What a process of yesterday stores is not to reach anybody.
   absl::Status Do(Process* p, const PersistAction& action) {
-    if (!IsOfYesterday(p)) truth_.Persisted(action.generation, action.branch);
+    if (!IsOfYesterday(p)) {
+      if (truth_.WouldGiveUp(action.branch)) rewinding();
+      truth_.Persisted(action.generation, action.branch);
+    }
     p->persisted = action.branch;
     return p->recorder->Persist({action.generation, action.branch});
   }
@@ -477,10 +480,7 @@ class CoordinatorRuntime {
     return p->recorder->Record(action).status();
   }
   absl::Status Do(Process* p, const RewindAction& action) {
-    if (!IsOfYesterday(p)) {
-      if (truth_.committed() > action.step) rewinding();
-      truth_.Rewound(action.step);
-    }
+    if (!IsOfYesterday(p)) truth_.Rewound(action.step);
     return p->recorder->Rewind(action.step);
   }
 

@@ -264,6 +264,11 @@ class Truth {
   }
 
   // --- going back ---------------------------------------------------------------------------------------------------
+  /// The last committed step counts, and by this branch does not any more.
+  bool WouldGiveUp(const Branch& branch) const {
+    const uint64_t generation = generation_of(committed());
+    return branch_.Includes(generation, committed()) && !branch.Includes(generation, committed());
+  }
   void Rewound(int64_t step) {
     const auto usable = Usable();
     const bool from_the_beginning = step == 0 && usable.empty();

@@ -598,6 +598,7 @@ class Simulation {
     std::vector<bool> there(static_cast<size_t>(scenario_.num_chunks), false);
     for (const auto& worker : workers_) {
       if (!worker->healthy() || clock_.now() - worker->healthy_since() < seconds(6)) continue;
+      if (worker->corrupted_in == truth_.newest()) continue;  // nobody believes it
       const auto mark = [&](const Chunks& chunks) {
         for (const auto& [chunk, hash] : chunks.hashes) there[static_cast<size_t>(chunk)] = true;
       };

@@ -43,6 +43,8 @@ int64_t NumParameters(const ModelConfig& m) {
   if (m.HasQkvBias()) layer += heads + 2 * kv;
   if (m.HasAttentionOutBias()) layer += m.hidden_size;
   if (m.qk_norm) layer += m.qk_norm_joint ? heads + kv : 2 * m.head_dim;
+  if (m.attention_sinks) layer += m.num_heads;
+  if (m.expert_bias) layer += m.num_experts * (1 + 2 * m.expert_intermediate_size + m.hidden_size);
   if (m.HasMlpBias()) layer += (matrices - 1) * m.intermediate_size + m.hidden_size;
   const int64_t positions = m.position == PositionKind::kLearned ? m.max_sequence_length * m.hidden_size : 0;
   const int64_t embeddings = (m.tie_embeddings ? 1 : 2) * m.vocab_size * m.hidden_size;
@@ -73,6 +75,7 @@ TEST(ConfigsTest, NamedModelsHaveThePublishedNumberOfParameters) {
   EXPECT_EQ(NumParameters(Load("mistral_7b.yaml").model), 7'241'732'096);
   EXPECT_EQ(NumParameters(Load("mixtral_8x7b.yaml").model), 46'702'792'704);
   EXPECT_EQ(NumParameters(Load("qwen3_30b_a3b.yaml").model), 30'532'122'624);
+  EXPECT_EQ(NumParameters(Load("gpt_oss_20b.yaml").model), 20'914'757'184);
   EXPECT_EQ(NumParameters(Load("olmoe_1b_7b.yaml").model), 6'919'161'856);
 }
 

@@ -330,31 +330,53 @@ void AddExperts(std::vector<KernelCase>& cases, const ExpertsCase& c) {
   cases.push_back(WeightGradient(dense, Extra::kNone));
 }
 
-/// Of gpt-oss 20B's width.
-void AddExpertBiases(std::vector<KernelCase>& cases, int64_t experts, int64_t rows, int64_t cols) {
-  const std::string shape = Times(experts, rows) + "/" + std::to_string(cols);
-  const double bytes = 2 * Product(experts * rows, cols) + 4 * Product(experts, cols);
+/// Biases of a projection, and the product that is added to them. `weighted`: as of the projection down, whose biases
+/// and their gradients are weighed.
+void AddExpertBiases(std::vector<KernelCase>& cases, const ExpertsCase& c, bool weighted) {
+  const int64_t slots = c.experts * c.rows;
+  const std::string shape = Times(c.experts, c.rows) + "/" + Times(c.in, c.out);
+  const double product = 2 * (Product(slots, c.in) + Product(c.in, c.out, c.experts));
+  const double output = 2 * Product(slots, c.out), biases = 4 * Product(c.experts, c.out);
   cases.push_back({.name = "expert_bias/forward/" + shape,
-                   .bytes = bytes,
+                   .bytes = output + biases,
                    .expected = std::nullopt,
                    .prepare = [=](Operands& operands) -> Prepared {
-                     const ExpertRows of_each = RowsOfExperts(operands, experts, rows, true);
+                     const ExpertRows rows = RowsOfExperts(operands, c.experts, c.rows, true);
                      ExpertBiasArgs args;
-                     args.out = operands.New(kBf16, of_each.slots, cols);
-                     args.bias = operands.NewVector(experts * cols), args.bias_step = cols;
-                     args.weights = operands.NewVector(of_each.slots);
-                     return {.call = [=](Ops& ops) { ops.ExpertBias(args, of_each); }};
+                     args.out = operands.New(kBf16, slots, c.out);
+                     args.bias = operands.NewVector(c.experts * c.out), args.bias_step = c.out;
+                     if (weighted) args.weights = operands.NewVector(slots);
+                     return {.call = [=](Ops& ops) { ops.ExpertBias(args, rows); }};
+                   }});
+  cases.push_back({.name = "expert_bias/product/" + shape,
+                   .flops = 2 * Product(slots, c.in, c.out),
+                   .bytes = product + 2 * output,
+                   .expected = std::nullopt,
+                   .prepare = [=](Operands& operands) -> Prepared {
+                     const ExpertRows rows = RowsOfExperts(operands, c.experts, c.rows, true);
+                     ExpertGemmArgs args;
+                     args.a = operands.New(kBf16, slots, c.in);
+                     args.b = operands.New(kBf16, c.experts * c.out, c.in);
+                     args.b.rows = c.out;
+                     args.transpose_b = true;
+                     args.b_step = c.out * c.in;
+                     args.c = operands.New(kBf16, slots, c.out);
+                     args.accumulate = true;
+                     return {.call = [=](Ops& ops) { ops.ExpertGemm(args, rows); }};
                    }});
   cases.push_back({.name = "expert_bias/backward/" + shape,
-                   .bytes = bytes,
+                   .bytes = output + (weighted ? 2 : 1) * biases,
                    .expected = std::nullopt,
                    .prepare = [=](Operands& operands) -> Prepared {
-                     const ExpertRows of_each = RowsOfExperts(operands, experts, rows, true);
+                     const ExpertRows rows = RowsOfExperts(operands, c.experts, c.rows, false);
                      ExpertBiasBackwardArgs args;
-                     args.d_out = operands.New(kBf16, of_each.slots, cols);
-                     args.weights = operands.NewVector(of_each.slots);
-                     args.d_bias = operands.NewVector(experts * cols), args.d_bias_step = cols;
-                     return {.call = [=](Ops& ops) { ops.ExpertBiasBackward(args, of_each); }};
+                     args.d_out = operands.New(kBf16, slots, c.out);
+                     args.d_bias = operands.NewVector(c.experts * c.out), args.d_bias_step = c.out;
+                     if (weighted) {
+                       args.weights = operands.NewVector(slots), args.d_weights = operands.NewVector(slots);
+                       args.bias = operands.NewVector(c.experts * c.out), args.bias_step = c.out;
+                     }
+                     return {.call = [=](Ops& ops) { ops.ExpertBiasBackward(args, rows); }};
                    }});
 }
 
@@ -514,7 +536,11 @@ std::vector<KernelCase> KernelCases(int64_t shrink) {
   AddHead(cases, 128256, 2048, shrink);
   AddExperts(cases, {8, 2048 / shrink, 2048, 2048});
   AddExperts(cases, {64, 512 / shrink, 2048, 1024});
-  AddExpertBiases(cases, 32, 1024 / shrink, 5760);
+  const ExpertsCase up{32, 512 / shrink, 2880, 5760}, down{32, 512 / shrink, 2880, 2880};  // gpt-oss 20B, 4096 tokens
+  AddExperts(cases, up);
+  AddExperts(cases, down);
+  AddExpertBiases(cases, up, false);
+  AddExpertBiases(cases, down, true);
   AddRouterReport(cases, 8 * 2048 / shrink, 64);
   AddNorms(cases, NormKind::kLayerNorm, 32 * 1024 / shrink, 768);
   AddNorms(cases, NormKind::kLayerNorm, 8 * 1024 / shrink, 1600);

@@ -206,10 +206,10 @@ TEST(EmbeddingBackwardOrder, IsThatOfTheRowsInChunksOf32) {
   ExpectSameBits(table.Values(), expected);
 }
 
-// Of layers with experts, where rows go to their slots and come back.
+// Of layers with experts, where rows go to their slots and come back; the widest are those of gpt-oss 20B.
 TEST_P(Shapes, ExpertRows) {
   const DType dtype = GetParam();
-  for (const int64_t cols : {8, 264}) {
+  for (const int64_t cols : {8, 264, 2880}) {
     Check(
         [&](TestOps& ops, Arena& arena, Rng& rng) {
           constexpr int64_t kRows = 45;
@@ -265,25 +265,27 @@ TEST_P(Shapes, ExpertRows) {
 }
 
 TEST_P(Shapes, AttentionSinks) {
-  for (const int64_t head_dim : {8, 40, 64, 256}) {
+  for (const auto& [heads, head_dim] :
+       std::vector<std::pair<int64_t, int64_t>>{{3, 8}, {3, 40}, {3, 256}, {64, 64}}) {  // the last are of gpt-oss
     Check(
-        [&](TestOps& ops, Arena& arena, Rng& rng) {
-          constexpr int64_t kBatch = 2, kSequence = 161, kHeads = 3;
+        [&, heads = heads, head_dim = head_dim](TestOps& ops, Arena& arena, Rng& rng) {
+          constexpr int64_t kBatch = 2, kSequence = 161;
           const AttentionShape shape{.batch = kBatch,
                                      .sequence = kSequence,
-                                     .num_heads = kHeads,
+                                     .num_heads = heads,
                                      .num_kv_heads = 1,
                                      .head_dim = head_dim,
                                      .dropout = {}};
-          TestMatrix& out = arena.Random(rng, GetParam(), kBatch * kSequence, kHeads * head_dim);
-          TestMatrix& d_out = arena.New(GetParam(), kBatch * kSequence, kHeads * head_dim);
+          TestMatrix& out = arena.Random(rng, GetParam(), kBatch * kSequence, heads * head_dim);
+          TestMatrix& d_out = arena.New(GetParam(), kBatch * kSequence, heads * head_dim);
           d_out.Fill(rng, 0.1f);
-          std::vector<float> lse = RandomVector(rng, kBatch * kHeads * kSequence, 2.0f), d_sinks(kHeads);
-          const std::vector<float> sinks = RandomVector(rng, kHeads, 2.0f);
+          std::vector<float> lse = RandomVector(rng, kBatch * heads * kSequence, 2.0f),
+                             d_sinks(static_cast<size_t>(heads));
+          const std::vector<float> sinks = RandomVector(rng, heads, 2.0f);
           ops->SinkForward(out.view(), lse.data(), sinks.data(), shape);
           ops->SinkBackward(d_sinks.data(), d_out.view(), out.view(), lse.data(), sinks.data(), shape);
           arena.New(DType::kF32, 1, std::ssize(lse)).Set(lse);
-          arena.New(DType::kF32, 1, kHeads).Set(d_sinks);
+          arena.New(DType::kF32, 1, heads).Set(d_sinks);
         },
         Tolerance(GetParam()));
   }

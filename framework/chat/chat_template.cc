@@ -24,6 +24,21 @@ bool HasCalls(const Value& message) {
   return calls != nullptr && calls->is_list() && !calls->items().empty();
 }
 
+// Stripped, as most templates do.
+absl::string_view ThoughtOf(const Value& message) {
+  const Value* const thought = message.dict().FindName("reasoning_content");
+  if (thought == nullptr || !thought->is_string()) return {};
+  return absl::StripAsciiWhitespace(thought->string());
+}
+
+// Message `index` follows them.
+absl::Status WritesOthersOtherwise(size_t index) {
+  return absl::FailedPreconditionError(
+      absl::StrCat("the chat template writes the messages before message ", index + 1,
+                   " otherwise when it follows, so it cannot be told what it adds; leave out of them what is not "
+                   "written then, as thoughts of calls of tools"));
+}
+
 // Of an answer in channels, as gpt-oss writes them, what is for the user; empty if it has not come to that.
 absl::string_view FinalChannel(absl::string_view answer) {
   constexpr absl::string_view kMessage = "<|message|>";
@@ -114,6 +129,7 @@ absl::StatusOr<ChatTokens> ChatTemplate::Encode(const Conversation& conversation
   ASSIGN_OR_RETURN(const std::vector<Span> learned, LearnedSpans(conversation, rendered));
   ASSIGN_OR_RETURN(ChatTokens encoded, EncodeText(rendered.text, learned));
   const absl::string_view text = rendered.text;
+  encoded.leaves_out_thought = LeavesOutReasoning(conversation) || LeavesOutLearnedThought(conversation, text);
   encoded.learns_end = WritesEnd(conversation, text.substr(0, learned.back().end));  // there is one
   return encoded;
 }
@@ -138,10 +154,8 @@ bool ChatTemplate::LeavesOutTools(const Conversation& conversation) const {
 bool ChatTemplate::LeavesOutReasoning(const Conversation& conversation) const {
   const absl::string_view source = SourceFor(conversation);
   if (source.empty() || absl::StrContains(source, "reasoning") || absl::StrContains(source, "thinking")) return false;
-  return std::any_of(conversation.messages.begin(), conversation.messages.end(), [](const Value& message) {
-    const Value* const thought = message.dict().FindName("reasoning_content");
-    return thought != nullptr && thought->is_string() && !thought->string().empty();
-  });
+  return std::any_of(conversation.messages.begin(), conversation.messages.end(),
+                     [](const Value& message) { return !ThoughtOf(message).empty(); });
 }
 
 // `learned`: the text up to where the last learned turn of the assistant ends. Whether that is more than what it says.
@@ -156,13 +170,24 @@ bool ChatTemplate::WritesEnd(const Conversation& conversation, absl::string_view
   return stripped.empty() || !(absl::EndsWith(learned, stripped) || absl::EndsWith(learned, content->string()));
 }
 
+size_t ChatTemplate::FirstLearned(const Conversation& conversation) const {
+  if (options_.learn == ChatOptions::Learn::kAllTurns) return conversation.prompt_messages;
+  size_t last = conversation.messages.size() - 1;
+  while (!IsAssistant(conversation.messages[last])) --last;  // there is one
+  return last;
+}
+
+// Templates drop thoughts of earlier turns, and {% generation %} blocks learn what is left of these.
+bool ChatTemplate::LeavesOutLearnedThought(const Conversation& conversation, absl::string_view text) const {
+  const auto first = conversation.messages.begin() + static_cast<ptrdiff_t>(FirstLearned(conversation));
+  return std::any_of(first, conversation.messages.end(), [&](const Value& message) {
+    return IsAssistant(message) && !absl::StrContains(text, ThoughtOf(message));
+  });
+}
+
 absl::StatusOr<std::vector<Span>> ChatTemplate::LearnedSpans(const Conversation& conversation,
                                                              const Rendered& rendered) const {
-  size_t first = conversation.prompt_messages;
-  if (options_.learn == ChatOptions::Learn::kLastTurn) {
-    first = conversation.messages.size() - 1;
-    while (!IsAssistant(conversation.messages[first])) --first;  // there is one
-  }
+  const size_t first = FirstLearned(conversation);
   ASSIGN_OR_RETURN(const jinja::Template* const used, TemplateFor(conversation));
   if (used->marks_generation()) return MarkedSpans(conversation, rendered, first);
   std::vector<Span> spans;
@@ -192,9 +217,7 @@ absl::StatusOr<std::vector<Span>> ChatTemplate::MarkedSpans(const Conversation& 
     ASSIGN_OR_RETURN(const Rendered before, RenderFirst(conversation, first, false));
     const absl::string_view continued = AsContinued(before.text, rendered.text);
     if (!absl::StartsWith(rendered.text, continued)) {
-      return absl::FailedPreconditionError(
-          absl::StrCat("the chat template writes the messages before message ", first + 1,
-                       " otherwise when it follows, so it cannot be told what it adds"));
+      return WritesOthersOtherwise(first);
     }
     begin = continued.size();
   }
@@ -227,6 +250,10 @@ absl::StatusOr<Span> ChatTemplate::SpanOfTurn(const Conversation& conversation, 
   const absl::string_view end = AsContinued(after->text, text);
   const bool is_as_asked = absl::StartsWith(end, before->text);
   if (!is_as_asked || !absl::StartsWith(text, end)) {
+    const auto others = RenderFirst(conversation, turn, false);
+    if (!is_as_asked && others.ok() && !absl::StartsWith(text, AsContinued(others->text, text))) {
+      return WritesOthersOtherwise(turn);
+    }
     const absl::string_view instead = options_.learn == ChatOptions::Learn::kLastTurn
                                           ? "remove the messages after it, or "
                                           : "learn only the last turn (--learn last), or ";

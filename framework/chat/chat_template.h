@@ -33,7 +33,10 @@ struct ChatOptions {
 struct ChatTokens {
   std::vector<int32_t> tokens;
   std::vector<uint8_t> learned;  // as many; 1: the loss counts this token where it is the target
-  bool learns_end = true;        // false: of the assistant's last turn nothing is learned after what it says
+  // A thought of the assistant ("reasoning_content" and its other names) that the template never names, or does not
+  // write in a turn that is learned.
+  bool leaves_out_thought = false;
+  bool learns_end = true;  // false: of the assistant's last turn nothing is learned after what it says
 };
 
 /// Thread-safe.
@@ -61,7 +64,7 @@ class ChatTemplate {
   absl::StatusOr<ChatTokens> Encode(const Conversation& conversation) const;
   /// Whether the conversation has tools, or calls of tools, that its template never names and so cannot write.
   bool LeavesOutTools(const Conversation& conversation) const;
-  /// The same of what the assistant thinks ("reasoning_content" and its other names).
+  /// The same of what the assistant thinks.
   bool LeavesOutReasoning(const Conversation& conversation) const;
 
  private:
@@ -73,6 +76,8 @@ class ChatTemplate {
   absl::StatusOr<ChatTokens> EncodeTexts(const Conversation& conversation) const;
   absl::StatusOr<std::vector<jinja::Span>> LearnedSpans(const Conversation& conversation,
                                                         const jinja::Rendered& rendered) const;
+  size_t FirstLearned(const Conversation& conversation) const;
+  bool LeavesOutLearnedThought(const Conversation& conversation, absl::string_view text) const;
   bool WritesEnd(const Conversation& conversation, absl::string_view learned) const;
   absl::string_view AsContinued(absl::string_view part, absl::string_view whole) const;
   absl::StatusOr<std::vector<jinja::Span>> MarkedSpans(const Conversation& conversation,

@@ -96,7 +96,7 @@ class ConversationPacker {
     const auto length = static_cast<int64_t>(encoded.tokens.size());
     report_.longest = std::max(report_.longest, length);
     report_.left_out_tools += chat_.LeavesOutTools(conversation) ? 1 : 0;
-    report_.left_out_reasoning += chat_.LeavesOutReasoning(conversation) ? 1 : 0;
+    report_.left_out_reasoning += encoded.leaves_out_thought ? 1 : 0;
     report_.without_end += encoded.learns_end ? 0 : 1;
     if (length > options_.row_tokens) {
       ++report_.too_long;

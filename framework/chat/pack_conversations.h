@@ -33,7 +33,7 @@ struct PackConversationsReport {
   int64_t too_long = 0, longest = 0;  // the latter in tokens
   int64_t without_learned = 0;        // left out: nothing of what was left after cutting is learned
   int64_t left_out_tools = 0;         // with tools or calls of tools that the template does not write
-  int64_t left_out_reasoning = 0;     // with thoughts of the assistant that the template does not write
+  int64_t left_out_reasoning = 0;     // ChatTokens::leaves_out_thought
   int64_t without_end = 0;            // of whose last turn of the assistant no end is learned
   PackedRows training, validation;
 };

@@ -82,7 +82,7 @@ void PrintChatReport(const PackConversationsOptions& options, const PackConversa
         Counted(report.left_out_tools, "conversation").c_str());
   }
   if (report.left_out_reasoning > 0) {
-    std::printf("note        the chat template leaves out the reasoning of %s: it does not name it\n",
+    std::printf("note        the chat template leaves out reasoning of %s, which is not learned\n",
                 Counted(report.left_out_reasoning, "conversation").c_str());
   }
   if (report.without_end > 0) {

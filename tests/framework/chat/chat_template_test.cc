@@ -7,6 +7,7 @@
 
 #include <filesystem>
 #include <map>
+#include <utility>
 
 #include "framework/chat/conversation.h"
 #include "framework/chat/tokenizer_settings.h"
@@ -98,7 +99,27 @@ TEST_F(ChatTemplateTest, OneThatWritesEarlierTurnsOtherwiseCanLearnTheLast) {
               HasSubstr("learned; remove the messages after it, or mark it"));
 }
 
-// As transformers 4.57 and 5.24 have it.
+// As gpt-oss', which writes the thought of a call only until an answer follows; without and with {% generation %}.
+TEST_F(ChatTemplateTest, OneThatDropsAThoughtOnceAnAnswerFollowsSaysToLeaveItOut) {
+  const std::string turns =
+      R"({"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"THOUGHT},
+                                             {"role": "tool", "content": "c"}, {"role": "assistant", "content": "d"}]})";
+  const auto with = [&](const std::string& thought) {
+    std::string line = turns;
+    return line.replace(line.find("THOUGHT"), 7, thought);
+  };
+  for (const auto& [begin, end] : {std::pair("", ""), std::pair("{% generation %}", "{% endgeneration %}")}) {
+    WriteText(directory_ / "chat_template.jinja",
+              std::string("{% for m in messages %}{{ m.role[0] }}:{% if m.role == 'assistant' %}") + begin +
+                  "{% if messages[-1].role != 'assistant' %}{{ m.thinking }}{% endif %}{{ m.content }}|" + end +
+                  "{% else %}{{ m.content }}|{% endif %}{% endfor %}{% if add_generation_prompt %}a:{% endif %}");
+    EXPECT_THAT(Learned(Open(ChatOptions::Learn::kLastTurn), with(R"(, "thinking": "why")")),
+                AllOf(HasSubstr("writes the messages before message 4 otherwise when it follows"),
+                      HasSubstr("leave out of them what is not written then, as thoughts of calls of tools")));
+    EXPECT_EQ(Learned(Open(ChatOptions::Learn::kLastTurn), with("")), "d|");
+  }
+}
+
 // As gpt-oss', which refuses channels in a message.
 TEST_F(ChatTemplateTest, OfAnAnswerInChannelsLaterTurnsSeeTheFinalOne) {
   const auto said = [](const ChatTemplate& chat, const std::string& answer) {
@@ -122,6 +143,7 @@ TEST_F(ChatTemplateTest, OfAnAnswerInChannelsLaterTurnsSeeTheFinalOne) {
   EXPECT_EQ(said(Open(), thought), thought) << "a template without channels";
 }
 
+// As transformers 4.57 and 5.24 have it.
 TEST_F(ChatTemplateTest, SpecialTokensAreThoseOfTheOlderFileUnlessTheNewerOneAddsTokens) {
   const auto read = [&](const std::string& config, const std::string& map) {
     WriteText(directory_ / "tokenizer_config.json", config);

@@ -46,11 +46,12 @@ class PackConversationsTest : public ::testing::Test {
     return R"({"messages":[{"role":"user","content":")" + question + R"("},{"role":"assistant","content":")" + answer +
            "\"}]}\n";
   }
-  absl::StatusOr<PackConversationsReport> Run(const std::string& lines, PackConversationsOptions options) {
+  absl::StatusOr<PackConversationsReport> Run(const std::string& lines, PackConversationsOptions options,
+                                              ChatOptions::Learn learn = ChatOptions::Learn::kAllTurns) {
     options.paths.inputs = {Talks(lines)};
     options.paths.output = directory_ / "out.bin";
     options.paths.overwrite = true;
-    const auto chat = ChatTemplate::Open(directory_ / "tokenizer", {});
+    const auto chat = ChatTemplate::Open(directory_ / "tokenizer", {.learn = learn});
     if (!chat.ok()) return chat.status();
     LocalFileAccess files;
     return PackConversations(*chat, options, files);
@@ -123,6 +124,29 @@ TEST_F(PackConversationsTest, ReasoningThatTheTemplateDoesNotNameIsCounted) {
   WriteText(directory_ / "tokenizer/chat_template.jinja",
             std::string("{{ messages[1].reasoning_content }}") + kTemplate);
   EXPECT_EQ(count(), "0");
+}
+
+// As gpt-oss' with {% generation %}, which writes the thought of the last turn alone.
+TEST_F(PackConversationsTest, ReasoningThatIsNotWrittenInALearnedTurnIsCounted) {
+  WriteText(directory_ / "tokenizer/chat_template.jinja",
+            "{% for m in messages %}{{ m.role[0] }}:{% if m.role == 'assistant' %}{% generation %}"
+            "{% if loop.last and m.thinking %}{{ m.thinking | trim }}{% endif %}{{ m.content }}|{% endgeneration %}"
+            "{% else %}{{ m.content }}|{% endif %}{% endfor %}");
+  const auto turn = [](const std::string& role, const std::string& rest) {
+    return R"({"role":")" + role + R"(","content":"q")" + rest + "}";
+  };
+  const auto count = [&](const std::string& first, const std::string& last, ChatOptions::Learn learn) {
+    const std::string turns =
+        turn("user", "") + "," + turn("assistant", first) + "," + turn("user", "") + "," + turn("assistant", last);
+    const auto report = Run(R"({"messages":[)" + turns + "]}\n", {.row_tokens = 80}, learn);
+    return report.ok() ? std::to_string(report->left_out_reasoning) : std::string(report.status().message());
+  };
+  constexpr auto kAll = ChatOptions::Learn::kAllTurns, kLast = ChatOptions::Learn::kLastTurn;
+  const std::string thought = R"(,"thinking":"\nwhy\n")", other = R"(,"thinking":"so")";
+  EXPECT_EQ(count("", thought, kAll), "0");
+  EXPECT_EQ(count(thought, "", kAll), "1");
+  EXPECT_EQ(count(thought, other, kAll), "1");
+  EXPECT_EQ(count(thought, other, kLast), "0") << "that turn is not learned";
 }
 
 // A model that learns such answers alone does not learn to stop.

@@ -145,7 +145,9 @@ absl::Status CheckHostMemory(const MemoryEstimate& e, int64_t workers_here) {
       ", gradients ", FormatBytes(e.gradients), ", optimizer ", FormatBytes(e.optimizer), ", activations ",
       FormatBytes(e.activations), "), but only ", FormatBytes(available), workers_here == 1 ? " are" : " for each are",
       " available; ", workers_here == 1 ? "" : "start fewer workers on this machine, ",
-      "lower batch.microbatch_size, set batch.gradient_sum: chains or train.recompute: block, or use a smaller model"));
+      "lower batch.microbatch_size, set batch.gradient_sum: chains or train.recompute: block, train a part of the "
+      "model "
+      "(lora, train.only), add workers on other machines, or use a smaller model"));
 }
 
 absl::Status CheckHostMemory(const std::string& directory, const ParameterLayout& model, DType compute_dtype,

@@ -209,5 +209,14 @@ TEST_F(MemoryEstimateTest, AMixtureOnAGpuCopiesTheInputsOfRouters) {
   EXPECT_EQ(kernels(), 64 << 20);
 }
 
+// Where the state is what does not fit, smaller passes are no help.
+TEST(CheckHostMemoryTest, SaysWhatMakesTheStateSmaller) {
+  const absl::Status refused = CheckHostMemory(MemoryEstimate{.weights = 1e18}, 1);
+  EXPECT_TRUE(absl::IsResourceExhausted(refused)) << refused;
+  EXPECT_NE(refused.message().find("train a part of the model (lora, train.only), add workers on other machines"),
+            std::string::npos)
+      << refused;
+}
+
 }  // namespace
 }  // namespace holdfast

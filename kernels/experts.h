@@ -101,6 +101,10 @@ struct ExpertGemmArgs {
   int64_t b_step = 0;       ///< elements from one expert's matrix to the next one's
   Matrix c;                 ///< (S, N), of a's dtype or fp32
   bool accumulate = false;  ///< add to what c holds; rounded once
+  /// (N) of expert 0, optional, not with accumulate: each row of c = fma(weight, bias, sum in fp32), rounded once.
+  const float* bias = nullptr;
+  int64_t bias_step = 0;                ///< elements from one expert's bias to the next one's
+  const float* bias_weights = nullptr;  ///< (R, k) optional: weight is that of the slot's choice, else 1
 };
 
 /// For each expert, C of the expert (M, N) fp32 = sum over its rows of a^T b; zeros for an expert without rows.
@@ -109,15 +113,6 @@ struct ExpertGradientArgs {
   ConstMatrix b;  ///< (S, N), rows by slot, of a's dtype
   Matrix c;       ///< of expert 0
   int64_t c_step = 0;
-};
-
-/// out of each row = the bias of its expert, times the weight of the slot's choice if there are weights; for a product
-/// that is added to it. Rows of dropped choices are not written.
-struct ExpertBiasArgs {
-  Matrix out;                      ///< (S, N)
-  const float* bias = nullptr;     ///< (N) of expert 0
-  int64_t bias_step = 0;           ///< elements from one expert's bias to the next one's
-  const float* weights = nullptr;  ///< (R, k) optional
 };
 
 /// For each expert, d_bias (N) = sum over its rows of d_out, times the weight of the slot's choice if there are

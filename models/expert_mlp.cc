@@ -5,7 +5,8 @@
 namespace holdfast {
 namespace {
 
-// The tensors of an expert, of which some have biases. Adapters follow: two pairs of matrices, each named by its first.
+// The tensors of an expert, of which some have biases, in the order of the matrices. Adapters follow: two pairs of
+// matrices, each named by its first.
 enum : size_t { kGateUp, kDown, kWithoutBiases, kGateUpBias = kWithoutBiases, kDownBias, kWithBiases };
 
 }  // namespace
@@ -44,37 +45,30 @@ void ExpertMlp::Add(ParameterBuilder& builder, const std::string& name, const Mo
   ExpertAdapter::Add(builder, name + ".down", width_, hidden_size_);
 }
 
-void ExpertMlp::PutBias(const Pass& pass, UnitTensors of_experts, size_t which, const float* weights,
-                        kernels::Matrix out, const kernels::ExpertRows& rows) const {
-  pass.ops->ExpertBias({.out = out,
-                        .bias = of_experts[which].f32(),
-                        .bias_step = ExpertStep(of_experts, which, tensors_),
-                        .weights = weights},
-                       rows);
+void ExpertMlp::Multiply(const Pass& pass, UnitTensors of_experts, size_t matrix, kernels::ConstMatrix x,
+                         const float* bias_weights, kernels::Matrix out, const kernels::ExpertRows& rows) const {
+  kernels::ExpertGemmArgs args = {.a = x,
+                                  .b = of_experts[matrix].matrix(),
+                                  .transpose_b = true,
+                                  .b_step = ExpertStep(of_experts, matrix, tensors_),
+                                  .c = out};
+  if (biased_) {
+    const size_t bias = kGateUpBias + matrix;
+    args.bias = of_experts[bias].f32();
+    args.bias_step = ExpertStep(of_experts, bias, tensors_);
+    args.bias_weights = bias_weights;
+  }
+  pass.ops->ExpertGemm(args, rows);
 }
 
 void ExpertMlp::Up(const Pass& pass, UnitTensors weights, kernels::ConstMatrix x, const ExpertSlots& slots) const {
-  if (biased_) PutBias(pass, weights, kGateUpBias, nullptr, slots.gate_up, slots.rows);
-  pass.ops->ExpertGemm({.a = x,
-                        .b = weights[kGateUp].matrix(),
-                        .transpose_b = true,
-                        .b_step = ExpertStep(weights, kGateUp, tensors_),
-                        .c = slots.gate_up,
-                        .accumulate = biased_},
-                       slots.rows);
+  Multiply(pass, weights, kGateUp, x, nullptr, slots.gate_up, slots.rows);
   if (gate_up_adapter_.has_value()) gate_up_adapter_->Forward(pass, weights, x, slots.gate_up, slots.rows);
   pass.ops->ExpertSwigluForward(slots.act, slots.gate_up, slots.weights, limit_, slots.rows);
 }
 
 void ExpertMlp::Down(const Pass& pass, UnitTensors weights, const ExpertSlots& slots, kernels::Matrix y) const {
-  if (biased_) PutBias(pass, weights, kDownBias, slots.weights, y, slots.rows);
-  pass.ops->ExpertGemm({.a = slots.act,
-                        .b = weights[kDown].matrix(),
-                        .transpose_b = true,
-                        .b_step = ExpertStep(weights, kDown, tensors_),
-                        .c = y,
-                        .accumulate = biased_},
-                       slots.rows);
+  Multiply(pass, weights, kDown, slots.act, slots.weights, y, slots.rows);
   if (down_adapter_.has_value()) down_adapter_->Forward(pass, weights, slots.act, y, slots.rows);
 }
 

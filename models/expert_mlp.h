@@ -1,8 +1,7 @@
 #pragma once
 // What experts compute of rows by slot (kernels/experts.h), of all experts of a layer in one product: up, SwiGLU, down,
 // and the backward pass. It is the same where weights were acquired (experts.h) and where experts lie
-// (expert_parallel.h). Biases come first, and the product is added to them; as the weight of a choice multiplies what
-// goes down, it multiplies the bias there, too.
+// (expert_parallel.h). As the weight of a choice multiplies what goes down, it multiplies the bias there, too.
 
 #include <cstddef>
 #include <cstdint>
@@ -51,9 +50,10 @@ class ExpertMlp {
                   kernels::Matrix x) const;
 
  private:
-  /// The bias of each expert's product `which`, in `out` (S, N); weighted where there are `weights` of choices.
-  void PutBias(const Pass& pass, UnitTensors of_experts, size_t which, const float* weights, kernels::Matrix out,
-               const kernels::ExpertRows& rows) const;
+  /// out (S, N) = x times each expert's `matrix`, plus its bias if there is one, which is multiplied by `bias_weights`
+  /// of choices if they are not null.
+  void Multiply(const Pass& pass, UnitTensors of_experts, size_t matrix, kernels::ConstMatrix x,
+                const float* bias_weights, kernels::Matrix out, const kernels::ExpertRows& rows) const;
 
   int64_t hidden_size_, width_;
   float limit_;

@@ -1,4 +1,4 @@
-// Biases of experts: added to their rows' products, and their gradients.
+// Gradients of experts' biases, and of the weights that these are multiplied by.
 
 #include <algorithm>
 
@@ -22,20 +22,6 @@ HWY_INLINE int64_t ExpertOfSlot(const ExpertRows& rows, int64_t slot) {
 
 HWY_INLINE float WeightOfSlot(const float* weights, const ExpertRows& rows, int64_t slot) {
   return weights == nullptr ? 1.0f : weights[rows.choices[slot]];
-}
-
-void ExpertBias(Executor& executor, const ExpertBiasArgs& args, const ExpertRows& rows) {
-  const int64_t kept = rows.offsets[rows.num_experts], cols = args.out.cols;
-  ForRows(executor, args.out.dtype, kept, cols, [&](auto type, int64_t slot) HWY_ATTR {
-    using T = decltype(type);
-    const Wide d;
-    const float* bias = args.bias + ExpertOfSlot(rows, slot) * args.bias_step;
-    const auto weight = hn::Set(d, WeightOfSlot(args.weights, rows, slot));
-    T* to = RowOf<T>(args.out, slot);
-    ForVectors(d, cols, [&](int64_t c, auto access) HWY_ATTR {
-      access.Store(d, hn::Mul(access.Load(d, bias + c), weight), to + c);
-    });
-  });
 }
 
 /// Rows read side by side, so that the sums are loaded and stored once for all of them.
@@ -91,12 +77,7 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace holdfast::kernels {
 
-HWY_EXPORT(ExpertBias);
 HWY_EXPORT(ExpertBiasBackward);
-
-void CpuOps::ExpertBias(const ExpertBiasArgs& args, const ExpertRows& rows) {
-  HWY_DYNAMIC_DISPATCH(ExpertBias)(executor_, args, rows);
-}
 
 void CpuOps::ExpertBiasBackward(const ExpertBiasBackwardArgs& args, const ExpertRows& rows) {
   HWY_DYNAMIC_DISPATCH(ExpertBiasBackward)(executor_, args, rows);

@@ -32,8 +32,9 @@ void WithKernel([[maybe_unused]] DType a, [[maybe_unused]] DType b, [[maybe_unus
 
 void Gemm(Executor& executor, const GemmArgs& args, Arithmetic arithmetic) {
   if (args.c.rows <= 0 || args.c.cols <= 0) return;
-  WithKernel(args.a.dtype, args.b.dtype, arithmetic,
-             [&](auto kernel) { WithProduct<decltype(kernel)>(executor, args, [](auto product) { product.Run(); }); });
+  WithKernel(args.a.dtype, args.b.dtype, arithmetic, [&](auto kernel) {
+    WithProduct<decltype(kernel)>(executor, {args}, [](auto product) { product.Run(); });
+  });
 }
 
 ConstMatrix SegmentOf(const ConstMatrix& m, const ExpertRows& rows, int64_t e) {
@@ -49,11 +50,17 @@ View MatrixOf(View first, int64_t e, int64_t step) {
 
 void ExpertGemm(Executor& executor, const ExpertGemmArgs& args, const ExpertRows& rows, Arithmetic arithmetic) {
   const auto product_of = [&](int64_t e) {
-    return GemmArgs{.a = SegmentOf(args.a, rows, e),
-                    .b = MatrixOf(args.b, e, args.b_step),
-                    .transpose_b = args.transpose_b,
-                    .c = SliceOf(args.c, {rows.offsets[e], rows.offsets[e + 1]}, {0, args.c.cols}),
-                    .accumulate = args.accumulate};
+    ProductArgs product{{.a = SegmentOf(args.a, rows, e),
+                         .b = MatrixOf(args.b, e, args.b_step),
+                         .transpose_b = args.transpose_b,
+                         .c = SliceOf(args.c, {rows.offsets[e], rows.offsets[e + 1]}, {0, args.c.cols}),
+                         .accumulate = args.accumulate}};
+    if (args.bias != nullptr) product.bias = args.bias + e * args.bias_step;
+    if (args.bias_weights != nullptr) {
+      product.bias_weights = args.bias_weights;
+      product.choices = rows.choices + rows.offsets[e];
+    }
+    return product;
   };
   WithKernel(args.a.dtype, args.b.dtype, arithmetic, [&](auto kernel) {
     ExpertProducts<decltype(kernel), decltype(product_of)>(executor, rows.num_experts, product_of).Run();
@@ -62,10 +69,10 @@ void ExpertGemm(Executor& executor, const ExpertGemmArgs& args, const ExpertRows
 
 void ExpertGradient(Executor& executor, const ExpertGradientArgs& args, const ExpertRows& rows, Arithmetic arithmetic) {
   const auto product_of = [&](int64_t e) {
-    return GemmArgs{.a = SegmentOf(args.a, rows, e),
-                    .transpose_a = true,
-                    .b = SegmentOf(args.b, rows, e),
-                    .c = MatrixOf(args.c, e, args.c_step)};
+    return ProductArgs{{.a = SegmentOf(args.a, rows, e),
+                        .transpose_a = true,
+                        .b = SegmentOf(args.b, rows, e),
+                        .c = MatrixOf(args.c, e, args.c_step)}};
   };
   WithKernel(args.a.dtype, args.b.dtype, arithmetic, [&](auto kernel) {
     ExpertProducts<decltype(kernel), decltype(product_of)>(executor, rows.num_experts, product_of).Run();

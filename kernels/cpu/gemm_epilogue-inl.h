@@ -1,4 +1,5 @@
-// What happens to a finished tile of a GEMM on its way to memory: + C, + bias, GELU, rounding to the storage type.
+// What happens to a finished tile of a GEMM on its way to memory: + C, + bias, which may be weighed row by row, GELU,
+// rounding to the storage type.
 //
 // Included once per instruction set, after hwy/foreach_target.h; see gemm.cc.
 
@@ -26,6 +27,16 @@ namespace hn = hwy::HWY_NAMESPACE;
 using TileTag = hn::CappedTag<float, kLanes>;
 using TileVec = hn::Vec<TileTag>;
 
+/// A product, and what multiplies its bias in each row: bias_weights[choices[row]], or 1 without weights.
+struct ProductArgs : GemmArgs {
+  const float* bias_weights = nullptr;
+  const int32_t* choices = nullptr;
+};
+
+inline float BiasWeight(const ProductArgs& args, int64_t row) {
+  return args.bias_weights == nullptr ? 1.0f : args.bias_weights[args.choices[row]];
+}
+
 HWY_INLINE void StoreAs(DType dtype, TileVec value, void* row, int64_t column) {
   if (dtype == DType::kF32) {
     hn::StoreU(value, TileTag(), static_cast<float*>(row) + column);
@@ -41,12 +52,13 @@ HWY_INLINE TileVec LoadAs(DType dtype, const void* row, int64_t column) {
 
 /// kCols values of one row: `c`, `pre_gelu` (may be null) and `bias` (may be null) point at the first of them.
 template <int kCols>
-HWY_INLINE void FinishRow(const GemmArgs& args, const float* sum, const float* bias, void* c, void* pre_gelu) {
+HWY_INLINE void FinishRow(const GemmArgs& args, const float* sum, const float* bias, float bias_weight, void* c,
+                          void* pre_gelu) {
   const TileTag d;
   for (int64_t v = 0; v < kCols; v += kLanes) {
     TileVec value = hn::LoadU(d, sum + v);
     if (args.accumulate) value = hn::Add(value, LoadAs(args.c.dtype, c, v));
-    if (bias != nullptr) value = hn::Add(value, hn::LoadU(d, bias + v));
+    if (bias != nullptr) value = hn::MulAdd(hn::Set(d, bias_weight), hn::LoadU(d, bias + v), value);
     if (args.gelu) {
       if (pre_gelu != nullptr) StoreAs(args.pre_gelu.dtype, value, pre_gelu, v);
       value = Gelu(d, value);
@@ -79,13 +91,13 @@ inline bool StreamsC(const GemmArgs& args) {
 /// Writes `rows` rows and `cols` (at most kCols) columns of `tile` (rows, kCols) to C at (row0, col0). A narrow tile
 /// takes the same path in a padded copy, so its bits are those of a whole one.
 template <int kCols>
-HWY_INLINE void WriteTile(const GemmArgs& args, const float* tile, int64_t row0, int64_t col0, int64_t rows,
+HWY_INLINE void WriteTile(const ProductArgs& args, const float* tile, int64_t row0, int64_t col0, int64_t rows,
                           int64_t cols) {
   const float* bias = args.bias == nullptr ? nullptr : args.bias + col0;
   const bool keep_input = args.gelu && args.pre_gelu.data != nullptr;
   if (cols == kCols) {
     for (int64_t r = 0; r < rows; ++r) {
-      FinishRow<kCols>(args, tile + r * kCols, bias, ElementAt(args.c, row0 + r, col0),
+      FinishRow<kCols>(args, tile + r * kCols, bias, BiasWeight(args, row0 + r), ElementAt(args.c, row0 + r, col0),
                        keep_input ? ElementAt(args.pre_gelu, row0 + r, col0) : nullptr);
     }
     return;
@@ -96,8 +108,8 @@ HWY_INLINE void WriteTile(const GemmArgs& args, const float* tile, int64_t row0,
   for (int64_t r = 0; r < rows; ++r) {
     char* c = ElementAt(args.c, row0 + r, col0);
     if (args.accumulate) std::memcpy(padded_c, c, count * SizeOf(args.c.dtype));
-    FinishRow<kCols>(args, tile + r * kCols, bias == nullptr ? nullptr : padded_bias, padded_c,
-                     keep_input ? padded_pre_gelu : nullptr);
+    FinishRow<kCols>(args, tile + r * kCols, bias == nullptr ? nullptr : padded_bias, BiasWeight(args, row0 + r),
+                     padded_c, keep_input ? padded_pre_gelu : nullptr);
     std::memcpy(c, padded_c, count * SizeOf(args.c.dtype));
     if (keep_input) {
       std::memcpy(ElementAt(args.pre_gelu, row0 + r, col0), padded_pre_gelu, count * SizeOf(args.pre_gelu.dtype));

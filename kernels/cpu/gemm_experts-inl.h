@@ -55,15 +55,17 @@ View SliceOf(const View& m, const Range& rows, const Range& cols) {
 }
 
 /// The same product for some rows and columns of C.
-inline GemmArgs SliceOf(const GemmArgs& args, const Range& rows, const Range& cols) {
-  GemmArgs part = args;
+inline ProductArgs SliceOf(const ProductArgs& args, const Range& rows, const Range& cols) {
+  ProductArgs part = args;
   part.a = args.transpose_a ? SliceOf(args.a, {0, args.a.rows}, rows) : SliceOf(args.a, rows, {0, args.a.cols});
   part.b = args.transpose_b ? SliceOf(args.b, cols, {0, args.b.cols}) : SliceOf(args.b, {0, args.b.rows}, cols);
   part.c = SliceOf(args.c, rows, cols);
+  if (args.bias != nullptr) part.bias += cols.begin;
+  if (args.bias_weights != nullptr) part.choices += rows.begin;
   return part;
 }
 
-/// `product_of(e)` is the product of expert e, all as wide, without bias or activation.
+/// `product_of(e)` is the product of expert e, all as wide, without activation.
 template <class Kernel, class ProductOf>
 class ExpertProducts {
  public:
@@ -71,14 +73,14 @@ class ExpertProducts {
       : executor_(executor), num_experts_(num_experts), product_of_(product_of) {
     int64_t rows = 0, depth = 1;
     for (int64_t e = 0; e < num_experts; ++e) {
-      const GemmArgs args = product_of(e);
+      const ProductArgs args = product_of(e);
       rows += args.c.rows;
       depth = std::max(depth, DepthOf(args));
       cols_ = std::max<int64_t>(args.c.cols, 1);
     }
     Cut(rows, depth);
     for (int64_t e = 0; e < num_experts; ++e) {
-      const GemmArgs args = product_of(e);
+      const ProductArgs args = product_of(e);
       const int64_t pieces = CeilDiv(args.c.rows, rows_of_task_) * CeilDiv(cols_, cols_of_task_);
       const int64_t work = std::min(args.c.rows, rows_of_task_) * DepthOf(args);
       for (int64_t piece = 0; piece < pieces; ++piece) tasks_.push_back({e, piece, work});
@@ -91,7 +93,7 @@ class ExpertProducts {
     size_t bytes = 0;
     for (const Task& task : tasks_) {
       TaskExecutor none(executor_, 0, nullptr);
-      const GemmArgs args = ArgsOf(task);
+      const ProductArgs args = ArgsOf(task);
       WithProduct<Kernel>(none, args, [&](const auto& product) { bytes = std::max(bytes, product.SharedBytes()); });
     }
     bytes = (bytes + 63) / 64 * 64;
@@ -99,7 +101,7 @@ class ExpertProducts {
         executor_.Scratch(Executor::kShared, bytes * static_cast<size_t>(executor_.num_threads())));
     ParallelFor(executor_, static_cast<int64_t>(tasks_.size()), [&](int64_t task, int thread) {
       TaskExecutor own(executor_, thread, shared + static_cast<size_t>(thread) * bytes);
-      const GemmArgs args = ArgsOf(tasks_[static_cast<size_t>(task)]);
+      const ProductArgs args = ArgsOf(tasks_[static_cast<size_t>(task)]);
       const auto next = static_cast<size_t>(task + executor_.num_threads());
       const void* const next_b = next < tasks_.size() ? ArgsOf(tasks_[next]).b.data : nullptr;
       WithProduct<Kernel>(own, args, [next_b](auto product) {
@@ -142,8 +144,8 @@ class ExpertProducts {
     cols_of_task_ = CeilDiv(stripes, parts) * kStripe;
   }
 
-  GemmArgs ArgsOf(const Task& task) const {
-    const GemmArgs args = product_of_(task.expert);
+  ProductArgs ArgsOf(const Task& task) const {
+    const ProductArgs args = product_of_(task.expert);
     const int64_t across = CeilDiv(cols_, cols_of_task_);
     return SliceOf(args, Pieces{args.c.rows, rows_of_task_}.piece(task.piece / across),
                    Pieces{cols_, cols_of_task_}.piece(task.piece % across));

@@ -74,7 +74,7 @@ class FewRowsProduct {
  public:
   using Word = typename Kernel::Word;
 
-  FewRowsProduct(Executor& executor, const GemmArgs& args)
+  FewRowsProduct(Executor& executor, const ProductArgs& args)
       : executor_(executor),
         args_(args),
         k_(args.a.cols),
@@ -158,14 +158,14 @@ class FewRowsProduct {
   }
 
   Executor& executor_;
-  const GemmArgs& args_;
+  const ProductArgs& args_;
   int64_t k_, blocks_, row_panels_;
   Word* packed_a_ = nullptr;  // [k block][panel], by rows
 };
 
 /// Calls body with the product for as many rows.
 template <class Kernel, class Body>
-void WithProduct(Executor& executor, const GemmArgs& args, const Body& body) {
+void WithProduct(Executor& executor, const ProductArgs& args, const Body& body) {
   if (HasFewRows(args)) return body(FewRowsProduct<Kernel>(executor, args));
   body(Product<Kernel>(executor, args));
 }

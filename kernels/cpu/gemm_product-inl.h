@@ -55,7 +55,7 @@ class Product {
  public:
   using Word = typename Kernel::Word;
 
-  Product(Executor& executor, const GemmArgs& args)
+  Product(Executor& executor, const ProductArgs& args)
       : executor_(executor),
         args_(args),
         sums_to_c_(IsWrittenAtOnce(args)),
@@ -286,7 +286,7 @@ class Product {
   }
 
   Executor& executor_;
-  const GemmArgs& args_;
+  const ProductArgs& args_;
   bool sums_to_c_;  // whole tiles are written by the microkernel
   bool streams_c_;  // past the caches
   TileOut::As c_as_;

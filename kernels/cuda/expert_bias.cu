@@ -1,11 +1,11 @@
-// Biases of experts: added to their rows' products, and their gradients.
+// Gradients of experts' biases, and of the weights that these are multiplied by.
 
 #include <cstdint>
 
 #include "kernels/cuda/cuda_ops.h"
+#include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/packet.cuh"
 #include "kernels/cuda/reduce.cuh"
-#include "kernels/cuda/tile.cuh"
 
 namespace holdfast::kernels {
 namespace {
@@ -36,27 +36,6 @@ struct Slots {
     return weights == nullptr ? 1.0f : weights[choices[slot]];
   }
 };
-
-template <typename T, bool whole>
-__global__ void ExpertBiasKernel(Rows<T> out, Rows<const float> bias, const float* weights, Slots slots, Tile tile) {
-  constexpr int n = kPacket<T>;
-  const TileThread at(tile);
-  if (at.is_empty()) return;
-  const int kept = slots.kept();
-  float weight[kTileRows];
-  Values<float, n> x[kTileRows];
-  at.ForLoads([&](int k, int64_t slot) {
-    x[k] = LoadPacket<whole, n>(bias[slots.expert(slot)] + at.col(), at.count());
-    weight[k] = slots.weight(weights, slot);
-  });
-  at.ForStores([&](int k, int64_t slot) {
-    if (slot >= kept) return;
-    float y[n];
-#pragma unroll
-    for (int i = 0; i < n; ++i) y[i] = x[k][i] * weight[k];
-    StorePacket<whole>(out[slot] + at.col(), y, at.count());
-  });
-}
 
 constexpr int kSumWarps = 8;  // of a block that sums an expert's rows
 
@@ -105,20 +84,6 @@ __global__ void ExpertBiasProductsKernel(float* d_weights, Rows<const T> d_out, 
 }
 
 }  // namespace
-
-void CudaOps::ExpertBias(const ExpertBiasArgs& args, const ExpertRows& rows) {
-  WithElement(args.out.dtype, [&](auto element) {
-    using T = decltype(element);
-    constexpr int n = kPacket<T>;
-    const auto y = RowsOf<T>(args.out);
-    const Rows<const float> bias = {args.bias, args.bias_step};
-    const Tile tile = TileOf(rows.slots, args.out.cols, n);
-    WithFlag(AllWhole<n>(args.out.cols, y, bias), [&](auto whole) {
-      Launch(queue_, "ExpertBias", tile.grid(), ExpertBiasKernel<T, whole.value>, y, bias, args.weights, Slots(rows),
-             tile);
-    });
-  });
-}
 
 void CudaOps::ExpertBiasBackward(const ExpertBiasBackwardArgs& args, const ExpertRows& rows) {
   const int64_t cols = args.d_out.cols;

@@ -31,7 +31,8 @@ constexpr int kTogether = 8;
 
 template <class Block, typename Out>
 __global__ void __launch_bounds__(Block::kThreads, 2)
-    ExpertGemmKernel(OneProduct<typename Block::In, Out> all, int64_t b_step, Segments segments, int col_tiles) {
+    ExpertGemmKernel(OneProduct<typename Block::In, Out> all, int64_t b_step, int64_t bias_step, Segments segments,
+                     int col_tiles) {
   const int group = static_cast<int>(blockIdx.x) / (kTogether * col_tiles);
   const int place = static_cast<int>(blockIdx.x) % (kTogether * col_tiles);
   const RowTile tile = FindTile(segments, group * kTogether + place % kTogether, Block::kSize);
@@ -41,6 +42,8 @@ __global__ void __launch_bounds__(Block::kThreads, 2)
   one.a.data = all.a[slot];
   one.b.data += tile.expert * b_step;
   one.c.data = all.c[slot];
+  if (all.bias != nullptr) one.bias += tile.expert * bias_step;
+  if (all.bias_weights != nullptr) one.choices += slot;
   one.rows = tile.count;
   Block::Run(one, tile.first, place / kTogether * Block::kSize);
 }
@@ -71,12 +74,15 @@ void QueueGemm(CudaQueue& queue, const ExpertGemmArgs& args, const ExpertRows& r
                                   .rows = 0,
                                   .cols = static_cast<int>(args.c.cols),
                                   .depth = static_cast<int>(args.a.cols),
-                                  .accumulate = args.accumulate};
+                                  .accumulate = args.accumulate,
+                                  .bias = args.bias,
+                                  .bias_weights = args.bias_weights,
+                                  .choices = rows.choices};
   const int64_t row_tiles = rows.slots / Block::kSize + rows.num_experts;
   const unsigned col_tiles = Blocks(args.c.cols, Block::kSize), groups = Blocks(row_tiles, kTogether);
   Launch(queue, "ExpertGemm",
          {.blocks = groups * kTogether * col_tiles, .threads = Block::kThreads, .shared_bytes = Block::kSharedBytes},
-         ExpertGemmKernel<Block, Out>, all, args.b_step, SegmentsOf(rows), static_cast<int>(col_tiles));
+         ExpertGemmKernel<Block, Out>, all, args.b_step, args.bias_step, SegmentsOf(rows), static_cast<int>(col_tiles));
 }
 
 template <class Block>
@@ -88,7 +94,10 @@ void QueueGradient(CudaQueue& queue, const ExpertGradientArgs& args, const Exper
                                     .rows = static_cast<int>(args.c.rows),
                                     .cols = static_cast<int>(args.c.cols),
                                     .depth = 0,
-                                    .accumulate = false};
+                                    .accumulate = false,
+                                    .bias = nullptr,
+                                    .bias_weights = nullptr,
+                                    .choices = nullptr};
   const unsigned row_tiles = Blocks(args.c.rows, Block::kSize), col_tiles = Blocks(args.c.cols, Block::kSize);
   Launch(queue, "ExpertGradient",
          {.blocks = static_cast<unsigned>(rows.num_experts) * row_tiles * col_tiles,
@@ -101,7 +110,8 @@ void QueueGradient(CudaQueue& queue, const ExpertGradientArgs& args, const Exper
 template <class Layout, typename Out>
 void QueueBf16(CudaQueue& queue, const ExpertGemmArgs& args, const ExpertRows& rows, bool hopper) {
   const bool whole = args.a.cols % 8 == 0 && args.c.cols % 8 == 0 && args.b_step % 8 == 0 &&
-                     AllWhole<8>(0, RowsOf<Bf16>(args.a), RowsOf<Bf16>(args.b), RowsOf<Out>(args.c));
+                     AllWhole<8>(0, RowsOf<Bf16>(args.a), RowsOf<Bf16>(args.b), RowsOf<Out>(args.c)) &&
+                     AllWhole<2>(0, Rows<const float>{args.bias, args.bias_step});
   if (whole && hopper && FitsHopper(args)) return ExpertGemmHopper(queue, args, rows);
   whole ? QueueGemm<TensorCoreBlock<Layout, Out>, Out>(queue, args, rows)
         : QueueGemm<Fp32Block<Layout, Bf16, Out>, Out>(queue, args, rows);

@@ -101,7 +101,7 @@ template <typename T>
 struct GemmTiles {
   using Out = T;
   OneProduct<Bf16, Out> all;
-  int64_t b_step;
+  int64_t b_step, bias_step;
   Segments segments;
   int col_tiles;
 
@@ -137,6 +137,8 @@ struct GemmTiles {
     tile.p.a.data = all.a[slot];
     tile.p.b.data += expert * b_step;
     tile.p.c.data = all.c[slot];
+    if (all.bias != nullptr) tile.p.bias += expert * bias_step;
+    if (all.bias_weights != nullptr) tile.p.choices += slot;
     tile.p.rows = segments.offsets[expert + 1] - slot;
     return tile;
   }
@@ -245,6 +247,31 @@ struct Quad {
   }
 };
 
+/// Adds the bias to a tile's sums.
+template <typename Out>
+__device__ __forceinline__ void AddBias(const TileOf<Out>& tile, float (&c)[kCols / 8][4]) {
+  const int lane = static_cast<int>(LaneId()), end = tile.p.rows;
+  const int row = tile.row + static_cast<int>(threadIdx.x) / kWarpSize * kWarpRows + lane / 4;
+  const int lane_col = tile.col + 2 * (lane % 4);
+  const float weights[2] = {row < end ? tile.p.BiasWeight(row) : 0.0f,
+                            row + 8 < end ? tile.p.BiasWeight(row + 8) : 0.0f};
+  constexpr int kLoads = 8;  // under way at once
+#pragma unroll
+  for (int j = 0; j < kCols / 8; j += kLoads) {
+    Values<float, 2> bias[kLoads] = {};
+#pragma unroll
+    for (int i = 0; i < kLoads; ++i) {
+      const int col = lane_col + 8 * (j + i);
+      if (col < tile.p.cols) bias[i] = LoadPacket<true, 2>(tile.p.bias + col, 2);
+    }
+#pragma unroll
+    for (int i = 0; i < kLoads; ++i) {
+#pragma unroll
+      for (int k = 0; k < 4; ++k) c[j + i][k] = fmaf(weights[k / 2], bias[i][k % 2], c[j + i][k]);
+    }
+  }
+}
+
 /// Writes a tile's sums.
 template <typename Out>
 __device__ __forceinline__ void Write(const TileOf<Out>& tile, float (&c)[kCols / 8][4]) {
@@ -330,6 +357,7 @@ __global__ void __launch_bounds__(kThreads, 1) HopperExpertsKernel(Tiles tiles) 
     number += static_cast<int>(gridDim.x);
     const auto next = tiles[min(number, last)];  // while the last products are on their way
     WarpgroupWaitFor<0>(c);
+    if (tile.p.bias != nullptr) AddBias(tile, c);
     Write(tile, c);
     tile = next;
   }
@@ -354,8 +382,12 @@ void QueueGemm(CudaQueue& queue, const ExpertGemmArgs& args, const ExpertRows& r
                                         .rows = 0,
                                         .cols = static_cast<int>(args.c.cols),
                                         .depth = static_cast<int>(args.a.cols),
-                                        .accumulate = args.accumulate},
+                                        .accumulate = args.accumulate,
+                                        .bias = args.bias,
+                                        .bias_weights = args.bias_weights,
+                                        .choices = rows.choices},
                                 .b_step = args.b_step,
+                                .bias_step = args.bias_step,
                                 .segments = {rows.offsets, static_cast<int>(rows.num_experts)},
                                 .col_tiles = static_cast<int>(Blocks(args.c.cols, kCols))};
   const int64_t most = (rows.slots / kRows + rows.num_experts) * tiles.col_tiles;
@@ -382,7 +414,10 @@ void ExpertGradientHopper(CudaQueue& queue, const ExpertGradientArgs& args, cons
                                        .rows = static_cast<int>(args.c.rows),
                                        .cols = static_cast<int>(args.c.cols),
                                        .depth = 0,
-                                       .accumulate = false},
+                                       .accumulate = false,
+                                       .bias = nullptr,
+                                       .bias_weights = nullptr,
+                                       .choices = nullptr},
                                .c_step = args.c_step,
                                .segments = {rows.offsets, static_cast<int>(rows.num_experts)},
                                .row_tiles = static_cast<int>(Blocks(args.c.rows, kRows)),

@@ -19,6 +19,13 @@ struct OneProduct {
   Rows<Out> c;
   int rows, cols, depth;
   bool accumulate;  // add to what c holds
+  // (cols) optional: c = fma(weight, bias, sum), of a row weight bias_weights[choices[row]], or 1 without weights.
+  const float *bias, *bias_weights;
+  const int32_t* choices;
+
+  __device__ __forceinline__ float BiasWeight(int row) const {
+    return bias_weights == nullptr ? 1.0f : bias_weights[choices[row]];
+  }
 };
 
 /// Rows of the experts: expert e's are offsets[e] to offsets[e + 1] - 1.
@@ -95,6 +102,7 @@ class TensorCoreBlock {
     __syncthreads();  // stages become room for results
     if (!has_rows) return;
     if (p.accumulate) AddHeld(p, row0 + warp_row, col0 + warp_col, c);
+    if (p.bias != nullptr) AddBias(p, row0 + warp_row, col0 + warp_col, c);
     Write(p, row0 + warp_row, col0 + warp_col, warp, c);
   }
 
@@ -192,6 +200,29 @@ class TensorCoreBlock {
     }
   }
 
+  static __device__ __forceinline__ void AddBias(const OneProduct<Bf16, Out>& p, int row, int col,
+                                                 Fragments<kM, kN>& c) {
+    const int lane = static_cast<int>(LaneId());
+    row += lane / 4;
+    col += 2 * (lane % 4);
+#pragma unroll
+    for (int m = 0; m < kM; ++m) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const int r = row + 16 * m + 8 * half;
+        if (r >= p.rows) continue;
+        const float weight = p.BiasWeight(r);
+#pragma unroll
+        for (int n = 0; n < kN; ++n) {
+          if (col + 8 * n >= p.cols) continue;
+          const auto bias = LoadPacket<true, 2>(p.bias + col + 8 * n, 2);
+#pragma unroll
+          for (int i = 0; i < 2; ++i) c[m][n][2 * half + i] = fmaf(weight, bias[i], c[m][n][2 * half + i]);
+        }
+      }
+    }
+  }
+
   /// The warp's part of C, which starts at (row, col).
   static __device__ __forceinline__ void Write(const OneProduct<Bf16, Out>& p, int row, int col, int warp,
                                                const Fragments<kM, kN>& c) {
@@ -259,6 +290,19 @@ class Fp32Block {
         for (int i = 0; i < 8; ++i) {
 #pragma unroll
           for (int j = 0; j < 8; ++j) c[i][j] = fmaf(a[i], b[j], c[i][j]);
+        }
+      }
+    }
+    if (p.bias != nullptr) {
+#pragma unroll
+      for (int i = 0; i < 8; ++i) {
+        const int row = row0 + y + i % 4 + i / 4 * (kSize / 2);
+        if (row >= p.rows) continue;
+        const float weight = p.BiasWeight(row);
+#pragma unroll
+        for (int j = 0; j < 8; ++j) {
+          const int col = col0 + x + j % 4 + j / 4 * (kSize / 2);
+          if (col < p.cols) c[i][j] = fmaf(weight, p.bias[col], c[i][j]);
         }
       }
     }

@@ -223,17 +223,6 @@ class EvenRows {
   std::vector<int32_t> offsets_, choices_;
 };
 
-void ExpertBias(benchmark::State& state) {
-  Bench ops;
-  const EvenRows rows;
-  const Matrix out = ops.New(Type(state), kRows, kHidden);
-  const ExpertBiasArgs args = {.out = out,
-                               .bias = ops.NewVector(EvenRows::kExperts * kHidden),
-                               .bias_step = kHidden,
-                               .weights = ops.NewVector(kRows)};
-  ops.Measure(state, MatrixBytes(out.dtype, kRows, kHidden), [&] { ops->ExpertBias(args, rows.view()); });
-}
-
 void ExpertBiasBackward(benchmark::State& state) {
   Bench ops;
   const EvenRows rows;
@@ -378,7 +367,6 @@ HOLDFAST_BENCH(GatedBackward<GateKind::kSilu>);
 HOLDFAST_BENCH(GatedBackward<GateKind::kGelu>);
 HOLDFAST_BENCH(SinkForward);
 HOLDFAST_BENCH(SinkBackward);
-HOLDFAST_BENCH(ExpertBias);
 HOLDFAST_BENCH(ExpertBiasBackward);
 HOLDFAST_BENCH(Rope);
 HOLDFAST_BENCH(ColumnSum);

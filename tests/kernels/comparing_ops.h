@@ -132,9 +132,6 @@ class ComparingOps final : public Ops {
     all.rows = ((rows.num_experts - 1) * args.c_step) / all.stride + all.rows;
     Compare("ExpertGradient", {Of(all)}, [&] { ops_->ExpertGradient(args, rows); });
   }
-  void ExpertBias(const ExpertBiasArgs& args, const ExpertRows& rows) override {
-    Compare("ExpertBias", {Of(args.out)}, [&] { ops_->ExpertBias(args, rows); });
-  }
   void ExpertBiasBackward(const ExpertBiasBackwardArgs& args, const ExpertRows& rows) override {
     const int64_t biases = (rows.num_experts - 1) * args.d_bias_step + args.d_out.cols;
     Compare("ExpertBiasBackward", {Of(args.d_bias, biases), Of(args.d_weights, rows.slots)},

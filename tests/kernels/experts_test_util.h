@@ -1,6 +1,7 @@
 #pragma once
 // Products of experts with given numbers of rows, against double precision.
 
+#include <algorithm>
 #include <numeric>
 #include <string>
 #include <vector>
@@ -9,6 +10,9 @@
 #include "tests/kernels/kernel_test_util.h"
 
 namespace holdfast::kernels {
+
+/// What a product is added to.
+enum class Onto : uint8_t { kNothing, kHeld, kBias, kWeighedBias };
 
 /// Experts with so many rows each, and rows behind them that no expert takes; those are NaN, as what must not be read.
 class ExpertProducts {
@@ -20,24 +24,30 @@ class ExpertProducts {
     d_y_ = Random(taken() + kDropped, out, rng);
     weights_ = TestMatrix(DType::kBF16, experts(), step_);
     weights_.Fill(rng);
+    const int64_t widest = std::max(in, out);
+    bias_ = TestMatrix(DType::kF32, experts(), widest, widest + 2);
+    bias_.Fill(rng, 10.0f);
+    choices_.resize(static_cast<size_t>(slots()));
+    std::iota(choices_.rbegin(), choices_.rend(), 0);
+    bias_weights_ = RandomVector(rng, slots());
   }
 
   void Check(TestOps& ops, Rng& rng) {
     for (const DType dtype : kDTypes) {
-      for (const bool accumulate : {false, true}) {
-        SCOPED_TRACE(std::string(dtype == DType::kBF16 ? "bf16" : "fp32") + (accumulate ? " added to" : ""));
-        CheckGemm(ops, true, dtype, accumulate, rng);
-        CheckGemm(ops, false, dtype, accumulate, rng);
+      for (const Onto onto : {Onto::kNothing, Onto::kHeld, Onto::kBias, Onto::kWeighedBias}) {
+        SCOPED_TRACE((dtype == DType::kBF16 ? "bf16 onto " : "fp32 onto ") + std::to_string(static_cast<int>(onto)));
+        CheckGemm(ops, true, dtype, onto, rng);
+        CheckGemm(ops, false, dtype, onto, rng);
       }
     }
     CheckGradient(ops);
   }
 
-  /// y and dx in bf16, dw: with other rows and multiprocessors the same.
+  /// y with biases and dx in bf16, dw: with other rows and multiprocessors the same.
   std::vector<float> Products(TestOps& ops) {
     TestMatrix y(DType::kBF16, slots(), out_), dx(DType::kBF16, slots(), in_), dw(DType::kF32, experts(), step_);
-    Gemm(ops, true, y, false);
-    Gemm(ops, false, dx, false);
+    Gemm(ops, true, y, Onto::kWeighedBias);
+    Gemm(ops, false, dx, Onto::kNothing);
     Gradient(ops, dw);
     std::vector<float> all;
     for (const TestMatrix* m : {&y, &dx, &dw}) {
@@ -50,7 +60,7 @@ class ExpertProducts {
   /// y of the first `count` rows of expert `e`.
   std::vector<float> Outputs(TestOps& ops, size_t e, int32_t count) {
     TestMatrix y(DType::kBF16, slots(), out_);
-    Gemm(ops, true, y, false);
+    Gemm(ops, true, y, Onto::kNothing);
     std::vector<float> values = y.Values();
     const auto first = values.begin() + offsets_[e] * out_;
     return {first, first + count * out_};
@@ -73,7 +83,14 @@ class ExpertProducts {
   int64_t taken() const { return offsets_.back(); }
   int64_t slots() const { return taken() + kDropped; }
   ExpertRows rows() const {
-    return {.num_experts = experts(), .chosen = 1, .slots = slots(), .offsets = offsets_.data()};
+    return {.num_experts = experts(),
+            .chosen = 1,
+            .slots = slots(),
+            .offsets = offsets_.data(),
+            .choices = choices_.data()};
+  }
+  float BiasWeight(int64_t slot) const {
+    return bias_weights_[static_cast<size_t>(choices_[static_cast<size_t>(slot)])];
   }
   double Weight(int64_t e, int64_t o, int64_t i) const { return static_cast<double>(weights_.Get(e, o * in_ + i)); }
 
@@ -86,14 +103,18 @@ class ExpertProducts {
     return m;
   }
 
-  void Gemm(TestOps& ops, bool forward, TestMatrix& c, bool accumulate) {
+  void Gemm(TestOps& ops, bool forward, TestMatrix& c, Onto onto) {
+    const bool biased = onto == Onto::kBias || onto == Onto::kWeighedBias;
     const ConstMatrix first{weights_.view().data, DType::kBF16, out_, in_, in_};
     ops->ExpertGemm({.a = forward ? x_.view() : d_y_.view(),
                      .b = first,
                      .transpose_b = forward,
                      .b_step = step_,
                      .c = c.view(),
-                     .accumulate = accumulate},
+                     .accumulate = onto == Onto::kHeld,
+                     .bias = biased ? static_cast<const float*>(bias_.view().data) : nullptr,
+                     .bias_step = bias_.view().stride,
+                     .bias_weights = onto == Onto::kWeighedBias ? bias_weights_.data() : nullptr},
                     rows());
   }
   void Gradient(TestOps& ops, TestMatrix& dw) {
@@ -102,18 +123,21 @@ class ExpertProducts {
         rows());
   }
 
-  void CheckGemm(TestOps& ops, bool forward, DType dtype, bool accumulate, Rng& rng) {
+  void CheckGemm(TestOps& ops, bool forward, DType dtype, Onto onto, Rng& rng) {
     const int64_t cols = forward ? out_ : in_, depth = forward ? in_ : out_;
     TestMatrix c(dtype, slots(), cols, cols + 8);
-    if (accumulate) c.Fill(rng, 10.0f);
+    if (onto == Onto::kHeld) c.Fill(rng, 10.0f);
     const TestMatrix before = c, &a = forward ? x_ : d_y_;
-    Gemm(ops, forward, c, accumulate);
+    Gemm(ops, forward, c, onto);
     std::vector<double> expected;
     std::vector<float> actual;
     for (int64_t e = 0; e < experts(); ++e) {
       for (int64_t r = offsets_[static_cast<size_t>(e)]; r < offsets_[static_cast<size_t>(e) + 1]; ++r) {
         for (int64_t col = 0; col < cols; ++col) {
-          double sum = accumulate ? static_cast<double>(before.Get(r, col)) : 0;
+          double sum = 0;
+          if (onto == Onto::kHeld) sum = static_cast<double>(before.Get(r, col));
+          if (onto == Onto::kBias || onto == Onto::kWeighedBias) sum = static_cast<double>(bias_.Get(e, col));
+          if (onto == Onto::kWeighedBias) sum *= static_cast<double>(BiasWeight(r));
           for (int64_t k = 0; k < depth; ++k) {
             sum += static_cast<double>(a.Get(r, k)) * (forward ? Weight(e, col, k) : Weight(e, k, col));
           }
@@ -154,7 +178,9 @@ class ExpertProducts {
   }
 
   int64_t in_, out_, step_;
-  std::vector<int32_t> offsets_;
+  std::vector<int32_t> offsets_, choices_;
+  std::vector<float> bias_weights_;
+  TestMatrix bias_{DType::kF32, 0, 1};
   TestMatrix x_{DType::kBF16, 0, 1}, d_y_{DType::kBF16, 0, 1}, weights_{DType::kBF16, 0, 1};
 };
 

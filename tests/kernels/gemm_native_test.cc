@@ -105,7 +105,7 @@ int64_t Differences(const std::vector<float>& a, const std::vector<float>& b) {
 template <template <class> class AnyProduct, class Kernel>
 void ExpectDefinition(ThreadPool& pool, Problem problem, Arithmetic arithmetic) {
   const std::vector<float> expected = Definition(arithmetic, problem);
-  const GemmArgs args = problem.Args();
+  const static_target::ProductArgs args = {problem.Args()};
   AnyProduct<Kernel>(pool, args).Run();
   EXPECT_EQ(Differences(problem.out.Values(), expected), 0) << NameOf(arithmetic);
   EXPECT_TRUE(problem.out.PaddingIntact());

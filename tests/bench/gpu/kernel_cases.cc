@@ -330,27 +330,15 @@ void AddExperts(std::vector<KernelCase>& cases, const ExpertsCase& c) {
   cases.push_back(WeightGradient(dense, Extra::kNone));
 }
 
-/// Biases of a projection, and the product that is added to them. `weighted`: as of the projection down, whose biases
-/// and their gradients are weighed.
+/// A projection with biases, and their gradients. `weighted`: as of the projection down, whose biases are weighed.
 void AddExpertBiases(std::vector<KernelCase>& cases, const ExpertsCase& c, bool weighted) {
   const int64_t slots = c.experts * c.rows;
   const std::string shape = Times(c.experts, c.rows) + "/" + Times(c.in, c.out);
   const double product = 2 * (Product(slots, c.in) + Product(c.in, c.out, c.experts));
   const double output = 2 * Product(slots, c.out), biases = 4 * Product(c.experts, c.out);
-  cases.push_back({.name = "expert_bias/forward/" + shape,
-                   .bytes = output + biases,
-                   .expected = std::nullopt,
-                   .prepare = [=](Operands& operands) -> Prepared {
-                     const ExpertRows rows = RowsOfExperts(operands, c.experts, c.rows, true);
-                     ExpertBiasArgs args;
-                     args.out = operands.New(kBf16, slots, c.out);
-                     args.bias = operands.NewVector(c.experts * c.out), args.bias_step = c.out;
-                     if (weighted) args.weights = operands.NewVector(slots);
-                     return {.call = [=](Ops& ops) { ops.ExpertBias(args, rows); }};
-                   }});
   cases.push_back({.name = "expert_bias/product/" + shape,
                    .flops = 2 * Product(slots, c.in, c.out),
-                   .bytes = product + 2 * output,
+                   .bytes = product + output + biases,
                    .expected = std::nullopt,
                    .prepare = [=](Operands& operands) -> Prepared {
                      const ExpertRows rows = RowsOfExperts(operands, c.experts, c.rows, true);
@@ -361,7 +349,8 @@ void AddExpertBiases(std::vector<KernelCase>& cases, const ExpertsCase& c, bool 
                      args.transpose_b = true;
                      args.b_step = c.out * c.in;
                      args.c = operands.New(kBf16, slots, c.out);
-                     args.accumulate = true;
+                     args.bias = operands.NewVector(c.experts * c.out), args.bias_step = c.out;
+                     if (weighted) args.bias_weights = operands.NewVector(slots);
                      return {.call = [=](Ops& ops) { ops.ExpertGemm(args, rows); }};
                    }});
   cases.push_back({.name = "expert_bias/backward/" + shape,

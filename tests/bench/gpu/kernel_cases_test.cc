@@ -126,8 +126,7 @@ TEST(KernelCases, HaveTheFiguresOfTheirShapes) {
       {"router_report/16384x64", 0.0, 8454144.0},
       {"attention_sinks/forward/d64/8x1024/64x8", 0.0, 138412032.0},
       {"attention_sinks/backward/d64/8x1024/64x8", 0.0, 136314880.0},
-      {"expert_bias/forward/32x512/2880x5760", 0.0, 189480960.0},
-      {"expert_bias/product/32x512/2880x5760", 543581798400.0, 1533542400.0},
+      {"expert_bias/product/32x512/2880x5760", 543581798400.0, 1345536000.0},
       {"expert_bias/backward/32x512/2880x2880", 0.0, 95109120.0},
   };
   for (const auto& expected : by_hand) {

@@ -137,17 +137,12 @@ ExpertRows CopyingOps::OnDevice(ExpertRows rows) {
 }
 
 ExpertGemmArgs CopyingOps::OnDevice(ExpertGemmArgs args) {
-  Put(args.a, args.b, args.c);
+  Put(args.a, args.b, args.c, args.bias, args.bias_weights);
   return args;
 }
 
 ExpertGradientArgs CopyingOps::OnDevice(ExpertGradientArgs args) {
   Put(args.a, args.b, args.c);
-  return args;
-}
-
-ExpertBiasArgs CopyingOps::OnDevice(ExpertBiasArgs args) {
-  Put(args.out, args.bias, args.weights);
   return args;
 }
 

@@ -91,7 +91,6 @@ class CopyingOps final : public Ops {
   ExpertRows OnDevice(ExpertRows rows);
   ExpertGemmArgs OnDevice(ExpertGemmArgs args);
   ExpertGradientArgs OnDevice(ExpertGradientArgs args);
-  ExpertBiasArgs OnDevice(ExpertBiasArgs args);
   ExpertBiasBackwardArgs OnDevice(ExpertBiasBackwardArgs args);
   template <class... T>
   void Put(T&... of_struct) {

@@ -107,8 +107,7 @@ absl::StatusOr<SavedModelReader> SavedModelReader::Open(const std::string& direc
   RETURN_IF_ERROR(CheckTensors(directory, model, tensors, ignorable));
   RETURN_IF_ERROR(CheckDuplicates(directory, model, tensors));
   SavedModelReader reader(std::move(model));
-  for (size_t i = 0; i < tensors.size(); ++i) {
-    const ExternalTensor& tensor = tensors[i];
+  for (const ExternalTensor& tensor : tensors) {
     ASSIGN_OR_RETURN(const TensorSlice slice, SliceOf(layout, tensor));
     if (slice.elements() == 0) continue;
     const auto& files = reader.model_.tensors();

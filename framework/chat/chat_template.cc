@@ -43,8 +43,8 @@ absl::Status WritesOthersOtherwise(size_t index) {
 absl::string_view FinalChannel(absl::string_view answer) {
   constexpr absl::string_view kMessage = "<|message|>";
   const size_t channel = answer.rfind("<|channel|>final");
-  const size_t message = channel == answer.npos ? channel : answer.find(kMessage, channel);
-  if (message == answer.npos) return {};
+  const size_t message = channel == std::string::npos ? channel : answer.find(kMessage, channel);
+  if (message == std::string::npos) return {};
   answer.remove_prefix(message + kMessage.size());
   return answer.substr(0, answer.find("<|end|>"));
 }

@@ -55,6 +55,7 @@ struct Fp32Kernel {
   }
   /// Multiply of kMr rows and of kNr columns of B from (k0, column0) on, which are packed into `packed_b` on the way.
   static void MultiplyAndPack(const ConstMatrix& b, int64_t k0, int64_t column0, int64_t words, const Word* a,
+                              // NOLINTNEXTLINE(readability-non-const-parameter): is written to in a template
                               Word* packed_b, const float* previous, const TileOut& out, const Ahead& ahead) {
     const auto multiply = [&]<class T>(const T* values) {
       const UnpackedB<T> unpacked{values + k0 * b.stride + column0, b.stride, packed_b};

@@ -78,7 +78,7 @@ bool MayBeEqual(const MixableRun& a, const MixableRun& b) {
 }
 
 std::string TrainingDataText(const MixableRun& run) {
-  const std::string files = Printable(absl::StrJoin(run.config.data.train, " "), kMixedValueBytes);
+  std::string files = Printable(absl::StrJoin(run.config.data.train, " "), kMixedValueBytes);
   if (!run.data_tokens.has_value()) return files;
   return absl::StrCat(files, " of ", FormatCount(*run.data_tokens), " tokens");
 }

@@ -685,12 +685,7 @@ TEST_F(CheckpointTest, WhatOnlyAMinorityHoldsIsTakenFromTheNewestCheckpointAtOnc
   StartThree(options);
   for (int i = 0; i < 5; ++i) Commit({0, 1, 2});
   Done(3, {{"three", 3}, {"two", 2}});  // as if it had been written meanwhile
-  const uint64_t generation = Generation();
-  VoteMessage other = Vote(generation, 6);
-  other.loss_bits ^= 1;
-  Say(0, Vote(generation, 6));
-  Say(1, other);
-  Say(2, Vote(generation, 6));
+  VoteWithOtherOf1(&VoteMessage::loss_bits, 6);
   EXPECT_TRUE(Last<event::BitsDiffer>().majority);
   EXPECT_THAT(rewinds_, ElementsAre(3));
   const event::Rewind rewind = Last<event::Rewind>();
@@ -737,12 +732,7 @@ TEST_F(CheckpointTest, WhatOthersHoldOfAMinorityIsNotTakenFromACheckpoint) {
   StartThree(EverySteps(100));
   for (int i = 0; i < 5; ++i) Commit({0, 1, 2});
   Done(3, {{"three", 3}, {"two", 2}});
-  const uint64_t generation = Generation();
-  VoteMessage other = Vote(generation, 6);
-  other.loss_bits ^= 1;
-  Say(0, Vote(generation, 6));
-  Say(1, other);
-  Say(2, Vote(generation, 6));
+  VoteWithOtherOf1(&VoteMessage::loss_bits, 6);
   EXPECT_THAT(rewinds_, IsEmpty());
   const WorldMessage world = worlds_[Connection(0)];
   EXPECT_EQ(world.committed_step, 5);

@@ -128,6 +128,15 @@ class CoordinatorTest : public testing::Test {
     }
   }
   static VoteMessage Vote(uint64_t generation, int64_t step) { return {generation, step, 7, 8, 0.5, 0.1, 0, 0, 2, {}}; }
+  // Of 0, 1 and 2, all members of the world, 1 has computed other `bits` of a step.
+  void VoteWithOtherOf1(uint32_t VoteMessage::*bits, int64_t step) {
+    const uint64_t generation = Generation();
+    VoteMessage other = Vote(generation, step);
+    other.*bits ^= 1;
+    Say(0, Vote(generation, step));
+    Say(1, other);
+    Say(2, Vote(generation, step));
+  }
   // All vote for the next step of the world that worker `any` was told of.
   void Commit(const std::vector<int>& workers) {
     const uint64_t generation = Generation();

@@ -722,11 +722,7 @@ TEST_F(CoordinatorTest, WhatAllAreToldOfTheEndIsShort) {
 
 TEST_F(CoordinatorTest, MinorityWithOtherBitsIsNamedAndRemoved) {
   StartTraining({0, 1, 2});
-  VoteMessage other = Vote(1, 2);
-  other.grad_norm_bits ^= 1;
-  Say(0, Vote(1, 2));
-  Say(1, other);
-  Say(2, Vote(1, 2));
+  VoteWithOtherOf1(&VoteMessage::grad_norm_bits, 2);
   EXPECT_EQ(Committed(), 1);
   EXPECT_EQ(Last<event::BitsDiffer>().workers, "n0/1");
   ASSERT_NE(LastSent<RefusedMessage>(1), nullptr);
@@ -758,12 +754,7 @@ TEST_F(CoordinatorTest, AMinorityWhoseStreamHasJustEndedDoesNotBringItsStateBack
 // One fault may be a passing one, and without that worker the run would end.
 TEST_F(CoordinatorTest, WithoutACheckpointAMinorityThatAloneHoldsStateIsAskedAgain) {
   StartTraining({0, 1, 2}, WithoutMirrors());
-  const uint64_t generation = Generation();
-  VoteMessage other = Vote(generation, 2);
-  other.grad_norm_bits ^= 1;
-  Say(0, Vote(generation, 2));
-  Say(1, other);
-  Say(2, Vote(generation, 2));
+  VoteWithOtherOf1(&VoteMessage::grad_norm_bits, 2);
   EXPECT_FALSE(Last<event::BitsDiffer>().majority);
   EXPECT_EQ(Count<event::WorkerLost>(), 0);
   ASSERT_EQ(WorldSize(), 3);
@@ -775,12 +766,7 @@ TEST_F(CoordinatorTest, AMinorityThatAloneHoldsStateIsNotAskedForEver) {
   StartTraining({0, 1, 2}, WithoutMirrors());
   for (int attempt = 1; attempt <= 3; ++attempt) {
     ASSERT_FALSE(ended_.has_value());
-    const uint64_t generation = Generation();
-    VoteMessage other = Vote(generation, 2);
-    other.grad_norm_bits ^= 1;
-    Say(0, Vote(generation, 2));
-    Say(1, other);
-    Say(2, Vote(generation, 2));
+    VoteWithOtherOf1(&VoteMessage::grad_norm_bits, 2);
     Pass(milliseconds(50), {0, 1, 2});
   }
   ASSERT_TRUE(ended_.has_value());
@@ -791,11 +777,7 @@ TEST_F(CoordinatorTest, AMinorityThatAloneHoldsStateIsNotAskedForEver) {
 TEST_F(CoordinatorTest, WhoJoinsAgainBeforeItsConnectionIsClosedIsNotHeard) {
   StartTraining({0, 1, 2});
   closes_at_once_ = false;
-  VoteMessage other = Vote(1, 2);
-  other.grad_norm_bits ^= 1;
-  Say(0, Vote(1, 2));
-  Say(1, other);
-  Say(2, Vote(1, 2));
+  VoteWithOtherOf1(&VoteMessage::grad_norm_bits, 2);
   ASSERT_NE(LastSent<RefusedMessage>(1), nullptr);
   Join(1, {}, 77);  // as soon as it hears that
   Event(DisconnectEvent{Connection(1), "closed by the coordinator"});

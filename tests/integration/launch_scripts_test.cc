@@ -47,13 +47,13 @@ class LaunchScripts : public ::testing::Test {
   std::filesystem::path directory_;
 };
 
-// Two within a second are one. The script stands still for longer when it has said what a second one does, as on a busy
-// machine, and then finds that one.
+// Two within a second are one. The script stands still for longer before it says what a second one does, as on a busy
+// machine.
 TEST_F(LaunchScripts, ASecondCtrlCAtMpirunEndsItAtOnce) {
   Program("mpirun",
           "trap '' USR1\ntrap 'exit 0' TERM\nprintf 'it has begun\\n'\nfor i in {1..3000}; do sleep 0.1; done\n");
   Command script = Start("mpirun.sh", {"PATH=" + directory_.string() + ":/usr/bin:/bin", "HOLDFAST=true", "NODES=2",
-                                       "BASH_FUNC_echo%%=() { builtin echo \"$@\"; sleep 3; }"});
+                                       "BASH_FUNC_echo%%=() { sleep 3; builtin echo \"$@\"; }"});
   ASSERT_TRUE(script.WaitForOutput("it has begun"));
   script.Signal(SIGINT);
   ASSERT_TRUE(script.WaitForOutput("a second Ctrl-C ends all at once"));

@@ -30,8 +30,6 @@ arguments=(-n "$NODES" --map-by "$MAP" --bind-to none --enable-recovery --mca or
 # gets SIGUSR1, which it passes on: the model is saved, and the exit code is 138. A second Ctrl-C is not to wait for that.
 mkdir -p "$RUN_DIR"
 rm -f "$RUN_DIR/coordinator.address" "$EXIT_CODE_FILE"
-setsid mpirun "${arguments[@]}" "${variables[@]}" "$(dirname "$(realpath "${BASH_SOURCE[0]}")")/node.sh" "$@" &
-mpirun=$!
 stopped_at='' ended_at_once=''
 # shellcheck disable=SC2317 # called by a trap
 stop() {
@@ -42,12 +40,14 @@ stop() {
   elif [[ $1 == INT ]] && ((SECONDS > stopped_at + 1)); then # one that is told twice is one
     how=TERM ended_at_once=1
   fi
-  kill -"$how" "$mpirun" 2>/dev/null || true
+  kill -"$how" "${!:?ended before anything was started}" 2>/dev/null || true
 }
 for signal in TERM INT HUP USR1; do
   # shellcheck disable=SC2064 # the name of the signal is meant now
   trap "stop $signal" "$signal"
 done
+setsid mpirun "${arguments[@]}" "${variables[@]}" "$(dirname "$(realpath "${BASH_SOURCE[0]}")")/node.sh" "$@" &
+mpirun=$!
 while kill -0 "$mpirun" 2>/dev/null; do wait "$mpirun" || true; done
 status=$(cat "$EXIT_CODE_FILE" 2>/dev/null || echo 1)
 rm -f "$EXIT_CODE_FILE"

@@ -65,6 +65,23 @@ struct PairKernel {
   static HWY_INLINE void AddProducts(const Word* a, hn::Vec<TagU8> b, hn::Vec<Tag8>* sum) {
     Dot::AddProducts(a, b, sum);
   }
+  /// Values of one row as bf16, and those of an even and an odd row of k as words. Subnormal ones may be zero: Dot
+  /// takes them for it.
+  static HWY_INLINE hn::Vec<hn::Rebind<uint16_t, Lanes>> Round(hn::Vec<Lanes> values) {
+    if constexpr (requires { &Dot::Round; }) {
+      return Dot::Round(values);
+    } else {
+      return ToBf16Bits(Lanes(), values);
+    }
+  }
+  static HWY_INLINE hn::Vec<hn::RebindToUnsigned<Lanes>> RoundPairs(hn::Vec<Lanes> even, hn::Vec<Lanes> odd) {
+    if constexpr (requires { &Dot::RoundPairs; }) {
+      return Dot::RoundPairs(even, odd);
+    } else {
+      const hn::RebindToUnsigned<Lanes> du;
+      return hn::Or(hn::PromoteTo(du, Round(even)), hn::ShiftLeft<16>(hn::PromoteTo(du, Round(odd))));
+    }
+  }
 };
 
 #if HWY_MAX_BYTES == 64
@@ -126,6 +143,18 @@ struct Avx512Dot {
   /// By assembly: the intrinsic could be inlined into functions with the instruction's target only.
   static HWY_INLINE void AddProducts(const uint32_t* a, hn::Vec<TagU8> b, hn::Vec<Tag8>* sum) {
     asm("vdpbf16ps %2%{1to8%}, %1, %0" : "+v"(sum->raw) : "v"(b.raw), "m"(*a));
+  }
+  static HWY_INLINE hn::Vec<hn::Rebind<uint16_t, Lanes>> Round(hn::Vec<Lanes> values) {
+    hn::Vec<hn::Rebind<uint16_t, Lanes>> rounded;
+    asm("vcvtneps2bf16 %1, %0" : "=v"(rounded.raw) : "v"(values.raw));
+    return rounded;
+  }
+  static HWY_INLINE hn::Vec<hn::RebindToUnsigned<Lanes>> RoundPairs(hn::Vec<Lanes> even, hn::Vec<Lanes> odd) {
+    __m512i halves;
+    asm("vcvtne2ps2bf16 %1, %2, %0" : "=v"(halves) : "v"(even.raw), "v"(odd.raw));
+    alignas(64) static constexpr uint16_t kInTurns[32] = {0, 16, 1, 17, 2,  18, 3,  19, 4,  20, 5,  21, 6,  22, 7,  23,
+                                                          8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31};
+    return hn::Vec<hn::RebindToUnsigned<Lanes>>{_mm512_permutexvar_epi16(_mm512_load_si512(kInTurns), halves)};
   }
   static void Multiply(bool by_row, int64_t rows, int64_t words, const uint32_t* a, const uint32_t* b,
                        const float* previous, const TileOut& out, const Ahead& ahead) {

@@ -140,7 +140,7 @@ void DifferentiatePanel(const QueryHead& head, const AttentionShape& shape, cons
   for (int64_t r = 0; r < pair.queries; ++r) {
     if (r >= rows.begin && r < rows.end) continue;
     for (int64_t v = 0; v < kNr; v += kLanes) {
-      StoreInRow(d, hn::Zero(d), col0 + v, s.ds_rows + r * Kernel::kRowWords);
+      StoreInRow<Kernel>(hn::Zero(d), col0 + v, s.ds_rows + r * Kernel::kRowWords);
     }
   }
   for (int64_t r = rows.begin; r < rows.end; ++r) {
@@ -171,7 +171,7 @@ void DifferentiatePanel(const QueryHead& head, const AttentionShape& shape, cons
       hn::StoreU(dropped, d, p_at);
       const auto ds = hn::Mul(hn::Mul(p, hn::Sub(dp, hn::Set(d, head.delta[query]))), scale);
       hn::StoreU(ds, d, ds_at);
-      StoreInRow(d, ds, col0 + v, s.ds_rows + r * Kernel::kRowWords);
+      StoreInRow<Kernel>(ds, col0 + v, s.ds_rows + r * Kernel::kRowWords);
     }
   }
 }
@@ -200,9 +200,9 @@ void BackwardPair(const QueryHead& head, const AttentionShape& shape, const Tile
     DifferentiatePanel(head, shape, pair, {row0, std::max(row0, end)}, col0, s);
     if (want_keys && rows > 0) {
       const int64_t words0 = row0 / kValuesOf<Word> * kMr;
-      MultiplyPanels<Kernel>(s.do_columns + words0, column_panel, false, d, rows, ToPanel<Word>(p, rows), true,
+      MultiplyPanels<Kernel>(s.do_columns + words0, column_panel, false, d, rows, ToPanel<Kernel>(p, rows), true,
                              s.dv + panel * s.dk_panel);
-      MultiplyPanels<Kernel>(s.q_columns + words0, column_panel, false, d, rows, ToPanel<Word>(ds, rows), true,
+      MultiplyPanels<Kernel>(s.q_columns + words0, column_panel, false, d, rows, ToPanel<Kernel>(ds, rows), true,
                              s.dk + panel * s.dk_panel);
     }
   }

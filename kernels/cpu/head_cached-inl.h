@@ -100,9 +100,9 @@ struct CachedScratch {
 
 /// Of one head: turns its scores of a tile (panels `panel` floats apart) into exp(scale score - max), those before
 /// `begin` and from `end` on into 0, and puts them into row `p`. Returns what earlier sums are to be scaled by.
-template <class Word>
-float SoftmaxRow(float* scores, int64_t panel, int64_t begin, int64_t end, float scale, Word* p, float* max,
-                 float* sum) {
+template <class Kernel>
+float SoftmaxRow(float* scores, int64_t panel, int64_t begin, int64_t end, float scale, typename Kernel::Word* p,
+                 float* max, float* sum) {
   const Lanes d;
   const hn::RebindToSigned<Lanes> di;
   const hn::CappedTag<float, 1> one;
@@ -121,7 +121,7 @@ float SoftmaxRow(float* scores, int64_t panel, int64_t begin, int64_t end, float
   for (int64_t c = first; c < end; c += kLanes) {
     const LaneVec e = Exp(d, hn::MulSub(hn::LoadU(d, at(c)), hn::Set(d, scale), hn::Set(d, new_max)));
     hn::StoreU(e, d, at(c));
-    StoreInRow(d, e, c, p);
+    StoreInRow<Kernel>(e, c, p);
   }
   float total = 0;
   for (int64_t c = begin; c < end; ++c) total += *at(c);
@@ -155,7 +155,8 @@ void AttendRow(const CachedAttentionArgs& args, const CachedPiece& piece, int64_
     }
     for (int64_t h = 0; h < heads; ++h) {
       Word* p = s.p + h * Kernel::kRowWords;
-      const float rescale = SoftmaxRow(s.scores + h * kNr, panel, begin, end, ScoreScale(d), p, s.max + h, s.sum + h);
+      const float rescale =
+          SoftmaxRow<Kernel>(s.scores + h * kNr, panel, begin, end, ScoreScale(d), p, s.max + h, s.sum + h);
       if (rescale == 1.0f) continue;
       for (int64_t c = 0; c < PanelsOf(d, kNr); ++c) {
         float* o = s.o + c * panel + h * kNr;
@@ -194,7 +195,7 @@ void CachedPass(Executor& executor, const CachedAttentionArgs& args) {
   });
   Carver of_row(nullptr), of_tile(nullptr);
   const CachedScratch<Kernel> row_scratch(of_row, group, d);
-  const ForwardScratch<typename Kernel::Word> tile_scratch(of_tile, d);
+  const ForwardScratch<typename Kernel::Word> tile_scratch(of_tile, d, 1);
   const size_t bytes = std::max(of_row.bytes(), of_tile.bytes());
   ParallelFor(executor, count * args.num_kv_heads, [&](int64_t task, int thread) {
     const CachedPiece& piece = pieces[count - 1 - task / args.num_kv_heads];
@@ -205,13 +206,14 @@ void CachedPass(Executor& executor, const CachedAttentionArgs& args) {
     if (piece.count == 1) {
       return AttendRow<Kernel>(args, piece, g * group, group, k, v, CachedScratch<Kernel>(carver, group, d));
     }
-    const ForwardScratch<typename Kernel::Word> scratch(carver, d);
+    const ForwardScratch<typename Kernel::Word> scratch(carver, d, 1);
     const AttentionShape shape{
         .sequence = piece.position + piece.count, .head_dim = d, .dropout = {}, .window = args.window};
     for (int64_t h = g * group; h < (g + 1) * group; ++h) {
       const HeadMatrix q = HeadOf(args.qkv, 1, piece.row, h * d), out = HeadOf(args.out, 1, piece.row, h * d);
       float* const lse = args.lse == nullptr ? nullptr : args.lse + piece.row * args.num_heads + h;
-      AttendQueries<Kernel>({q, k, v, out, lse, 0, piece.position, args.num_heads}, shape, piece.position, scratch);
+      AttendQueries<Kernel>({q, k, v, out, lse, 0, piece.position, args.num_heads}, shape, piece.position, false,
+                            scratch);
     }
   });
 }

@@ -39,27 +39,33 @@ constexpr int64_t kQueryGroup = 32;
 /// difference of two of them is not a number.
 constexpr float kNoScore = -std::numeric_limits<float>::max();
 
-/// Queries of a task: keys and values are packed again for each.
+/// Queries that are multiplied by one tile of keys after the other.
 constexpr int64_t kQueryTile = 2 * kTile;
 
-/// Scratch memory of one task. Panels are of kNr queries.
+constexpr int64_t kWholeKeyBytesMax = int64_t{32} << 20;  // of packed keys and values in a thread's scratch memory
+
+/// Scratch memory of one task. Panels are of kNr queries. Keys and values: of all tiles, if the task packs them once
+/// for all its queries, else of one.
 template <class Word>
 struct ForwardScratch {
-  Word* q;           // packed B: (queries, D)
-  Word* k;           // packed A: (keys, D)
-  Word* v;           // packed A: (D, keys)
-  float* p;          // (keys, kNr)
-  float* o;          // per panel: (D rounded up to kMr, kNr)
-  float* max;        // (queries): largest scaled score so far
-  float* sum;        // (queries): sum of exp(score - max)
-  uint32_t* keep;    // masks: (keys, kNr)
-  uint32_t* buffer;  // one query's masks
-  int64_t o_panel;
+  int64_t o_panel, k_tile, v_tile;  // sizes
+  Word* q;                          // packed B: (queries, D)
+  Word* k;                          // packed A, per tile: (keys, D)
+  Word* v;                          // packed A, per tile: (D, keys)
+  float* p;                         // (keys, kNr)
+  float* o;                         // per panel: (D rounded up to kMr, kNr)
+  float* max;                       // (queries): largest scaled score so far
+  float* sum;                       // (queries): sum of exp(score - max)
+  uint32_t* keep;                   // masks: (keys, kNr)
+  uint32_t* buffer;                 // one query's masks
 
-  ForwardScratch(Carver& carver, int64_t head_dim) : o_panel(PanelsOf(head_dim, kMr) * kMr * kNr) {
+  ForwardScratch(Carver& carver, int64_t head_dim, int64_t key_tiles)
+      : o_panel(PanelsOf(head_dim, kMr) * kMr * kNr),
+        k_tile(PackedSize<kMr, Word>(kTile, head_dim)),
+        v_tile(PackedSize<kMr, Word>(head_dim, kTile)) {
     q = carver.Take<Word>(PackedSize<kNr, Word>(kQueryTile, head_dim));
-    k = carver.Take<Word>(PackedSize<kMr, Word>(kTile, head_dim));
-    v = carver.Take<Word>(PackedSize<kMr, Word>(head_dim, kTile));
+    k = carver.Take<Word>(key_tiles * k_tile);
+    v = carver.Take<Word>(key_tiles * v_tile);
     p = carver.Take<float>(kTile * kNr);
     o = carver.Take<float>(kQueryTile / kNr * o_panel);
     max = carver.Take<float>(kQueryTile);
@@ -144,38 +150,52 @@ struct ForwardHead {
   int64_t lse_step = 1;     // from one row's lse to the next one's
 };
 
+/// Packed keys and values from key0 on.
+template <class Word>
+struct KeyTile {
+  const Word *k, *v;
+  int64_t key0, keys;
+};
+
+template <class Word>
+KeyTile<Word> PackKeyTile(const ForwardHead& head, int64_t head_dim, int64_t key0, int64_t keys, int64_t tile,
+                          const ForwardScratch<Word>& s) {
+  Word *k = s.k + tile * s.k_tile, *v = s.v + tile * s.v_tile;
+  PackHeadRows<kMr>(head.k, key0, keys, head_dim, k);
+  PackHeadColumns<kMr>(head.v, key0, keys, head_dim, v);
+  return {k, v, key0, keys};
+}
+
 /// The panels of one tile of queries against one tile of keys.
 template <class Kernel, class Word = typename Kernel::Word>
-void AttendTile(const ForwardHead& head, const AttentionShape& shape, int64_t query0, int64_t queries, int64_t key0,
-                const ForwardScratch<Word>& s) {
-  const int64_t d = shape.head_dim;
-  const int64_t tile_keys = std::min({kTile, shape.sequence - key0, shape.EndKey(query0 + queries - 1) - key0});
-  PackHeadRows<kMr>(head.k, key0, tile_keys, d, s.k);
-  PackHeadColumns<kMr>(head.v, key0, tile_keys, d, s.v);
+void AttendTile(const ForwardHead& head, const AttentionShape& shape, int64_t query0, int64_t queries,
+                const KeyTile<Word>& tile, const ForwardScratch<Word>& s) {
+  const int64_t d = shape.head_dim, key0 = tile.key0;
   for (int64_t first = 0; first < queries; first += kNr) {
     const int64_t panel = first / kNr, lanes = std::min<int64_t>(kNr, queries - first);
     const int64_t group = first / kQueryGroup * kQueryGroup, group_end = std::min(queries, group + kQueryGroup);
     // Keys that some query of the group sees, from a whole pair on; their products are computed from a whole panel on.
     const int64_t begin = std::max<int64_t>(shape.FirstKey(query0 + group) - key0, 0) / 2 * 2;
-    const int64_t end = std::min(tile_keys, shape.EndKey(query0 + group_end - 1) - key0);
+    const int64_t end = std::min(tile.keys, shape.EndKey(query0 + group_end - 1) - key0);
     if (end <= begin) continue;
     const int64_t row0 = begin / kMr * kMr, keys = end - begin;
     float *o = s.o + panel * s.o_panel, *p = s.p + begin * kNr;
-    MultiplyPanels<Kernel>(s.k + row0 / kMr * PanelSize<Word>(kMr, d), PanelSize<Word>(kMr, d), false, end - row0, d,
+    MultiplyPanels<Kernel>(tile.k + row0 / kMr * PanelSize<Word>(kMr, d), PanelSize<Word>(kMr, d), false, end - row0, d,
                            s.q + panel * PanelSize<Word>(kNr, d), false, s.p + row0 * kNr);
     SoftmaxPanel(p, keys, key0 + begin, query0 + first, shape, s.max + first, s.sum + first, o);
     if (shape.dropout.rate > 0) {
       const int64_t element = (query0 + first) * shape.sequence + key0 + begin;
       DropPanel(shape.dropout, head.random + static_cast<uint64_t>(element), shape.sequence, keys, lanes, s, p);
     }
-    MultiplyPanels<Kernel>(s.v + begin / kValuesOf<Word> * kMr, PanelSize<Word>(kMr, tile_keys), false, d, keys,
-                           ToPanel<Word>(p, keys), true, o);
+    MultiplyPanels<Kernel>(tile.v + begin / kValuesOf<Word> * kMr, PanelSize<Word>(kMr, tile.keys), false, d, keys,
+                           ToPanel<Kernel>(p, keys), true, o);
   }
 }
 
-template <class Kernel>
-void AttendQueries(const ForwardHead& head, const AttentionShape& shape, int64_t query0,
-                   const ForwardScratch<typename Kernel::Word>& s) {
+/// `packed`: all keys and values are.
+template <class Kernel, class Word = typename Kernel::Word>
+void AttendQueries(const ForwardHead& head, const AttentionShape& shape, int64_t query0, bool packed,
+                   const ForwardScratch<Word>& s) {
   const int64_t d = shape.head_dim, queries = std::min(kQueryTile, shape.sequence - query0);
   const int64_t row0 = query0 - head.first_query;
   PackHeadRows<kNr>(head.q, row0, queries, d, s.q);
@@ -184,7 +204,11 @@ void AttendQueries(const ForwardHead& head, const AttentionShape& shape, int64_t
   std::fill_n(s.sum, kQueryTile, 0.0f);
   const int64_t end = shape.EndKey(query0 + queries - 1);
   for (int64_t key0 = shape.FirstKey(query0) / kTile * kTile; key0 < end; key0 += kTile) {
-    AttendTile<Kernel>(head, shape, query0, queries, key0, s);
+    const int64_t tile = key0 / kTile, keys = std::min(kTile, shape.sequence - key0);
+    AttendTile<Kernel>(head, shape, query0, queries,
+                       packed ? KeyTile<Word>{s.k + tile * s.k_tile, s.v + tile * s.v_tile, key0, keys}
+                              : PackKeyTile(head, d, key0, std::min(keys, end - key0), 0, s),
+                       s);
   }
   for (int64_t i = 0; i < queries; i += kNr) {
     StoreColumns(head.out, row0 + i, std::min<int64_t>(kNr, queries - i), s.o + i / kNr * s.o_panel, s.sum + i, d);
@@ -195,27 +219,43 @@ void AttendQueries(const ForwardHead& head, const AttentionShape& shape, int64_t
   }
 }
 
-/// `Kernel`: one that multiplies qkv's dtype.
+/// `Kernel`: one that multiplies qkv's dtype. With as many (sequence, key/value head) pairs as keep all threads busy,
+/// one task does a pair and packs its keys once; otherwise a task is a tile of one head's queries.
 template <class Kernel>  // clang-tidy misses that ForwardHead is written through.
 // NOLINTNEXTLINE(readability-non-const-parameter)
 void ForwardPass(Executor& executor, const Matrix& out, float* lse, const ConstMatrix& qkv,
                  const AttentionShape& shape) {
+  using Scratch = ForwardScratch<typename Kernel::Word>;
   const int64_t d = shape.head_dim, heads = shape.num_heads, t = shape.sequence, group = heads / shape.num_kv_heads;
-  const int64_t tiles = PanelsOf(t, kQueryTile);
+  const int64_t tiles = PanelsOf(t, kQueryTile), key_tiles = PanelsOf(t, kTile);
+  const int64_t pairs = shape.batch * shape.num_kv_heads;
+  const bool whole = pairs >= 2 * executor.num_threads() && key_tiles * 2 * kTile * d * 4 <= kWholeKeyBytesMax;
+  const int64_t scratch_tiles = whole ? key_tiles : 1;
   Carver count(nullptr);
-  const ForwardScratch<typename Kernel::Word> measured(count, d);
-  ParallelFor(executor, shape.batch * heads * tiles, [&](int64_t task, int thread) {
-    const int64_t tile = tiles - 1 - task / (shape.batch * heads);  // the long ones first
-    const int64_t b = task % (shape.batch * heads) / heads, h = task % heads;
+  const Scratch measured(count, d, scratch_tiles);
+  const auto head_of = [&](int64_t b, int64_t h) -> ForwardHead {
+    return {HeadOf(qkv, b, t, h * d),
+            HeadOf(qkv, b, t, (heads + h / group) * d),
+            HeadOf(qkv, b, t, (heads + shape.num_kv_heads + h / group) * d),
+            HeadOf(out, b, t, h * d),
+            lse + (b * heads + h) * t,
+            static_cast<uint64_t>((b * heads + h) * t) * static_cast<uint64_t>(t)};
+  };
+  ParallelFor(executor, whole ? pairs : shape.batch * heads * tiles, [&](int64_t task, int thread) {
     Carver carver(executor.Scratch(thread, count.bytes()));
-    const ForwardScratch<typename Kernel::Word> scratch(carver, d);
-    const ForwardHead head = {HeadOf(qkv, b, t, h * d),
-                              HeadOf(qkv, b, t, (heads + h / group) * d),
-                              HeadOf(qkv, b, t, (heads + shape.num_kv_heads + h / group) * d),
-                              HeadOf(out, b, t, h * d),
-                              lse + (b * heads + h) * t,
-                              static_cast<uint64_t>((b * heads + h) * t) * static_cast<uint64_t>(t)};
-    AttendQueries<Kernel>(head, shape.OfSequence(b), tile * kQueryTile, scratch);
+    const Scratch scratch(carver, d, scratch_tiles);
+    if (!whole) {
+      const int64_t tile = tiles - 1 - task / (shape.batch * heads);  // the long ones first
+      const int64_t b = task % (shape.batch * heads) / heads;
+      return AttendQueries<Kernel>(head_of(b, task % heads), shape.OfSequence(b), tile * kQueryTile, false, scratch);
+    }
+    const int64_t b = task / shape.num_kv_heads, head0 = task % shape.num_kv_heads * group;
+    for (int64_t key0 = 0; key0 < t; key0 += kTile) {
+      PackKeyTile(head_of(b, head0), d, key0, std::min(kTile, t - key0), key0 / kTile, scratch);
+    }
+    for (int64_t i = 0; i < group * tiles; ++i) {
+      AttendQueries<Kernel>(head_of(b, head0 + i / tiles), shape.OfSequence(b), i % tiles * kQueryTile, true, scratch);
+    }
   });
 }
 

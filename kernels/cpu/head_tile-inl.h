@@ -27,8 +27,6 @@ HWY_BEFORE_NAMESPACE();
 namespace holdfast::kernels {
 namespace HWY_NAMESPACE {
 
-using Lanes = hn::CappedTag<float, kLanes>;
-
 /// Queries and keys of a tile: a whole number of panels of either kind on every instruction set (6, 12, 16 and 32).
 /// Packed, the tiles of one head (D = 64) take 24 KiB each. Sums over keys run tile by tile: it is part of the bits.
 constexpr int64_t kTile = 96;
@@ -127,20 +125,21 @@ void MultiplyPanels(const typename Kernel::Word* a, int64_t a_panel_size, bool b
   }
 }
 
-/// Lanes(d) values of a row of an A operand by rows, from column `col` on.
-template <class D, class V>
-HWY_INLINE void StoreInRow(D d, V values, int64_t col, float* row) {
-  hn::StoreU(values, d, row + col);
-}
-template <class D, class V>
-HWY_INLINE void StoreInRow(D d, V values, int64_t col, uint32_t* row) {
-  StoreBf16(d, values, reinterpret_cast<uint16_t*>(row) + col);
+/// kLanes values of a row of an A operand by rows, from column `col` on.
+template <class Kernel>
+HWY_INLINE void StoreInRow(hn::Vec<Lanes> values, int64_t col, typename Kernel::Word* row) {
+  if constexpr (kValuesOf<typename Kernel::Word> == 1) {
+    hn::StoreU(values, Lanes(), row + col);
+  } else {
+    hn::StoreU(Kernel::Round(values), hn::Rebind<uint16_t, Lanes>(), reinterpret_cast<uint16_t*>(row) + col);
+  }
 }
 
 /// Values (depth, kNr) as a B panel in their own memory: they are one already, or rounded to pairs of bf16, an odd one
 /// at the end with zero.
-template <class Word>
-const Word* ToPanel(float* values, int64_t depth) {
+template <class Kernel>
+const typename Kernel::Word* ToPanel(float* values, int64_t depth) {
+  using Word = typename Kernel::Word;
   if constexpr (kValuesOf<Word> == 1) {
     return values;
   } else {
@@ -149,12 +148,8 @@ const Word* ToPanel(float* values, int64_t depth) {
     Word* words = reinterpret_cast<Word*>(values);
     for (int64_t k = 0; k < depth; k += 2) {
       for (int64_t c = 0; c < kNr; c += kLanes) {
-        auto pair = hn::PromoteTo(du, ToBf16Bits(d, hn::LoadU(d, values + k * kNr + c)));
-        if (k + 1 < depth) {
-          const auto odd = hn::PromoteTo(du, ToBf16Bits(d, hn::LoadU(d, values + (k + 1) * kNr + c)));
-          pair = hn::Or(pair, hn::ShiftLeft<16>(odd));
-        }
-        hn::StoreU(pair, du, words + k / 2 * kNr + c);
+        const auto odd = k + 1 < depth ? hn::LoadU(d, values + (k + 1) * kNr + c) : hn::Zero(d);
+        hn::StoreU(Kernel::RoundPairs(hn::LoadU(d, values + k * kNr + c), odd), du, words + k / 2 * kNr + c);
       }
     }
     return words;

@@ -22,11 +22,13 @@ namespace hn = hwy::HWY_NAMESPACE;
 /// e^x within 2 ulp; 0 below -86.98 (where e^x < 2^-125.5), infinity above 88.72, NaN for NaN.
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE V Exp(D d, V x) {
-  const hn::RebindToSigned<D> di;
+  const hn::RebindToUnsigned<D> du;
   const V lowest = hn::Set(d, -86.98f);
   // The operand order of Min and Max matters: x86 returns the second one if either is NaN.
   const V clamped = hn::Max(lowest, hn::Min(hn::Set(d, 89.0f), x));
-  const V k = hn::Round(hn::Mul(clamped, hn::Set(d, 1.44269504088896341f)));
+  // 1.5 * 2^23 makes a sum's last bit count ones, so that it is rounded to an integer; 126 is for the exponent below.
+  const V shift = hn::Set(d, 12582912.0f + 126);
+  const V shifted = hn::Add(hn::Mul(clamped, hn::Set(d, 1.44269504088896341f)), shift), k = hn::Sub(shifted, shift);
   // Cody & Waite: ln 2 in two pieces, the first exact in few enough bits that k * piece is exact.
   V r = hn::MulAdd(k, hn::Set(d, -0.693359375f), clamped);
   r = hn::MulAdd(k, hn::Set(d, 2.12194440e-4f), r);
@@ -38,8 +40,8 @@ HWY_INLINE V Exp(D d, V x) {
   q = hn::MulAdd(q, r, hn::Set(d, 1.6666665459e-1f));
   q = hn::MulAdd(q, r, hn::Set(d, 5.0000001201e-1f));
   const V p = hn::Add(hn::MulAdd(hn::Mul(r, r), q, r), hn::Set(d, 1.0f));
-  // 2^k as 2^(k-1) * 2, since 2^128 is no float but e^88.7 is one.
-  const auto bits = hn::ShiftLeft<23>(hn::Add(hn::ConvertTo(di, k), hn::Set(di, 126)));
+  // 2^k as 2^(k-1) * 2, since 2^128 is no float but e^88.7 is one. The lowest bits of `shifted` are k + 126.
+  const auto bits = hn::ShiftLeft<23>(hn::BitCast(du, shifted));
   const V scaled = hn::Mul(hn::Mul(p, hn::BitCast(d, bits)), hn::Set(d, 2.0f));
   return hn::IfThenElse(hn::Lt(x, lowest), hn::Zero(d), scaled);
 }

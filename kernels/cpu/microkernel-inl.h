@@ -41,6 +41,8 @@ constexpr int kProductMr = kLanes == 16 ? 14 : 6;
 constexpr int kMr = kLanes == 16 ? 12 : 6;
 constexpr int kNr = 2 * kLanes;
 
+using Lanes = hn::CappedTag<float, kLanes>;
+
 /// Products along k are added up in blocks of this depth: part of the bits.
 constexpr int64_t kKc = 256;
 

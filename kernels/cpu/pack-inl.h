@@ -176,6 +176,16 @@ HWY_INLINE void CopyRow(const T* from, int64_t stride, int64_t left, Word* to) {
   if constexpr (kCopied < kWidth) CopyRow<kWidth - kCopied>(from + kCopied, stride, left, to + kCopied);
 }
 
+/// The same for `rest` words, less than 2 kCount.
+template <int kCount, class T, class Word>
+HWY_INLINE void CopyRest(const T* from, int64_t stride, int64_t left, int64_t rest, Word* to) {
+  if constexpr (kCount > 0) {
+    const bool copies = (rest & kCount) != 0;
+    if (copies) CopyLanes<kCount>(from, stride, left, to);
+    CopyRest<kCount / 2>(from + (copies ? kCount : 0), stride, left, rest, to + (copies ? kCount : 0));
+  }
+}
+
 /// Source with the width contiguous: from[k * stride + w], as panels `panel_words` apart. k is the outer loop, so that
 /// a line of memory is read once: rows a multiple of 4 KiB apart push each other out of the first-level cache. The last
 /// panel is filled up with zeros.
@@ -184,6 +194,7 @@ HWY_NOINLINE void PackAlong(const T* from, int64_t stride, int64_t width, int64_
                             int64_t panel_words) {
   constexpr int kValues = kValuesOf<Word>;
   const int64_t whole = width / kWidth, rest = width % kWidth;
+  if (rest > 0) std::fill_n(out + whole * panel_words, (kc + kValues - 1) / kValues * kWidth, Word{0});
   for (int64_t k = 0; k < kc; k += kValues, from += kValues * stride, out += kWidth) {
     const int64_t left = kc - k;
     for (int i = 0; i < kValues; ++i) {
@@ -193,9 +204,7 @@ HWY_NOINLINE void PackAlong(const T* from, int64_t stride, int64_t width, int64_
     for (int64_t panel = 0; panel < whole; ++panel, to += panel_words) {
       CopyRow<kWidth>(from + panel * kWidth, stride, left, to);
     }
-    if (rest == 0) continue;
-    for (int w = 0; w < kWidth; ++w)
-      w < rest ? MakeWord(from + whole * kWidth + w, stride, left, to + w) : void(to[w] = 0);
+    CopyRest<kWidth <= 2 ? 1 : std::bit_floor(kWidth - 1u)>(from + whole * kWidth, stride, left, rest, to);
   }
 }
 

@@ -116,8 +116,9 @@ struct ExpertGradientArgs {
 };
 
 /// For each expert, d_bias (N) = sum over its rows of d_out, times the weight of the slot's choice if there are
-/// weights; zeros for an expert without rows. On a GPU it is added up in eight parts, each of every eighth row. With
-/// d_weights, d_weights[choice] += <d_out, bias> of each slot that is not dropped.
+/// weights; zeros for an expert without rows. On a GPU 128 of its rows at a time are added up in eight parts, each of
+/// every eighth row, and then their sums likewise. With d_weights, d_weights[choice] += <d_out, bias> of each slot that
+/// is not dropped.
 struct ExpertBiasBackwardArgs {
   ConstMatrix d_out;               ///< (S, N)
   const float* weights = nullptr;  ///< (R, k) optional

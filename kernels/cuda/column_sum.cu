@@ -1,8 +1,6 @@
 #include "kernels/cuda/column_sum.cuh"
 #include "kernels/cuda/cuda_ops.h"
 #include "kernels/cuda/launch.cuh"
-#include "kernels/cuda/packet.cuh"
-#include "kernels/cuda/reduce.cuh"
 
 namespace holdfast::kernels {
 namespace {
@@ -19,16 +17,8 @@ __global__ void __launch_bounds__(kWarps* kWarpSize)
   const int64_t col = (static_cast<int64_t>(blockIdx.x) * kWarpSize + lane) * n, count = cols - col;
   const int64_t first = blockIdx.y * rows_of_block;
   const int64_t end = first + rows_of_block < rows ? first + rows_of_block : rows;
-  float sum[n] = {};
-  if (count > 0) {
-#pragma unroll 8
-    for (int64_t row = first + warp; row < end; row += kWarps) {
-      const auto x = LoadPacket<whole, n>(in[row] + col, count);
-#pragma unroll
-      for (int i = 0; i < n; ++i) sum[i] += x[i];
-    }
-  }
-  SumWarps<n, kWarps>(sum);
+  float sum[n];
+  SumRows<kWarps, whole>(sum, in, first, end, col, count, NoWeights());
   if (warp == 0 && count > 0) StorePacket<whole>(partials + blockIdx.y * cols + col, sum, count);
 }
 

@@ -12,19 +12,6 @@
 namespace holdfast::kernels {
 namespace {
 
-/// Up to `size` rows of one expert, from `first` of its own on; `count` is all that it has.
-struct RowTile {
-  int expert, first, count;
-};
-
-/// Expert e's tiles are numbered from offsets[e] / size + e on. There is room up to the next one's, whatever the
-/// offsets are, so none has to be counted; numbers that are left over have no rows.
-__device__ __forceinline__ RowTile FindTile(const Segments& segments, int number, int size) {
-  const auto first_of = [&](int e) { return segments.offsets[e] / size + e; };
-  const int e = LastAtMost(segments.num_experts, number, first_of);
-  return {e, (number - first_of(e)) * size, segments.offsets[e + 1] - segments.offsets[e]};
-}
-
 /// Blocks that run at the same time share what they read: they are numbered through kTogether tiles of rows, then on to
 /// the next columns.
 constexpr int kTogether = 8;
@@ -63,8 +50,6 @@ __global__ void __launch_bounds__(Block::kThreads, 2)
   Block::Run(one, tile % row_tiles * Block::kSize, tile / row_tiles * Block::kSize);
 }
 
-Segments SegmentsOf(const ExpertRows& rows) { return {rows.offsets, static_cast<int>(rows.num_experts)}; }
-
 template <class Block, typename Out>
 void QueueGemm(CudaQueue& queue, const ExpertGemmArgs& args, const ExpertRows& rows) {
   using T = typename Block::In;
@@ -78,8 +63,8 @@ void QueueGemm(CudaQueue& queue, const ExpertGemmArgs& args, const ExpertRows& r
                                   .bias = args.bias,
                                   .bias_weights = args.bias_weights,
                                   .choices = rows.choices};
-  const int64_t row_tiles = rows.slots / Block::kSize + rows.num_experts;
-  const unsigned col_tiles = Blocks(args.c.cols, Block::kSize), groups = Blocks(row_tiles, kTogether);
+  const unsigned col_tiles = Blocks(args.c.cols, Block::kSize);
+  const unsigned groups = Blocks(MostTiles(rows, Block::kSize), kTogether);
   Launch(queue, "ExpertGemm",
          {.blocks = groups * kTogether * col_tiles, .threads = Block::kThreads, .shared_bytes = Block::kSharedBytes},
          ExpertGemmKernel<Block, Out>, all, args.b_step, args.bias_step, SegmentsOf(rows), static_cast<int>(col_tiles));

@@ -8,6 +8,7 @@
 #include "kernels/cuda/elements.cuh"
 #include "kernels/cuda/matrix_tile.cuh"
 #include "kernels/cuda/packet.cuh"
+#include "kernels/experts.h"
 
 namespace holdfast::kernels {
 
@@ -33,6 +34,7 @@ struct Segments {
   const int32_t* offsets;  // (E + 1)
   int num_experts;
 };
+inline Segments SegmentsOf(const ExpertRows& rows) { return {rows.offsets, static_cast<int>(rows.num_experts)}; }
 
 /// The last of `count` experts whose first_of is at most `number`; that of expert 0 is, and none is less than the one
 /// before. A warp searches together, each step narrowing the experts to a 32nd.
@@ -48,6 +50,25 @@ __device__ __forceinline__ int LastAtMost(int count, int number, FirstOf first_o
     end = min(begin + step, end);
   }
   return begin;
+}
+
+/// Up to `size` rows of one expert, from `first` of its own on; `count` is all that it has.
+struct RowTile {
+  int expert, first, count;
+};
+
+/// Expert e's tiles are numbered from here on. There is room up to the next one's, whatever the offsets are, so none
+/// has to be counted; numbers that are left over have no rows.
+__device__ __forceinline__ int FirstTile(const Segments& segments, int e, int size) {
+  return segments.offsets[e] / size + e;
+}
+/// Tiles that there may be.
+inline int64_t MostTiles(const ExpertRows& rows, int size) { return rows.slots / size + rows.num_experts; }
+
+__device__ __forceinline__ RowTile FindTile(const Segments& segments, int number, int size) {
+  const auto first_of = [&](int e) { return FirstTile(segments, e, size); };
+  const int e = LastAtMost(segments.num_experts, number, first_of);
+  return {e, (number - first_of(e)) * size, segments.offsets[e + 1] - segments.offsets[e]};
 }
 
 /// How A and B lie in memory: k goes down the rows of the matrix, or along them.

@@ -1,6 +1,6 @@
 // Proves biases of experts: that they are added to products before these are rounded, weighed or not; gradients of
 // biases and of weights against double precision, for experts without rows, with all, and with dropped choices behind
-// them, which are neither read nor written; bits do not depend on the number of threads.
+// them, which are neither read nor written; bits depend neither on the number of threads nor on other experts' rows.
 
 #include <cmath>
 #include <numeric>
@@ -178,6 +178,54 @@ TEST(ExpertBias, GradientsAreSumsOfRows) {
             EXPECT_EQ(alone, d_weights);
           }
         }
+      }
+    }
+  }
+}
+
+// Wherever its rows lie, and in however many parts they are added up.
+TEST(ExpertBias, GradientsOfAnExpertDependOnItsRowsAlone) {
+  Rng rng(NewSeed());
+  TestOps ops(3);
+  const RowsOfEach rows({5, 128, 0, 300, 1153, 129}, 2, rng);
+  const std::vector<float> weights = RandomVector(rng, rows.slots());
+  for (const DType dtype : kDTypes) {
+    for (const int64_t cols : {8, 300}) {
+      TestMatrix d_out(dtype, rows.slots(), cols), d_bias(DType::kF32, rows.experts(), cols, cols + 4);
+      d_out.Fill(rng);
+      const auto backward = [&](ConstMatrix gradient, TestMatrix& sums, const ExpertRows& of_experts) {
+        ops->ExpertBiasBackward({.d_out = gradient,
+                                 .weights = weights.data(),
+                                 .d_bias = static_cast<float*>(sums.view().data),
+                                 .d_bias_step = sums.view().stride},
+                                of_experts);
+      };
+      const ExpertRows all = rows.view();
+      backward(d_out.view(), d_bias, all);
+      std::vector<double> expected(static_cast<size_t>(rows.experts() * cols));
+      rows.ForTaken([&](int64_t e, int64_t slot) {
+        for (int64_t c = 0; c < cols; ++c) {
+          expected[static_cast<size_t>(e * cols + c)] +=
+              static_cast<double>(d_out.Get(slot, c)) * static_cast<double>(weights[rows.choice(slot)]);
+        }
+      });
+      EXPECT_LE(RelativeError(d_bias.Values(), expected), 1e-6);
+      EXPECT_TRUE(d_bias.PaddingIntact());
+      for (int64_t e = 0; e < rows.experts(); ++e) {
+        const int32_t first = all.offsets[e];
+        const std::vector<int32_t> offsets{0, all.offsets[e + 1] - first};
+        ConstMatrix of_expert = d_out.view();
+        of_expert.data =
+            static_cast<const char*>(of_expert.data) + static_cast<size_t>(first * of_expert.stride) * SizeOf(dtype);
+        of_expert.rows = offsets[1];
+        TestMatrix alone(DType::kF32, 1, cols);
+        backward(of_expert, alone,
+                 {.num_experts = 1,
+                  .chosen = all.chosen,
+                  .slots = offsets[1],
+                  .offsets = offsets.data(),
+                  .choices = all.choices + first});
+        for (int64_t c = 0; c < cols; ++c) ASSERT_EQ(FloatToBits(alone.Get(0, c)), FloatToBits(d_bias.Get(e, c))) << e;
       }
     }
   }

@@ -357,7 +357,7 @@ void AddExpertBiases(std::vector<KernelCase>& cases, const ExpertsCase& c, bool 
                    .bytes = output + (weighted ? 2 : 1) * biases,
                    .expected = std::nullopt,
                    .prepare = [=](Operands& operands) -> Prepared {
-                     const ExpertRows rows = RowsOfExperts(operands, c.experts, c.rows, false);
+                     const ExpertRows rows = RowsOfExperts(operands, c.experts, c.rows, c.experts == 1);
                      ExpertBiasBackwardArgs args;
                      args.d_out = operands.New(kBf16, slots, c.out);
                      args.d_bias = operands.NewVector(c.experts * c.out), args.d_bias_step = c.out;
@@ -530,6 +530,7 @@ std::vector<KernelCase> KernelCases(int64_t shrink) {
   AddExperts(cases, down);
   AddExpertBiases(cases, up, false);
   AddExpertBiases(cases, down, true);
+  AddExpertBiases(cases, {1, 32 * up.rows, up.in, up.out}, false);  // one expert has all rows
   AddRouterReport(cases, 8 * 2048 / shrink, 64);
   AddNorms(cases, NormKind::kLayerNorm, 32 * 1024 / shrink, 768);
   AddNorms(cases, NormKind::kLayerNorm, 8 * 1024 / shrink, 1600);

@@ -112,7 +112,7 @@ void SwigluBackwardOf(Executor& executor, const Matrix& d_gate_up, float* d_weig
     auto sum = hn::Zero(Eight());
     ForVectors(d, cols, [&](int64_t c, auto access) HWY_ATTR {
       auto g = access.Load(d, gate + c), u = access.Load(d, up + c);
-      const auto gate_passes = hn::Le(g, most), up_passes = hn::Le(hn::Abs(u), most);
+      const auto gate_passes = hn::Lt(g, most), up_passes = hn::Lt(hn::Abs(u), most);
       const auto dy = access.Load(d, gradient + c);
       if constexpr (limited) LimitGate(d, g, u, most);
       const auto s = ExpertSigmoid<limited>(d, g), silu = hn::Mul(g, s);

@@ -146,8 +146,8 @@ __global__ void ExpertSwigluBackwardKernel(SwigluBackwardArgs<T> a) {
       d_gate[i] = d * u * (s * fmaf(steep, 1.0f - s, 1.0f));
       d_up[i] = d * silu;
       if constexpr (limited) {
-        if (!(gate[i] <= a.limit)) d_gate[i] = 0;
-        if (!(fabsf(up[i]) <= a.limit)) d_up[i] = 0;
+        if (!(gate[i] < a.limit)) d_gate[i] = 0;
+        if (!(fabsf(up[i]) < a.limit)) d_up[i] = 0;
       }
     }
     StorePacket<whole>(a.d_gate_up[slot] + col, d_gate, count);

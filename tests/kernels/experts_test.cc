@@ -683,7 +683,7 @@ TEST_F(ExpertRowsTest, SwigluWeighsItsRows) {
   }
 }
 
-// A value at the limit passes its gradient, as with Clip, and NaN stays. (torch.clamp of PyTorch 2.15 stops it there.)
+// A value at the limit has no gradient, as with torch.clamp from PyTorch 2.14 on, and NaN stays.
 TEST_F(ExpertRowsTest, SwigluLimitsGatesAndWhatTheyMultiply) {
   Rng rng(NewSeed());
   TestOps ops(2);
@@ -719,8 +719,8 @@ TEST_F(ExpertRowsTest, SwigluLimitsGatesAndWhatTheyMultiply) {
           expected.push_back(g * s * u * w);
           expected_d_weights[choice] += dy * g * s * u;
           double* const gradient = &expected_gradient[static_cast<size_t>(slot * 2 * cols + c)];
-          gradient[0] = gate <= limit ? dy * w * u * s * (1 + 1.702 * g * (1 - s)) : 0;
-          gradient[cols] = std::abs(up) <= limit ? dy * w * g * s : 0;
+          gradient[0] = gate < limit ? dy * w * u * s * (1 + 1.702 * g * (1 - s)) : 0;
+          gradient[cols] = std::abs(up) < limit ? dy * w * g * s : 0;
         }
       }
       EXPECT_LE(MaxError(out.Values(), expected), RoundingError(dtype));

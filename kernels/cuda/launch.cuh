@@ -53,7 +53,7 @@ template <typename... Expected, typename... Actual>
 void Launch(CudaQueue& queue, const char* operation, const Grid& grid, void (*kernel)(Expected...),
             Actual&&... arguments) {
   if (grid.blocks.x == 0 || grid.blocks.y == 0 || grid.blocks.z == 0) return;
-  constexpr size_t kSharedWithoutAsking = 48 << 10;
+  constexpr size_t kSharedWithoutAsking = 32 << 10;  // of 48 KiB, which a kernel's static memory is a part of
   cudaLaunchConfig_t config = {};
   config.stream = queue.stream();  // makes its GPU the thread's, for what is asked of the kernel, too
   cudaError_t error = cudaSuccess;

@@ -15,7 +15,7 @@ namespace {
 
 constexpr float kScoreEpsilon = 1e-20f;  // of DeepSeek V3: only where all chosen scores are 0
 constexpr int kMaxWarps = 8;
-constexpr int kSharedWords = 12 << 10;  // 48 KiB: of any GPU without asking
+constexpr int kSharedWords = 12 << 10;  // 48 KiB: any GPU has them
 constexpr int kChosenPerLane = static_cast<int>(kMaxExpertsPerRow) / kWarpSize;
 
 /// RouterShape in the GPU's words.

@@ -11,6 +11,7 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <map>
 #include <tuple>
 #include <utility>
 
@@ -190,10 +191,19 @@ inline cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, 
                                                        : static_cast<int>(holdfast::emulation::MaxSharedBytes());
   return cudaSuccess;
 }
+/// Dynamic shared memory that a launch may say.
 template <typename Kernel>
-cudaError_t cudaFuncSetAttribute(Kernel, cudaFuncAttribute, int shared_bytes) {
-  if (static_cast<size_t>(shared_bytes) <= holdfast::emulation::MaxSharedBytes()) return cudaSuccess;
-  return EmulatedLastError() = cudaErrorInvalidValue;
+size_t& EmulatedSharedBytes(Kernel kernel) {
+  thread_local std::map<const void*, size_t> of_kernels;
+  const auto* const at = reinterpret_cast<const void*>(kernel);
+  return of_kernels.try_emplace(at, holdfast::emulation::kSharedBytesWithoutAsking).first->second;
+}
+template <typename Kernel>
+cudaError_t cudaFuncSetAttribute(Kernel kernel, cudaFuncAttribute, int shared_bytes) {
+  const auto bytes = static_cast<size_t>(shared_bytes);
+  if (bytes > holdfast::emulation::MaxSharedBytes()) return EmulatedLastError() = cudaErrorInvalidValue;
+  EmulatedSharedBytes(kernel) = bytes;
+  return cudaSuccess;
 }
 struct cudaFuncAttributes {};
 template <typename Kernel>
@@ -229,6 +239,7 @@ cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(
   if (!holdfast::emulation::CanLaunch(config->grid(), config->block(), config->dynamicSmemBytes)) {
     return EmulatedLastError() = cudaErrorInvalidConfiguration;
   }
+  if (config->dynamicSmemBytes > EmulatedSharedBytes(kernel)) return EmulatedLastError() = cudaErrorInvalidValue;
   const std::tuple<Expected...> values(std::forward<Actual>(arguments)...);
   holdfast::emulation::Launch(config->grid(), config->block(), config->dynamicSmemBytes,
                               [&] { std::apply(kernel, values); });

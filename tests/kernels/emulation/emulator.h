@@ -21,6 +21,10 @@ int Lane();
 inline constexpr size_t kHopperSharedBytes = 227 << 10;
 size_t& MaxSharedBytes();
 
+/// Those that a launch may say of a kernel that has not asked for more: 48 KiB less its static memory, of which the
+/// emulation knows nothing. In kernels that have both it takes 1 KiB, which is what dynamic memory is aligned to.
+inline constexpr size_t kSharedBytesWithoutAsking = 47 << 10;
+
 /// Of the emulated GPU; two, until a test says otherwise.
 inline constexpr int kFewMultiprocessors = 2;
 int& Multiprocessors();

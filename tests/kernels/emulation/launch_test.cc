@@ -1,7 +1,8 @@
 // Proves that a kernel that cannot be started is reported once, by its operation's name, and is not taken for a failure
-// of what comes next; that a GPU without memory to load Hopper's kernels is not taken for one of another model, whose
-// kernels have other bits, nor one without memory to load any for one that this build has none for; and that another
-// number of threads of the test device is another order of a kernel's threads.
+// of what comes next; that one whose shared memory fits only if it asks does; that a GPU without memory to load
+// Hopper's kernels is not taken for one of another model, whose kernels have other bits, nor one without memory to load
+// any for one that this build has none for; and that another number of threads of the test device is another order of a
+// kernel's threads.
 
 #include "kernels/cuda/launch.cuh"
 
@@ -37,6 +38,14 @@ TEST(Launch, ReportsWhatTheGpuDoesNotTakeAndNothingAfterIt) {
   Launch(queue, "Two", {.blocks = 2, .threads = 32}, CountBlock, &blocks);
   EXPECT_EQ(queue.failed, "TooManyThreads");
   EXPECT_EQ(blocks, 2);
+}
+
+TEST(Launch, AsksForSharedMemoryThatLeavesNoRoomForTheKernelsOwn) {
+  RecordingQueue queue;
+  int blocks = 0;
+  Launch(queue, "AllWithoutAsking", {.blocks = 1, .threads = 32, .shared_bytes = 48 << 10}, CountBlock, &blocks);
+  EXPECT_EQ(queue.failed, "");
+  EXPECT_EQ(blocks, 1);
 }
 
 TEST(Launch, WithoutMemoryForHoppersKernelsTheQueueFails) {

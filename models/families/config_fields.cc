@@ -105,7 +105,9 @@ std::string ConfigFields::String(const std::string& key, const std::string& othe
 
 void ConfigFields::Only(const std::string& key, std::initializer_list<nlohmann::json> values) {
   Know(key);
-  if (Has(key) && std::find(values.begin(), values.end(), object_[key]) == values.end()) Unsupported(key);
+  if (!Has(key) || std::find(values.begin(), values.end(), object_[key]) != values.end()) return;
+  const auto shown = [](std::string* out, const nlohmann::json& value) { *out += Shown(value); };
+  Unsupported(key, values.size() == 0 ? "" : absl::StrCat("; it may be ", absl::StrJoin(values, " or ", shown)));
 }
 
 std::optional<std::vector<std::string>> ConfigFields::Strings(const std::string& key,

@@ -49,7 +49,7 @@ class ConfigFields {
   /// A list of strings, all among `known`; none if the key is missing or something else, which is then a problem.
   std::optional<std::vector<std::string>> Strings(const std::string& key, std::initializer_list<const char*> known);
 
-  /// The key decides, and there is code for these values only (and for null).
+  /// The key decides, and there is code for these values only (and for null), which an error names.
   void Only(const std::string& key, std::initializer_list<nlohmann::json> values);
   /// The keys decide nothing here.
   void Ignore(absl::Span<const char* const> keys) { known_.insert(keys.begin(), keys.end()); }

@@ -75,6 +75,7 @@ absl::StatusOr<HuggingFaceConfig> ParseHuggingFaceConfig(const std::string& text
   ConfigFields in(object, path);
   HuggingFaceConfig result;
   const std::string type = in.String("model_type", "");
+  RETURN_IF_ERROR(in.status());
   if (const Family* family = FindFamilyOfType(type); family != nullptr) {
     result.model = family->ReadConfig(in);
   } else if (type == kOwnFormat) {

@@ -641,6 +641,8 @@ TEST(HuggingFaceTest, EveryFamilyRefusesWhatItDoesNotKnow) {
                 ::testing::HasSubstr("is not supported; there are gpt2, llama, mistral, "))
         << type;
   }
+  EXPECT_EQ(ParseHuggingFaceConfig(R"({"model_type": 5})", "c.json").status().message(),
+            "c.json: model_type is 5, not a string");
   EXPECT_EQ(OfType("olmoe", R"("clip_qkv": 8.0)")->model.clip_qkv, 8);
   EXPECT_THAT(std::string(OfType("olmoe", R"("clip_qkv": 0)").status().message()), ::testing::HasSubstr("clip_qkv"));
   EXPECT_EQ(OfType("mixtral", R"("router_jitter_noise": 0.125)")->model.router_jitter, 0.125);
@@ -1135,7 +1137,8 @@ TEST(HuggingFaceTest, KeysOfAGptOssAreReadOrRefused) {
   const Json written = Json::parse(HuggingFaceConfigJson(other, {}));
   EXPECT_TRUE(written.contains("rope_scaling") && written["rope_scaling"].is_null()) << "transformers 4 has YaRN";
   EXPECT_FALSE(written.contains("quantization_config"));
-  EXPECT_THAT(error(R"("swiglu_alpha": 1.5)"), ::testing::HasSubstr("swiglu_alpha = 1.5 is not supported"));
+  EXPECT_THAT(error(R"("swiglu_alpha": 1.5)"),
+              ::testing::HasSubstr("swiglu_alpha = 1.5 is not supported; it may be 1.702"));
   EXPECT_THAT(error(R"("swiglu_limit": 0)"), ::testing::HasSubstr("swiglu_limit is 0"));
   EXPECT_THAT(error(R"("experts_per_token": 3)"),
               ::testing::HasSubstr("experts_per_token is 3, but num_experts_per_tok is 4"));

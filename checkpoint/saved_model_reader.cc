@@ -41,6 +41,18 @@ void CheckTensor(const ModelDirectory& model, const ExternalTensor& tensor, Prob
   CheckTensor(model, tensor.name, shape, true, problems);
 }
 
+/// `known`: what was looked for; what is found of other forms is then, too.
+void CheckIsThereOnce(const ModelDirectory& model, const ExternalTensor& tensor, std::set<std::string>& known,
+                      Problems& problems) {
+  for (const ExternalRows& other : tensor.others) {
+    if (model.Find(other.name) == nullptr || !known.insert(other.name).second) continue;
+    const bool has_scales = !other.scales.empty() && known.insert(other.scales).second;
+    problems.Add(absl::StrCat("tensor ", Quoted(tensor.name), " is there a second time, as ", Quoted(other.name),
+                              has_scales ? " and " + Quoted(other.scales) : "",
+                              ": remove one of the two forms from the files"));
+  }
+}
+
 absl::Status CheckTensors(const std::string& directory, const ModelDirectory& model, const TensorMap& map,
                           const std::function<bool(const std::string&)>& ignorable) {
   Problems problems;
@@ -50,6 +62,7 @@ absl::Status CheckTensors(const std::string& directory, const ModelDirectory& mo
     if (!tensor.scales.empty()) known.insert(tensor.scales);
     CheckTensor(model, tensor, problems);
   }
+  for (const ExternalTensor& tensor : map) CheckIsThereOnce(model, tensor, known, problems);
   for (const auto& [name, file] : model.tensors()) {
     if (known.contains(name) || (ignorable && ignorable(name))) continue;
     problems.Add(absl::StrCat("tensor ", Quoted(name), " is unexpected: the model has no such parameter"));

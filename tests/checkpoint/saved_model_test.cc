@@ -479,6 +479,12 @@ TEST_F(Mxfp4ModelTest, WhatDoesNotFitIsNamed) {
               HasSubstr("\"w_blocks\" has shape [1, 2, 4, 16]; expected [1, 4, 2, 16]"));
   EXPECT_THAT(error(changed("[1,4,2]", "[1,8]")), HasSubstr("\"w_scales\" has shape [1, 8]; expected [1, 4, 2]"));
   EXPECT_THAT(error(changed("U8", "I8")), HasSubstr("\"w_blocks\" has dtype \"I8\"; U8 is expected"));
+  const std::string other = R"("w":{"dtype":"BF16","shape":[1,64,4],"data_offsets":[136,648]})";
+  scales_ += std::string(512, '\0');
+  EXPECT_THAT(error(absl::StrCat("{", blocks, ",", scales, ",", other, "}")),
+              ::testing::EndsWith(": 1 problem\n  tensor \"w\" is there a second time, as \"w_blocks\" and "
+                                  "\"w_scales\": remove one of the two forms from the files"));
+  scales_.resize(8);
   scales_[5] = '\xff';
   const absl::Status not_a_number = LoadFile(whole);
   EXPECT_EQ(not_a_number.code(), absl::StatusCode::kFailedPrecondition);

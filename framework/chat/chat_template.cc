@@ -33,7 +33,7 @@ absl::string_view ThoughtOf(const Value& message) {
 
 // Message `index` follows them.
 absl::Status WritesOthersOtherwise(size_t index) {
-  return absl::FailedPreconditionError(
+  return absl::InvalidArgumentError(
       absl::StrCat("the chat template writes the messages before message ", index + 1,
                    " otherwise when it follows, so it cannot be told what it adds; leave out of them what is not "
                    "written then, as thoughts of calls of tools"));
@@ -226,8 +226,7 @@ absl::StatusOr<std::vector<Span>> ChatTemplate::MarkedSpans(const Conversation& 
     if (span.begin >= begin && span.begin < span.end) spans.push_back(span);
   }
   if (!spans.empty()) return spans;
-  return absl::FailedPreconditionError(
-      "the chat template's {% generation %} blocks wrote nothing that could be learned");
+  return absl::InvalidArgumentError("the chat template's {% generation %} blocks wrote nothing that could be learned");
 }
 
 // What the template adds for message `turn`: from where it would have been asked for, to its end.
@@ -257,7 +256,7 @@ absl::StatusOr<Span> ChatTemplate::SpanOfTurn(const Conversation& conversation, 
     const absl::string_view instead = options_.learn == ChatOptions::Learn::kLastTurn
                                           ? "remove the messages after it, or "
                                           : "learn only the last turn (--learn last), or ";
-    return absl::FailedPreconditionError(absl::StrCat(
+    return absl::InvalidArgumentError(absl::StrCat(
         where, ": the chat template writes it otherwise when ", is_as_asked ? "messages follow" : "it is asked for",
         ", so it cannot be told what is to be learned; ", is_as_asked ? instead : "",
         "mark it in the template with {% generation %}"));

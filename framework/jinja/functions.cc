@@ -24,14 +24,14 @@ constexpr auto kFunctions =
 absl::StatusOr<Value> RaiseException(const Arguments& arguments, Budget& budget) {
   ASSIGN_OR_RETURN(const auto bound, Bind(arguments, {"message"}, 1));
   ASSIGN_OR_RETURN(const std::string message, ToText(*bound[0], budget));
-  return absl::FailedPreconditionError(absl::StrCat("the template says: ", message));
+  return absl::InvalidArgumentError(absl::StrCat("the template says: ", message));
 }
 
 absl::StatusOr<Value> FormatNow(const Arguments& arguments, const std::string& now, Budget& budget) {
   ASSIGN_OR_RETURN(const auto bound, Bind(arguments, {"format"}, 1));
   ASSIGN_OR_RETURN(const absl::string_view format, StringOf(*bound[0], "the format of the date"));
   if (now.empty()) {
-    return absl::FailedPreconditionError(
+    return absl::InvalidArgumentError(
         "the template writes today's date, which has to be given (data pack --date YYYY-MM-DD), so that the tokens are "
         "the same every day");
   }

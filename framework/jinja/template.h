@@ -45,7 +45,7 @@ class Template {
   /// line.
   static absl::StatusOr<Template> Parse(absl::string_view source);
 
-  /// `variables`: a dict. FailedPrecondition: the template called raise_exception, with its message.
+  /// `variables`: a dict. InvalidArgument: also if the template called raise_exception, with its message.
   absl::StatusOr<Rendered> Render(const Dict& variables, const RenderOptions& options) const;
 
   /// Whether it has a {% generation %} block.

@@ -331,6 +331,7 @@ TEST_F(FineTuneTest, RowsOfConversationsAreReadAsTheyAre) {
   expect_refused({Path("too_long.bin")},
                  "the model takes 32 at most: pack them again with --sequence-length 32 or less");
   expect_refused({Path("valid.bin"), Path("no.bin")}, Path("no.bin"));
+  expect_refused({Path("talks.bin"), "--sequence-length", "24"}, "packed into rows of 16 tokens; set");
   const CommandResult trained =
       Train("tuned", FromBase({"data.train=" + Path("talks.bin"), "batch.sequence_length=16", "train.steps=3"}));
   EXPECT_EQ(trained.exit_code, 0) << trained.output;

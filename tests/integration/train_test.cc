@@ -567,6 +567,9 @@ TEST_P(BadInputTest, IsRefusedAndNothingIsLeftBehind) {
   WriteAll(directory_ / "empty.bin", "");
   WriteAll(directory_ / "short.bin", ReadAll(directory_ / "train.bin").substr(0, 5000));
   WriteAll(directory_ / "tiny.bin", ReadAll(directory_ / "train.bin").substr(0, 1024));
+  std::string other = ReadAll(directory_ / "train.bin");
+  other[1025] = 1;  // the upper byte of the first token
+  WriteAll(directory_ / "other.bin", other);
   WriteAll(directory_ / "large.gemm", "");
   fs::resize_file(directory_ / "large.gemm", 17 << 20);
   fs::create_directory(directory_ / "adapters");
@@ -590,6 +593,10 @@ INSTANTIATE_TEST_SUITE_P(
         BadInput{"TruncatedFile", {"data.train=[%D/short.bin]"}, 1, {"error: data.train", "short.bin", "truncated"}},
         BadInput{"NoTokenFile", {"data.train=[%D/text.txt]"}, 2, {"data.train", "text.txt"}},
         BadInput{"TokenBeyondVocabulary", {"model.vocab_size=100", "data.tokenizer=bytes"}, 2, {"vocab"}},
+        BadInput{"TokenOfAnotherTokenizer",
+                 {"data.train=[%D/other.bin]"},
+                 2,
+                 {"error: data.train: ", "other.bin: token ", "is beyond the vocabulary of 256"}},
         BadInput{"SequenceLongerThanData",
                  {"batch.sequence_length=100000", "model.max_sequence_length=100000", "batch.microbatch_size=1"},
                  2,

@@ -101,7 +101,7 @@ absl::StatusOr<int> CheckWidthCommand::Run() const {
   }
   std::error_code error;
   if (!out.empty() && !std::filesystem::create_directories(out, error) && error) {
-    return absl::PermissionDeniedError(absl::StrCat("cannot make the directory ", out, ": ", error.message()));
+    return ErrnoToStatus(error.value(), absl::StrCat("cannot make the directory ", out));
   }
   std::printf("change of activations since initialisation, root mean square, after %s: %s, %s, f32, mean of %s\n",
               Counted(steps, "step").c_str(), Name(checked.model.parametrization), Name(checked.optimizer.name),

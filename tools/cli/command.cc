@@ -35,6 +35,11 @@ absl::Status AsConfigError(const absl::Status& status) {
   return IsMistake(status) ? UsageError(status.message()) : status;
 }
 
+absl::Status AsDataMistake(const absl::Status& status) {
+  const bool misfit = absl::IsFailedPrecondition(status) || absl::IsOutOfRange(status);
+  return misfit ? absl::InvalidArgumentError(status.message()) : status;
+}
+
 int ExitCodeOf(const absl::Status& error) {
   if (IsUsageError(error) || IsMistake(error)) return kExitUsage;
   return absl::IsUnavailable(error) || absl::IsAborted(error) ? kExitRetry : kExitFailure;

@@ -45,6 +45,9 @@ absl::StatusOr<T> AsUsageError(absl::StatusOr<T> value) {
 /// Of reading a config: a mistake becomes a UsageError as it is, whose lines begin with the file's name; all else
 /// stays.
 absl::Status AsConfigError(const absl::Status& status);
+/// Of opening token files beside no run: what does not fit the model, the tokenizer or the length that they are read
+/// for is a mistake; all else stays.
+absl::Status AsDataMistake(const absl::Status& status);
 /// What a command that is not of a run exits with, of an error.
 int ExitCodeOf(const absl::Status& error);
 

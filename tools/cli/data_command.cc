@@ -305,7 +305,7 @@ absl::StatusOr<int> DataShowCommand::Run() const {
     TokenIndex index;
     index.num_tokens = stats.count;
     index.largest = stats.largest;
-    RETURN_IF_ERROR(CheckVocabulary(*file, index, opened->vocab_size()));
+    RETURN_IF_ERROR(AsDataMistake(CheckVocabulary(*file, index, opened->vocab_size())));
   }
   const int64_t bytes = 1024 + stats.count * file->bytes_per_token();
   std::printf("file        %s\nformat      %s\n", path.c_str(), DescribeKind(file->kind()).c_str());

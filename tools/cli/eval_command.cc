@@ -152,7 +152,8 @@ absl::StatusOr<Dataset> EvalCommand::Open(Places& access, const LoadedModel& loa
   if (apart && loaded.tokenizer != nullptr) options.end_of_document = loaded.tokenizer->end_of_text();
   TokenFiles files;
   files.push_back(std::move(file));
-  return Dataset::OfFiles({&path, 1}, std::move(files), length, loaded.config.vocab_size, options);
+  auto dataset = Dataset::OfFiles({&path, 1}, std::move(files), length, loaded.config.vocab_size, options);
+  return dataset.ok() ? std::move(dataset) : AsDataMistake(dataset.status());
 }
 
 int64_t EvalCommand::CountOf(const Dataset& dataset) const {
@@ -215,7 +216,7 @@ absl::StatusOr<LossSum> EvalCommand::LossOf(const LoadedModel& loaded, const Dat
   }
   progress.Finish();
   if (total.counted == 0) {
-    return absl::FailedPreconditionError(absl::StrCat(file, ": none of its tokens is to be learned"));
+    return absl::InvalidArgumentError(absl::StrCat(file, ": none of its tokens is to be learned"));
   }
   return total;
 }

@@ -91,7 +91,7 @@ absl::StatusOr<std::vector<Observation>> ReadRuns(const std::vector<std::string>
       continue;
     }
     if (fs::exists(SweepPlace{.directory = place}.config(), error)) {
-      return absl::FailedPreconditionError(
+      return absl::InvalidArgumentError(
           absl::StrCat("sweep ", place,
                        " has no trial yet that can be fitted: one of a whole model from random weights whose learning ",
                        "rate has come to its end"));
@@ -322,7 +322,7 @@ absl::StatusOr<int> ScalingNextCommand::Run() const {
       std::vector<NextRun> next,
       NextRuns(read, {.target = target, .flops_max = flops_max, .narrowing_min = narrowing_percent_min / 100}));
   if (next.empty()) {
-    return absl::FailedPreconditionError(
+    return absl::InvalidArgumentError(
         absl::StrFormat("no run of up to %g FLOPs narrows the prediction by %g %%: allow more, or ask for less",
                         flops_max, narrowing_percent_min));
   }

@@ -127,10 +127,10 @@ absl::StatusOr<FinishedRun> ReadFinishedRun(const std::string& run_dir) {
   FinishedRun run;
   ASSIGN_OR_RETURN(run.config, ReadRunConfig(directory));
   if (run.config.trains_part()) {
-    return absl::FailedPreconditionError(absl::StrCat("run ", run_dir, " trained a part of its model only"));
+    return absl::InvalidArgumentError(absl::StrCat("run ", run_dir, " trained a part of its model only"));
   }
   if (!run.config.train.init_from.empty()) {
-    return absl::FailedPreconditionError(
+    return absl::InvalidArgumentError(
         absl::StrCat("run ", run_dir, " began with the weights in ", run.config.train.init_from,
                      " (train.init_from): its loss does not follow from its size and its tokens alone"));
   }
@@ -138,23 +138,23 @@ absl::StatusOr<FinishedRun> ReadFinishedRun(const std::string& run_dir) {
   ASSIGN_OR_RETURN(const std::vector<StepMetrics> steps, directory.ReadMetrics());
   const int64_t recorded = steps.empty() ? 0 : steps.back().step;
   if (!ending.finished()) {
-    return absl::FailedPreconditionError(absl::StrCat("run ", run_dir, " has not ended: ", recorded, " of ",
-                                                      Counted(run.config.train.steps, "step"), " done"));
+    return absl::InvalidArgumentError(absl::StrCat("run ", run_dir, " has not ended: ", recorded, " of ",
+                                                   Counted(run.config.train.steps, "step"), " done"));
   }
   if (const int64_t end = std::get<event::RunFinished>(*ending.event).step; recorded < end) {
-    return absl::FailedPreconditionError(absl::StrCat("run ", run_dir, " ended at step ", end, ", and ",
-                                                      directory.metrics(), " has been cut off after step ", recorded));
+    return absl::DataLossError(absl::StrCat("run ", run_dir, " ended at step ", end, ", and ", directory.metrics(),
+                                            " has been cut off after step ", recorded));
   }
   if (recorded < run.config.train.steps) {
     const bool early = run.config.train.early_stop_patience > 0;
-    return absl::FailedPreconditionError(
+    return absl::InvalidArgumentError(
         absl::StrCat("run ", run_dir, early ? " ended early, at step " : " ended at step ", recorded, " of ",
                      run.config.train.steps, early ? " (train.early_stop_patience)" : " that its config.yaml asks for",
                      ": its learning rate had not come down"));
   }
   if (!HasWholeSchedule(run.config)) {
     const int64_t done = run.config.train.steps;
-    return absl::FailedPreconditionError(absl::StrCat(
+    return absl::InvalidArgumentError(absl::StrCat(
         "run ", run_dir, " ended at step ", done, " of ", EndOfSchedule(run.config),
         " of its schedule (schedule.total_steps, schedule.decay_steps), before its ", "learning rate had come down"));
   }

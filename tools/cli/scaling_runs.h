@@ -66,9 +66,9 @@ struct TrialRuns {
 TrialRuns RunsOfTrials(const std::string& sweep_dir, absl::Span<const Observation> trials);
 
 /// Of a run directory: the loss of the validation after its last step, else the mean training loss of the last
-/// twentieth of its steps, at least ten. FailedPrecondition, naming it, if the run has not ended, or before its
+/// twentieth of its steps, at least ten. InvalidArgument, naming it, if it is no run, has not ended, or before its
 /// learning rate had come down, where only a part of its model was trained, or where it began with a saved model;
-/// InvalidArgument if it is no run.
+/// DataLoss if lines of its steps are missing.
 absl::StatusOr<FinishedRun> ReadFinishedRun(const std::string& run_dir);
 
 }  // namespace holdfast

@@ -167,7 +167,8 @@ absl::StatusOr<std::unique_ptr<Launcher>> OpenLauncher(const Config& config, con
   // Files that cannot be used are a mistake in the config, and all of them are said at once.
   RETURN_IF_ERROR(CheckDataOf(config, stop));
   RETURN_IF_ERROR(AsUsageError(CheckInitialWeights(config)));
-  return launcher;
+  // A token beyond the vocabulary is found when the whole file is read. Other misfits may be of this machine.
+  return absl::IsOutOfRange(launcher.status()) ? AsUsageError(AsDataMistake(launcher.status())) : std::move(launcher);
 }
 
 absl::StatusOr<int> Follow(const Config& config, const RunDirectory& directory, MpiJob& job, const StopSignal& stop,

@@ -20,6 +20,7 @@
 #include "framework/metrics/run_lock.h"
 #include "framework/storage/atomic_file.h"
 #include "tests/framework/base/temporary_directory.h"
+#include "tests/paths.h"
 #include "tools/cli/agent_command.h"
 #include "tools/cli/check_width_command.h"
 #include "tools/cli/connection_arguments.h"
@@ -136,6 +137,15 @@ RunArguments TinyRun(const TemporaryDirectory& directory) {
   run.config.path = directory / "tiny.yaml";
   run.run_dir = directory.path();
   return run;
+}
+
+TEST(CheckWidthCommand, AFileInThePlaceOfItsDirectoryIsAMistake) {
+  const TemporaryDirectory directory;
+  const std::string config = TinyRun(directory).config.path;
+  auto check = Parse<CheckWidthCommand>({config, "--out", config});
+  const absl::Status refused = check->Run().status();
+  EXPECT_EQ(ExitCodeOf(refused), kExitUsage) << refused;
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("cannot make the directory " + config + ": Not a directory"));
 }
 
 TEST(RunArguments, TheDirectoryOfASweepIsNoRuns) {
@@ -777,6 +787,29 @@ TEST(DataPackCommand, ReplacesByWordOnly) {
   EXPECT_TRUE(Parse<DataPackCommand>({"a.txt", "--out", "a.bin", "--overwrite"})->options.paths.overwrite);
 }
 
+// What is to be changed is the command, the template or the conversation.
+TEST(DataPackCommand, WhatAChatTemplateDoesNotTakeIsAMistake) {
+  const TemporaryDirectory directory;
+  std::filesystem::copy_file(SourceDir() + "/tests/framework/data/golden/tokenizer_llama3_style.json",
+                             directory / "tokenizer.json");
+  const std::string turns = R"({"role": "user", "content": "a"}, {"role": "assistant", "content": "b"})";
+  ASSERT_TRUE(WriteFileAtomically(directory / "a.jsonl", "{\"messages\": [" + turns + ", " + turns + "]}\n").ok());
+  for (const auto& [source, says] :
+       {std::pair("{{ strftime_now('%Y') }}", "--date YYYY-MM-DD"),
+        {"{{ raise_exception('no') }}", "says: no"},
+        {"{{ messages | length }}", "writes the messages before message 2 otherwise"},
+        {"{% for m in messages %}{{ m.content }}{% if loop.last and m.role == 'assistant' %}!{% endif %}{% endfor %}",
+         "message 2: the chat template writes it otherwise when messages follow"},
+        {"{% generation %}{% endgeneration %}", "blocks wrote nothing"}}) {
+    ASSERT_TRUE(WriteFileAtomically(directory / "chat_template.jinja", source).ok());
+    auto pack = Parse<DataPackCommand>({directory / "a.jsonl", "--chat", "--tokenizer", directory / "", "--out",
+                                        directory / "a.bin", "--sequence-length", "64"});
+    const absl::Status refused = pack->Run().status();
+    EXPECT_THAT(std::string(refused.message()), HasSubstr(says));
+    EXPECT_EQ(ExitCodeOf(refused), kExitUsage) << refused;
+  }
+}
+
 TEST(DataShowCommand, BeyondTheEndIsAMistake) {
   const TemporaryDirectory directory;
   ASSERT_TRUE(WriteFileAtomically(directory / "a.txt", "abc").ok());
@@ -786,6 +819,16 @@ TEST(DataShowCommand, BeyondTheEndIsAMistake) {
   EXPECT_EQ(ExitCodeOf(show->Run().status()), kExitUsage);
   EXPECT_THAT(std::string(show->Run().status().message()),
               HasSubstr("--at 3: " + (directory / "a.bin") + " has 3 tok"));
+}
+
+TEST(DataShowCommand, TheTokenizerOfAnotherFileIsAMistake) {
+  const TemporaryDirectory directory;
+  const std::string large = SourceDir() + "/tests/framework/data/golden/tokenizer_llama3_style.json";
+  ASSERT_TRUE(WriteFileAtomically(directory / "a.txt", "the rest of the story").ok());
+  auto pack = Parse<DataPackCommand>({directory / "a.txt", "--tokenizer", large, "--out", directory / "a.bin"});
+  ASSERT_TRUE(pack->Run().ok());
+  auto show = Parse<DataShowCommand>({directory / "a.bin", "--tokenizer", "bytes"});
+  EXPECT_EQ(ExitCodeOf(show->Run().status()), kExitUsage) << show->Run().status();
 }
 
 TEST(DataFilesCommands, TakeFilesAndWhereTheServiceIs) {
@@ -1032,6 +1075,15 @@ TEST(UsageError, WhatTheUserHasToChangeIsOne) {
   }
   EXPECT_EQ(AsUsageError(absl::StatusOr<int>(3)).value_or(0), 3);
   EXPECT_TRUE(IsUsageError(AsUsageError(absl::StatusOr<int>(absl::NotFoundError("x"))).status()));
+}
+
+TEST(UsageError, DataThatDoNotFitAreOne) {
+  for (const absl::Status& misfit : {absl::FailedPreconditionError("x"), absl::OutOfRangeError("x")}) {
+    EXPECT_EQ(AsDataMistake(misfit), absl::InvalidArgumentError("x"));
+  }
+  for (const absl::Status& other : {absl::OkStatus(), absl::DataLossError("x")}) {
+    EXPECT_EQ(AsDataMistake(other), other);
+  }
 }
 
 TEST(UsageError, WhatACommandExitsWith) {

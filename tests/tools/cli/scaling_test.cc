@@ -470,7 +470,10 @@ TEST_F(Scaling, ARunThatHasNotEndedIsRefused) {
   EXPECT_THAT(why("early"), HasSubstr("early ended early, at step 20 of 40 (train.early_stop_patience)"));
   WriteRun("short", 20, {finished(20)});
   EXPECT_THAT(why("short"), HasSubstr("short ended at step 20 of 40 that its config.yaml asks for"));
+  EXPECT_EQ(ExitCodeOf(ReadFinishedRun(Path("half")).status()), kExitUsage) << "of scaling fit";
+  EXPECT_EQ(ExitCodeOf(ReadFinishedRun(Path("short")).status()), kExitUsage);
   WriteRun("cut", 20, {finished(40)});
+  EXPECT_EQ(ExitCodeOf(ReadFinishedRun(Path("cut")).status()), kExitFailure);
   EXPECT_THAT(why("cut"), HasSubstr("cut ended at step 40, and "));
   EXPECT_THAT(why("cut"), HasSubstr("/metrics.jsonl has been cut off after step 20"));
   WriteRun("empty", 0, {finished(40)});
@@ -575,6 +578,7 @@ TEST_F(Scaling, NextAndOptimumOfAFit) {
   EXPECT_EQ(next.Run().value(), kExitDone);
   next.flops_max = 1e3;
   EXPECT_THAT(MessageOf(next.Run()), HasSubstr("no run of up to 1000 FLOPs narrows the prediction by 10 %"));
+  EXPECT_EQ(ExitCodeOf(next.Run().status()), kExitUsage);
   ScalingOptimumCommand optimum = OptimumCommand("fit/fit.json");
   EXPECT_EQ(optimum.Run().value(), kExitDone);
   optimum.budgets = {-1};

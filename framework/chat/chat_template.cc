@@ -19,16 +19,35 @@ using jinja::Value;
 
 namespace {
 
-bool HasCalls(const Value& message) {
+size_t NumCalls(const Value& message) {
   const Value* const calls = message.dict().FindName("tool_calls");
-  return calls != nullptr && calls->is_list() && !calls->items().empty();
+  return calls != nullptr && calls->is_list() ? calls->items().size() : 0;
+}
+
+bool HasCalls(const Value& message) { return NumCalls(message) > 0; }
+
+Value WithoutLastCall(const Value& message) {
+  Dict without = message.dict();
+  Items calls = without.FindName("tool_calls")->items();
+  calls.pop_back();
+  HOLDFAST_CHECK(without.Set(Value("tool_calls"), Value(std::move(calls))).ok());
+  return Value(std::move(without));
 }
 
 // Stripped, as most templates do.
-absl::string_view ThoughtOf(const Value& message) {
-  const Value* const thought = message.dict().FindName("reasoning_content");
-  if (thought == nullptr || !thought->is_string()) return {};
-  return absl::StripAsciiWhitespace(thought->string());
+absl::string_view TextOf(const Value& message, absl::string_view key) {
+  const Value* const text = message.dict().FindName(key);
+  if (text == nullptr || !text->is_string()) return {};
+  return absl::StripAsciiWhitespace(text->string());
+}
+
+absl::string_view ThoughtOf(const Value& message) { return TextOf(message, "reasoning_content"); }
+
+bool LeavesOutSystem(const Conversation& conversation, absl::string_view text) {
+  return std::any_of(conversation.messages.begin(), conversation.messages.end(), [&](const Value& message) {
+    const std::string& role = message.dict().FindName("role")->string();
+    return (role == "system" || role == "developer") && !absl::StrContains(text, TextOf(message, "content"));
+  });
 }
 
 // Message `index` follows them.
@@ -130,6 +149,8 @@ absl::StatusOr<ChatTokens> ChatTemplate::Encode(const Conversation& conversation
   ASSIGN_OR_RETURN(ChatTokens encoded, EncodeText(rendered.text, learned));
   const absl::string_view text = rendered.text;
   encoded.leaves_out_thought = LeavesOutReasoning(conversation) || LeavesOutLearnedThought(conversation, text);
+  encoded.leaves_out_calls = LeavesOutCalls(conversation, text);
+  encoded.leaves_out_system = LeavesOutSystem(conversation, text);
   encoded.learns_end = WritesEnd(conversation, text.substr(0, learned.back().end));  // there is one
   return encoded;
 }
@@ -183,6 +204,19 @@ bool ChatTemplate::LeavesOutLearnedThought(const Conversation& conversation, abs
   return std::any_of(first, conversation.messages.end(), [&](const Value& message) {
     return IsAssistant(message) && !absl::StrContains(text, ThoughtOf(message));
   });
+}
+
+// Some templates, as that of gpt-oss, write only the first call of a message: without the last the text is the same.
+bool ChatTemplate::LeavesOutCalls(const Conversation& conversation, absl::string_view text) const {
+  if (!absl::StrContains(SourceFor(conversation), "tool_calls")) return false;
+  for (size_t i = 0; i < conversation.messages.size(); ++i) {
+    if (NumCalls(conversation.messages[i]) < 2) continue;
+    Conversation without = conversation;
+    without.messages[i] = WithoutLastCall(conversation.messages[i]);
+    const auto rendered = RenderFirst(without, without.messages.size(), false);
+    if (rendered.ok() && rendered->text == text) return true;
+  }
+  return false;
 }
 
 absl::StatusOr<std::vector<Span>> ChatTemplate::LearnedSpans(const Conversation& conversation,

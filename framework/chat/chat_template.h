@@ -36,7 +36,9 @@ struct ChatTokens {
   // A thought of the assistant ("reasoning_content" and its other names) that the template never names, or does not
   // write in a turn that is learned.
   bool leaves_out_thought = false;
-  bool learns_end = true;  // false: of the assistant's last turn nothing is learned after what it says
+  bool leaves_out_calls = false;   // the template names calls of tools, and writes not all of those of a message
+  bool leaves_out_system = false;  // the template does not write what a message of the system or the developer says
+  bool learns_end = true;          // false: of the assistant's last turn nothing is learned after what it says
 };
 
 /// Thread-safe.
@@ -78,6 +80,7 @@ class ChatTemplate {
                                                         const jinja::Rendered& rendered) const;
   size_t FirstLearned(const Conversation& conversation) const;
   bool LeavesOutLearnedThought(const Conversation& conversation, absl::string_view text) const;
+  bool LeavesOutCalls(const Conversation& conversation, absl::string_view text) const;
   bool WritesEnd(const Conversation& conversation, absl::string_view learned) const;
   absl::string_view AsContinued(absl::string_view part, absl::string_view whole) const;
   absl::StatusOr<std::vector<jinja::Span>> MarkedSpans(const Conversation& conversation,

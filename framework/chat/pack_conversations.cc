@@ -97,6 +97,8 @@ class ConversationPacker {
     report_.longest = std::max(report_.longest, length);
     report_.left_out_tools += chat_.LeavesOutTools(conversation) ? 1 : 0;
     report_.left_out_reasoning += encoded.leaves_out_thought ? 1 : 0;
+    report_.left_out_calls += encoded.leaves_out_calls ? 1 : 0;
+    report_.left_out_system += encoded.leaves_out_system ? 1 : 0;
     report_.without_end += encoded.learns_end ? 0 : 1;
     if (length > options_.row_tokens) {
       ++report_.too_long;

@@ -34,6 +34,8 @@ struct PackConversationsReport {
   int64_t without_learned = 0;        // left out: nothing of what was left after cutting is learned
   int64_t left_out_tools = 0;         // with tools or calls of tools that the template does not write
   int64_t left_out_reasoning = 0;     // ChatTokens::leaves_out_thought
+  int64_t left_out_calls = 0;         // ChatTokens::leaves_out_calls
+  int64_t left_out_system = 0;        // ChatTokens::leaves_out_system
   int64_t without_end = 0;            // of whose last turn of the assistant no end is learned
   PackedRows training, validation;
 };

@@ -85,6 +85,14 @@ void PrintChatReport(const PackConversationsOptions& options, const PackConversa
     std::printf("note        the chat template leaves out reasoning of %s, which is not learned\n",
                 Counted(report.left_out_reasoning, "conversation").c_str());
   }
+  if (report.left_out_calls > 0) {
+    std::printf("note        the chat template leaves out further calls of tools of a message in %s\n",
+                Counted(report.left_out_calls, "conversation").c_str());
+  }
+  if (report.left_out_system > 0) {
+    std::printf("note        the chat template leaves out text of messages of the system in %s\n",
+                Counted(report.left_out_system, "conversation").c_str());
+  }
   if (report.without_end > 0) {
     std::printf("note        no end of the last answer is learned in %s: the model is not taught to stop there\n",
                 Counted(report.without_end, "conversation").c_str());

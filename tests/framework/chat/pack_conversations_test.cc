@@ -1,6 +1,6 @@
 // Proves what becomes of conversations in a token file: rows in which each is there once and says what is learned, what
-// is too long, which are for validation, whose tools or reasoning are left out, which teach no end; and that a failure
-// names file and line and leaves nothing.
+// is too long, which are for validation, whose tools, reasoning or system messages are left out, which teach no end;
+// and that a failure names file and line and leaves nothing.
 
 #include "framework/chat/pack_conversations.h"
 
@@ -147,6 +147,34 @@ TEST_F(PackConversationsTest, ReasoningThatIsNotWrittenInALearnedTurnIsCounted) 
   EXPECT_EQ(count(thought, "", kAll), "1");
   EXPECT_EQ(count(thought, other, kAll), "1");
   EXPECT_EQ(count(thought, other, kLast), "0") << "that turn is not learned";
+}
+
+// As gpt-oss', which writes one call of a message and the first system message.
+TEST_F(PackConversationsTest, FurtherCallsAndSystemMessagesThatAreNotWrittenAreCounted) {
+  const auto counts = [&](const std::string& calls, const std::string& role, const std::string& source) {
+    WriteText(directory_ / "tokenizer/chat_template.jinja", source);
+    const auto report = Run(R"({"messages":[{"role":"system","content":" be kind\n"},{"role":"user","content":"q"},)"
+                            R"({"role":"assistant","content":"a","tool_calls":[)" +
+                                calls + R"(]},{"role":")" + role + R"(","content":"be brief "},)" +
+                                R"({"role":"assistant","content":"b"}]})" + "\n",
+                            {.row_tokens = 200});
+    if (!report.ok()) return std::string(report.status().message());
+    return absl::StrCat(report->left_out_tools, report->left_out_calls, report->left_out_system);
+  };
+  const std::string first = R"({"function":{"name":"f"}})", both = first + "," + first;
+  const std::string one = "{% if m.tool_calls %}{{ m.tool_calls[0].function.name }}{% endif %}";
+  const std::string all = "{% for c in m.tool_calls or [] %}{{ c.function.name }}{% endfor %}";
+  const auto with = [](const std::string& write_calls, const std::string& condition) {
+    return "{% for m in messages if " + condition + " %}{% generation %}{{ m.content | trim }}|" + write_calls +
+           "{% endgeneration %}{% endfor %}";
+  };
+  EXPECT_EQ(counts(both, "system", with(all, "true")), "000");
+  EXPECT_EQ(counts(first, "system", with(one, "true")), "000");
+  EXPECT_EQ(counts(both, "system", with(one, "true")), "010");
+  EXPECT_EQ(counts(both, "system", with("", "true")), "100") << "which it does not name";
+  EXPECT_EQ(counts(first, "system", with(all, "m.content != 'be brief '")), "001");
+  EXPECT_EQ(counts(first, "developer", with(all, "m.role != 'developer'")), "001");
+  EXPECT_EQ(counts(first, "user", with(all, "m.content != 'be brief '")), "000");
 }
 
 // A model that learns such answers alone does not learn to stop.

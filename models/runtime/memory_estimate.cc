@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "framework/base/format_bytes.h"
 #include "framework/base/out_of_memory.h"
 #include "framework/base/status.h"
@@ -77,6 +79,19 @@ double KernelBytes(const Config& config) {
   return std::max({2 * workspace, workspace + router_input, attention_sums});
 }
 
+/// What would take less, of what the config does not say already.
+std::string MemoryAdvice(const Config& config, int64_t workers_here) {
+  std::vector<std::string> advice;
+  if (workers_here > 1) advice.emplace_back("start fewer workers on this machine");
+  if (config.batch.microbatch_size > 1) advice.emplace_back("lower batch.microbatch_size");
+  const bool has_tree = config.batch.gradient_sum == GradientSumKind::kTree && config.batch.microbatches > 1;
+  if (has_tree) advice.emplace_back("set batch.gradient_sum: chains");
+  if (config.train.recompute == RecomputeMode::kNone) advice.emplace_back("set train.recompute: block");
+  if (!config.trains_part()) advice.emplace_back("train a part of the model (lora, train.only)");
+  if (config.parallel.sharding != Sharding::kNoShard) advice.emplace_back("add workers on other machines");
+  return absl::StrCat(absl::StrJoin(advice, ", "), advice.empty() ? "" : ", or ", "use a smaller model");
+}
+
 }  // namespace
 
 bool ComputesInParts(const Config& config) {
@@ -135,19 +150,16 @@ MemoryEstimate EstimateMemory(const Config& config, const ParameterLayout& model
           .digests = on_gpu ? static_cast<double>(DigestMemoryBytes(state)) : 0};
 }
 
-absl::Status CheckHostMemory(const MemoryEstimate& e, int64_t workers_here) {
+absl::Status CheckHostMemory(const MemoryEstimate& e, const Config& config, int64_t workers_here) {
   constexpr double kProcess = 16 << 20;  // measured of workers of a small model, beyond what is counted
   const double available = AvailableHostBytes() / static_cast<double>(workers_here), needed = e.total() + kProcess;
   if (available == 0 || needed <= available) return absl::OkStatus();
-  return OutOfMemoryError(absl::StrCat(
-      workers_here == 1 ? "this run" : "each worker of this run", " needs ", FormatBytes(needed),
-      " of memory (the process ", FormatBytes(kProcess), ", weights ", FormatBytes(e.weights + e.frozen),
-      ", gradients ", FormatBytes(e.gradients), ", optimizer ", FormatBytes(e.optimizer), ", activations ",
-      FormatBytes(e.activations), "), but only ", FormatBytes(available), workers_here == 1 ? " are" : " for each are",
-      " available; ", workers_here == 1 ? "" : "start fewer workers on this machine, ",
-      "lower batch.microbatch_size, set batch.gradient_sum: chains or train.recompute: block, train a part of the "
-      "model "
-      "(lora, train.only), add workers on other machines, or use a smaller model"));
+  return OutOfMemoryError(
+      absl::StrCat(workers_here == 1 ? "this run" : "each worker of this run", " needs ", FormatBytes(needed),
+                   " of memory (the process ", FormatBytes(kProcess), ", weights ", FormatBytes(e.weights + e.frozen),
+                   ", gradients ", FormatBytes(e.gradients), ", optimizer ", FormatBytes(e.optimizer), ", activations ",
+                   FormatBytes(e.activations), "), but only ", FormatBytes(available),
+                   workers_here == 1 ? " are" : " for each are", " available; ", MemoryAdvice(config, workers_here)));
 }
 
 absl::Status CheckHostMemory(const std::string& directory, const ParameterLayout& model, DType compute_dtype,
@@ -156,10 +168,10 @@ absl::Status CheckHostMemory(const std::string& directory, const ParameterLayout
   const auto activations = static_cast<double>(activation_bytes);
   const double available = AvailableHostBytes();
   if (available == 0 || weights + activations <= available) return absl::OkStatus();
-  return OutOfMemoryError(absl::StrCat(directory, " needs ", FormatBytes(weights + activations), " of memory (weights ",
-                                       FormatBytes(weights), ", activations ", FormatBytes(activations), "), but only ",
-                                       FormatBytes(available),
-                                       " are available; --dtype bf16 and shorter or fewer sequences take less"));
+  return OutOfMemoryError(absl::StrCat(
+      directory, " needs ", FormatBytes(weights + activations), " of memory (weights ", FormatBytes(weights),
+      ", activations ", FormatBytes(activations), "), but only ", FormatBytes(available), " are available; ",
+      compute_dtype == DType::kBF16 ? "" : "--dtype bf16 and ", "shorter or fewer sequences take less"));
 }
 
 }  // namespace holdfast

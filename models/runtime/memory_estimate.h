@@ -41,9 +41,9 @@ MemoryEstimate EstimateMemory(const Config& config, const ParameterLayout& model
 /// The same, of plans that have both.
 MemoryEstimate EstimateMemory(const Config& config, const ParameterLayout& model, const PassPlans& plans);
 
-/// ResourceExhausted, naming the largest parts and what to change, if the host has less than that and a process's own
-/// memory left for each of `workers_here`.
-absl::Status CheckHostMemory(const MemoryEstimate& estimate, int64_t workers_here);
+/// ResourceExhausted, naming the largest parts and what to change in `config`, which the estimate is of, if the host
+/// has less than that and a process's own memory left for each of `workers_here`.
+absl::Status CheckHostMemory(const MemoryEstimate& estimate, const Config& config, int64_t workers_here);
 /// The same of a saved model that is only evaluated.
 absl::Status CheckHostMemory(const std::string& directory, const ParameterLayout& model, DType compute_dtype,
                              size_t activation_bytes);

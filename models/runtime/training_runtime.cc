@@ -18,7 +18,8 @@ absl::StatusOr<TrainerOptions> PrepareTrainer(const Config& config, TrainingRunt
   const WorkerSlot& slot = runtime.slot;
   ASSIGN_OR_RETURN(runtime.device, MakeDevice(config.train, slot.local_index));
   // Before the placement of so many workers is made, which takes long.
-  if (runtime.device->is_cpu() && slot.workers_here > 0) RETURN_IF_ERROR(CheckHostMemory({}, slot.workers_here));
+  if (runtime.device->is_cpu() && slot.workers_here > 0)
+    RETURN_IF_ERROR(CheckHostMemory({}, config, slot.workers_here));
   RETURN_IF_ERROR(CheckHeads(config, slot.local_index));
   RETURN_IF_ERROR(CheckGpus(config, slot.workers_here));
   ASSIGN_OR_RETURN(runtime.model, MakeModel(config, *runtime.device));
@@ -29,7 +30,7 @@ absl::StatusOr<TrainerOptions> PrepareTrainer(const Config& config, TrainingRunt
   const MemoryEstimate estimate = EstimateMemory(
       config, runtime.model->layout(), in_parts ? options.in_parts->arena_bytes + second : options.arena_bytes,
       in_parts ? options.in_parts->training_schedule : options.training_schedule);
-  if (runtime.device->is_cpu()) RETURN_IF_ERROR(CheckHostMemory(estimate, slot.workers_here));
+  if (runtime.device->is_cpu()) RETURN_IF_ERROR(CheckHostMemory(estimate, config, slot.workers_here));
   return options;
 }
 

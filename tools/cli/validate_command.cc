@@ -224,7 +224,7 @@ void PrintGradientSumAdvice(const Config& config, const ParameterLayout& layout,
 std::string MemoryWarning(const Config& config, const MemoryEstimate& estimate, int64_t workers_given) {
   const bool all_here = workers_given > 0 || config.elastic.workers == 1;
   if (!all_here || config.train.device != DeviceKind::kCpu) return "";
-  return std::string(CheckHostMemory(estimate, config.elastic.workers).message());
+  return std::string(CheckHostMemory(estimate, config, config.elastic.workers).message());
 }
 
 }  // namespace

@@ -211,11 +211,32 @@ TEST_F(MemoryEstimateTest, AMixtureOnAGpuCopiesTheInputsOfRouters) {
 
 // Where the state is what does not fit, smaller passes are no help.
 TEST(CheckHostMemoryTest, SaysWhatMakesTheStateSmaller) {
-  const absl::Status refused = CheckHostMemory(MemoryEstimate{.weights = 1e18}, 1);
+  const absl::Status refused = CheckHostMemory(MemoryEstimate{.weights = 1e18}, {}, 1);
   EXPECT_TRUE(absl::IsResourceExhausted(refused)) << refused;
   EXPECT_NE(refused.message().find("train a part of the model (lora, train.only), add workers on other machines"),
             std::string::npos)
       << refused;
+}
+
+TEST(CheckHostMemoryTest, WhatIsSetAlreadyIsNotAdvised) {
+  Config config;
+  config.batch.microbatch_size = config.batch.microbatches = 2;
+  const auto advice = [&](int64_t workers_here) {
+    const std::string refused(CheckHostMemory(MemoryEstimate{.weights = 1e18}, config, workers_here).message());
+    return refused.substr(refused.rfind("available; "));
+  };
+  EXPECT_EQ(advice(2),
+            "available; start fewer workers on this machine, lower batch.microbatch_size, set batch.gradient_sum: "
+            "chains, set train.recompute: block, train a part of the model (lora, train.only), add workers on other "
+            "machines, or use a smaller model");
+  config.batch.gradient_sum = GradientSumKind::kChains;
+  config.train.recompute = RecomputeMode::kBlock;
+  config.lora.rank = 2;
+  EXPECT_EQ(advice(1), "available; lower batch.microbatch_size, add workers on other machines, or use a smaller model");
+  config.batch.microbatch_size = config.batch.microbatches = 1;
+  config.batch.gradient_sum = GradientSumKind::kTree;
+  config.parallel.sharding = Sharding::kNoShard;
+  EXPECT_EQ(advice(1), "available; use a smaller model");
 }
 
 }  // namespace

@@ -82,11 +82,11 @@ TEST_F(TrainingRuntimeTest, ValidationWithNothingThatIsLearnedIsRefused) {
 
 TEST_F(TrainingRuntimeTest, TooLittleMemoryIsToldWithItsLargestParts) {
   const MemoryEstimate estimate{.weights = 1e18};
-  const absl::Status status = CheckHostMemory(estimate, 2);
+  const absl::Status status = CheckHostMemory(estimate, {}, 2);
   EXPECT_TRUE(IsOutOfMemory(status)) << status;
   EXPECT_THAT(std::string(status.message()), HasSubstr("each worker of this run needs"));
   // Workers of the smallest model are processes, too.
-  const absl::Status many = CheckHostMemory(MemoryEstimate{.weights = 1}, 10'000'000);
+  const absl::Status many = CheckHostMemory(MemoryEstimate{.weights = 1}, {}, 10'000'000);
   EXPECT_TRUE(IsOutOfMemory(many)) << many;
   EXPECT_THAT(std::string(many.message()), HasSubstr("start fewer workers on this machine"));
   const auto device = MakeDevice({});
@@ -95,7 +95,11 @@ TEST_F(TrainingRuntimeTest, TooLittleMemoryIsToldWithItsLargestParts) {
   ASSERT_TRUE(model.ok()) << model.status();
   const absl::Status evaluated = CheckHostMemory("my_model", (*model)->layout(), DType::kBF16, size_t{1} << 60);
   EXPECT_TRUE(IsOutOfMemory(evaluated)) << evaluated;
-  EXPECT_THAT(std::string(evaluated.message()), HasSubstr("my_model needs "));
+  EXPECT_THAT(
+      std::string(evaluated.message()),
+      ::testing::AllOf(HasSubstr("my_model needs "), HasSubstr("available; shorter or fewer sequences take less")));
+  const absl::Status in_fp32 = CheckHostMemory("my_model", (*model)->layout(), DType::kF32, size_t{1} << 60);
+  EXPECT_THAT(std::string(in_fp32.message()), HasSubstr("available; --dtype bf16 and shorter or fewer"));
 }
 
 // A tied embedding larger than all blocks: beside the sum, what a pass has open is no more than one gradient of the

@@ -9,6 +9,7 @@
 #include "framework/base/files.h"
 #include "framework/base/status.h"
 #include "framework/config/model_size.h"
+#include "framework/places/places.h"
 #include "models/runtime/adapter_config.h"
 #include "models/runtime/saved_model_files.h"
 
@@ -33,7 +34,15 @@ int64_t ElementsOf(const ModelDirectory& weights) {
 
 }  // namespace
 
+absl::Status CheckIsLocal(const std::string& directory) {
+  if (!IsRemotePlace(directory)) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(directory, ": a model is read from a directory of a file system only; copy it to one, or if there ",
+                   "are checkpoints, `holdfast ckpt export ", directory, " OUT_DIR` writes one of the newest"));
+}
+
 absl::StatusOr<HuggingFaceConfig> ReadModelConfig(const std::string& directory) {
+  RETURN_IF_ERROR(CheckIsLocal(directory));
   std::error_code error;
   if (std::filesystem::is_regular_file(directory, error)) {
     const std::string around = DirectoryOf(directory);
@@ -53,6 +62,7 @@ absl::StatusOr<HuggingFaceConfig> ReadModelConfig(const std::string& directory) 
 
 absl::StatusOr<std::optional<InitialModel>> ReadInitialModel(const std::string& directory) {
   if (directory.empty()) return std::nullopt;
+  RETURN_IF_ERROR(CheckIsLocal(directory));
   std::error_code error;
   if (!std::filesystem::exists(directory, error) && !error) {
     return absl::NotFoundError(absl::StrCat(directory, " does not exist"));

@@ -10,6 +10,9 @@
 
 namespace holdfast {
 
+/// InvalidArgument, saying what to do, for s3://bucket/name: the files of a model are mapped.
+absl::Status CheckIsLocal(const std::string& directory);
+
 /// config.json of a saved model directory. Its sizes are compared with the headers of the weights, so that what they
 /// make a caller allocate is at most twice what lies on the disk; whether each tensor is there is not looked at.
 absl::StatusOr<HuggingFaceConfig> ReadModelConfig(const std::string& directory);

@@ -87,6 +87,7 @@ absl::StatusOr<std::unique_ptr<CachedDecoder>> LoadedModel::MakeDecoder(int64_t 
 }
 
 absl::StatusOr<SavedModel> OpenSavedModel(const std::string& path) {
+  RETURN_IF_ERROR(CheckIsLocal(path));
   SavedModel saved;
   const std::string of_run = path + "/model";
   const auto has = [&](const char* name) { return Exists(absl::StrCat(of_run, "/", name)); };

@@ -82,6 +82,19 @@ TEST(LoadedModelTest, AdaptersOfLongRopeHaveTheLengthOfTheirRun) {
 }
 
 // As where a user may not look into the directory, which root may: that is not to say that there is none.
+TEST(OpenSavedModelTest, OneInABucketIsRefusedWithWhatToDo) {
+  const std::string place = "s3://bucket/model";
+  for (const absl::Status& refused :
+       {OpenSavedModel(place).status(), ReadModelConfig(place).status(), ReadInitialModel(place).status()}) {
+    EXPECT_TRUE(absl::IsInvalidArgument(refused)) << refused;
+    EXPECT_EQ(refused.message(),
+              place +
+                  ": a model is read from a directory of a file system only; copy it to one, or if there are "
+                  "checkpoints, `holdfast ckpt export " +
+                  place + " OUT_DIR` writes one of the newest");
+  }
+}
+
 TEST(OpenSavedModelTest, WhatCannotBeLookedAtIsNotMissing) {
   const std::string loop = std::filesystem::path(::testing::TempDir()) / absl::StrCat("loaded_model_loop_", getpid());
   EXPECT_EQ(OpenSavedModel(loop).status().message(), loop + " does not exist");

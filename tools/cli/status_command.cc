@@ -7,6 +7,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "elastic/wire/control_client.h"
 #include "framework/base/status.h"
 #include "framework/metrics/run_directory.h"
@@ -77,6 +78,17 @@ absl::Status ExplainSilence(const absl::Status& status) {
       absl::StrCat(text.substr(0, raw), "no answer; the run is starting or ending, or it is not reached from here"));
 }
 
+/// Of an address that somebody names, where anything may listen; gRPC's words come last.
+absl::Status ExplainAddress(const std::string& address, const absl::Status& status) {
+  const bool is_another = absl::IsUnimplemented(status) || absl::IsUnknown(status);
+  if (!is_another && !absl::IsUnavailable(status) && !absl::IsDeadlineExceeded(status)) return status;
+  const absl::string_view raw = absl::StripPrefix(status.message(), absl::StrCat("coordinator ", address, ": "));
+  const std::string message = absl::StrCat(
+      "no coordinator answers at ", address,
+      ": its run is starting or has ended, something else listens there, or it is not reached from here (", raw, ")");
+  return is_another ? absl::NotFoundError(message) : absl::UnavailableError(message);
+}
+
 /// Whether who answers leads the run in `directory`. Of one that was killed the address stays, where another run's
 /// coordinator may listen by now, which may have the same token.
 bool IsOfRun(const RunStatus& status, const RunDirectory& directory) {
@@ -97,7 +109,11 @@ absl::StatusOr<RunStatus> StatusCommand::Fetch() const {
   ASSIGN_OR_RETURN(const ControlClientOptions options, connection.ClientOptions());
   absl::StatusOr<RunStatus> status = FetchStatus(options);
   const bool is_silent = absl::IsUnavailable(status.status()) || absl::IsDeadlineExceeded(status.status());
-  if (!lease.empty() || !directory.HoldsRun()) return status;
+  if (!lease.empty() || !directory.HoldsRun()) {
+    return status.ok()
+               ? std::move(status)
+               : ExplainAddress(connection.coordinator.empty() ? target : connection.coordinator, status.status());
+  }
   if (status.ok() && IsOfRun(*status, directory)) return status;
   // Who answers at the address that it has left, and wants another token, is another run's.
   if (!RunLock::IsHeld(directory).value_or(true)) return StatusAtTheEnd(directory);

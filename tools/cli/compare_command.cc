@@ -1,10 +1,12 @@
 #include "tools/cli/compare_command.h"
 
 #include <algorithm>
+#include <array>
 #include <cstdio>
 #include <filesystem>
 #include <system_error>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "framework/base/files.h"
 #include "framework/base/status.h"
@@ -22,6 +24,18 @@ bool IsPicture(const std::string& path) {
   constexpr size_t kLargest = size_t{16} << 20;
   const auto text = ReadFile(path, kLargest);
   return text.ok() && text->starts_with("<svg");
+}
+
+/// For a file that is written as SVG, whose name is not to say another format.
+CLI::Validator IsNoOtherPicture() {
+  return {[](const std::string& path) {
+            constexpr std::array kOthers = {".png", ".jpg", ".jpeg", ".gif", ".webp", ".pdf", ".eps"};
+            std::filesystem::path name(path);
+            const std::string extension = absl::AsciiStrToLower(name.extension().string());
+            if (std::ranges::find(kOthers, extension) == kOthers.end()) return std::string();
+            return absl::StrCat("pictures are written as SVG alone; write ", name.replace_extension(".svg").string());
+          },
+          ""};
 }
 
 Curve LossCurve(const std::string& run, const std::vector<StepMetrics>& steps) {
@@ -78,7 +92,7 @@ absl::StatusOr<int> CompareCommand::Run() const {
 void CompareCommand::AddTo(CLI::App& command) {
   AddPathOption(command, "RUN_A", first, "a run directory, or its metrics.jsonl")->required();
   AddPathOption(command, "RUN_B", others, "another, or several, each of which is compared with the first")->required();
-  AddPathOption(command, "--out", out, "file for a picture (SVG) of all losses");
+  AddPathOption(command, "--out", out, "file for a picture (SVG) of all losses")->check(IsNoOtherPicture());
 }
 
 }  // namespace holdfast

@@ -23,6 +23,7 @@
 #include "tests/paths.h"
 #include "tools/cli/agent_command.h"
 #include "tools/cli/check_width_command.h"
+#include "tools/cli/compare_command.h"
 #include "tools/cli/connection_arguments.h"
 #include "tools/cli/coordinator_command.h"
 #include "tools/cli/data_command.h"
@@ -372,6 +373,24 @@ TEST(WorkerCommand, UnderstandsWhatAnAgentStarts) {
   }
 }
 
+// Which no viewer would open.
+TEST(CompareCommand, APictureIsNotWrittenUnderTheNameOfAnotherFormat) {
+  EXPECT_FALSE(Parse<CompareCommand>({"a", "b", "--out", "c.png"}).has_value());
+  EXPECT_FALSE(Parse<CompareCommand>({"a", "b", "--out", "c.d/C.PDF"}).has_value());
+  for (const char* name : {"c.svg", "c", "c.png/d", "/dev/stdout"}) {
+    EXPECT_EQ(Parse<CompareCommand>({"a", "b", "--out", name})->out, name);
+  }
+  CLI::App app;
+  CompareCommand compare;
+  compare.AddTo(app);
+  try {
+    app.parse(std::vector<std::string>{"c.PNG", "--out", "b", "a"});
+    FAIL();
+  } catch (const CLI::ParseError& error) {
+    EXPECT_STREQ(error.what(), "--out: pictures are written as SVG alone; write c.svg");
+  }
+}
+
 TEST(StatusCommand, TakesARunOrAnAddress) {
   const auto status = Parse<StatusCommand>({"here", "--json"});
   ASSERT_TRUE(status.has_value());
@@ -425,6 +444,18 @@ TEST(StatusCommand, WhatCannotBeLookedAtIsNotMissing) {
   const std::string address = RunDirectory(status.target).coordinator_address();
   std::filesystem::create_symlink(address, address);
   EXPECT_EQ(status.Run().status().message(), address + ": Too many levels of symbolic links");
+}
+
+TEST(StatusCommand, WhereNoCoordinatorListensIsSaidInOurWords) {
+  StatusCommand status;
+  status.target = "127.0.0.1:1";
+  const absl::Status refused = status.Run().status();
+  EXPECT_EQ(ExitCodeOf(refused), kExitRetry) << refused;
+  EXPECT_THAT(
+      std::string(refused.message()),
+      AllOf(StartsWith("no coordinator answers at 127.0.0.1:1: its run is starting or has ended, something else "
+                       "listens there, or it is not reached from here ("),
+            EndsWith(")"), Not(HasSubstr("coordinator 127.0.0.1:1: "))));
 }
 
 TEST(StatusCommand, APortIsOne) {

@@ -10,7 +10,8 @@ namespace {
 
 constexpr uint32_t kF32Exponent = 0x7f800000u;
 constexpr uint32_t kF16Exponent = 0x7c00u;
-constexpr size_t kBlock = 1024;  // elements at a time: input and output stay in the first-level cache
+constexpr size_t kLongBlock = 1024;  // elements at a time: input and output stay in the first-level cache
+constexpr size_t kShortBlock = 64;   // of what is left, and of the short runs of a transposed matrix
 
 // Select without a branch: compilers keep floating-point operations out of vectorised branches, which could trap.
 uint32_t Select(bool condition, uint32_t a, uint32_t b) {
@@ -46,8 +47,8 @@ uint32_t IsNonFinite(uint32_t bits) { return (bits & kF32Exponent) == kF32Expone
 
 // out[i] = Convert::Value(in[i]) in blocks of a fixed length and without aliasing, which is what compilers vectorise at
 // -O2. Index of the first element that Convert::IsBad, or -1.
-template <typename Convert>
-int64_t ConvertAll(const uint8_t* in, int64_t n, typename Convert::Out* out) {
+template <typename Convert, size_t kBlock>
+int64_t ConvertBlocks(const uint8_t* in, int64_t n, typename Convert::Out* out) {
   using In = typename Convert::In;
   using Out = typename Convert::Out;
   std::array<In, kBlock> from;
@@ -68,6 +69,16 @@ int64_t ConvertAll(const uint8_t* in, int64_t n, typename Convert::Out* out) {
     return begin + static_cast<int64_t>(first);
   }
   return -1;
+}
+
+template <typename Convert>
+int64_t ConvertAll(const uint8_t* in, int64_t n, typename Convert::Out* out) {
+  const int64_t whole = n - n % static_cast<int64_t>(kLongBlock);
+  const int64_t bad = ConvertBlocks<Convert, kLongBlock>(in, whole, out);
+  if (bad >= 0 || whole == n) return bad;
+  in += static_cast<size_t>(whole) * sizeof(typename Convert::In);
+  const int64_t bad_of_rest = ConvertBlocks<Convert, kShortBlock>(in, n - whole, out == nullptr ? out : out + whole);
+  return bad_of_rest < 0 ? bad_of_rest : whole + bad_of_rest;
 }
 
 struct DecodeF32 {

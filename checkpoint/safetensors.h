@@ -26,6 +26,11 @@ struct SafetensorsEntry {
   uint64_t begin = 0, end = 0;  // bytes, from the start of the data
 };
 
+/// Of a tensor: `length` elements from `first` on, from `first + step` on, and so on.
+struct ElementRuns {
+  int64_t first = 0, step = 0, length = 0;
+};
+
 /// A memory-mapped file. Thread-safe.
 class SafetensorsReader {
  public:
@@ -40,6 +45,8 @@ class SafetensorsReader {
   /// one is NaN or infinite; InvalidArgument if the dtype is kOther; NotFound for an unknown name; OutOfRange beyond
   /// the tensor's end.
   absl::Status Read(const std::string& name, int64_t first, absl::Span<float> out) const;
+  /// Several runs of elements, one after the other in `out`: as many as fill it.
+  absl::Status ReadRuns(const std::string& name, const ElementRuns& runs, absl::Span<float> out) const;
   /// Bytes [first, first + out.size()) of a tensor of any dtype; NotFound and OutOfRange as above.
   absl::Status ReadBytes(const std::string& name, int64_t first, absl::Span<uint8_t> out) const;
 
@@ -52,6 +59,8 @@ class SafetensorsReader {
   /// OutOfRange unless [first, first + count) are some of the tensor's elements, of `bytes` each.
   absl::Status CheckRange(const std::string& name, const SafetensorsEntry& entry, int64_t bytes, int64_t first,
                           size_t count) const;
+  /// Called some runs before `data` is read, of which the processor cannot guess where they lie.
+  static void Prefetch(const uint8_t* data, int64_t bytes);
   /// Called when these have been read.
   void Forget(const uint8_t* data, int64_t bytes) const;
 

@@ -47,20 +47,32 @@ absl::StatusOr<std::unique_ptr<SafetensorsReader>> SafetensorsReader::Open(const
 }
 
 absl::Status SafetensorsReader::Read(const std::string& name, int64_t first, absl::Span<float> out) const {
+  return ReadRuns(name, {.first = first, .length = static_cast<int64_t>(out.size())}, out);
+}
+
+absl::Status SafetensorsReader::ReadRuns(const std::string& name, const ElementRuns& runs,
+                                         absl::Span<float> out) const {
+  constexpr int64_t kAhead = 16;  // runs
   ASSIGN_OR_RETURN(const SafetensorsEntry* const entry, Find(name));
   if (entry->dtype == FileDType::kOther) {
     return absl::InvalidArgumentError(
         absl::StrCat(Where(name), " has dtype ", Quoted(entry->dtype_name), "; F32, F16 and BF16 can be read"));
   }
-  const int64_t bytes = BytesPerElement(entry->dtype);
-  RETURN_IF_ERROR(CheckRange(name, *entry, bytes, first, out.size()));
-  if (out.empty()) return absl::OkStatus();
-  const uint8_t* data = file_.data() + data_begin_ + entry->begin + static_cast<uint64_t>(first * bytes);
-  const int64_t bad = DecodeFloats(entry->dtype, data, out);
-  Forget(data, static_cast<int64_t>(out.size()) * bytes);
-  if (bad < 0) return absl::OkStatus();
-  // As where a loss is not finite: no other worker reads it otherwise, so the run ends.
-  return absl::FailedPreconditionError(absl::StrCat(Where(name), ": element ", first + bad, " is NaN or infinite"));
+  const int64_t count = out.empty() ? 0 : static_cast<int64_t>(out.size()) / runs.length;
+  const int64_t span = count == 0 ? 0 : (count - 1) * runs.step + runs.length;
+  const int64_t bytes = BytesPerElement(entry->dtype), run_bytes = runs.length * bytes;
+  RETURN_IF_ERROR(CheckRange(name, *entry, bytes, runs.first, static_cast<size_t>(span)));
+  const uint8_t* data = file_.data() + data_begin_ + entry->begin + static_cast<uint64_t>(runs.first * bytes);
+  for (int64_t run = 0; run < count; ++run, data += runs.step * bytes) {
+    if (run + kAhead < count) Prefetch(data + kAhead * runs.step * bytes, run_bytes);
+    const int64_t bad = DecodeFloats(entry->dtype, data, out.subspan(run * runs.length, runs.length));
+    Forget(data, run_bytes);
+    if (bad < 0) continue;
+    // As where a loss is not finite: no other worker reads it otherwise, so the run ends.
+    return absl::FailedPreconditionError(
+        absl::StrCat(Where(name), ": element ", runs.first + run * runs.step + bad, " is NaN or infinite"));
+  }
+  return absl::OkStatus();
 }
 
 absl::Status SafetensorsReader::ReadBytes(const std::string& name, int64_t first, absl::Span<uint8_t> out) const {
@@ -88,6 +100,11 @@ absl::Status SafetensorsReader::CheckRange(const std::string& name, const Safete
   if (first >= 0 && first <= elements && static_cast<int64_t>(count) <= elements - first) return absl::OkStatus();
   return absl::OutOfRangeError(
       absl::StrCat(Where(name), " has ", elements, " elements; ", count, " from ", first, " were asked for"));
+}
+
+void SafetensorsReader::Prefetch(const uint8_t* data, int64_t bytes) {
+  constexpr int64_t kLine = 64, kPrefetchedBytes = 256;  // the rest of a long run the processor does guess
+  for (int64_t at = 0; at < std::min(bytes, kPrefetchedBytes); at += kLine) __builtin_prefetch(data + at);
 }
 
 void SafetensorsReader::Forget(const uint8_t* data, int64_t bytes) const {

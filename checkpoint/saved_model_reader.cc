@@ -175,11 +175,9 @@ absl::Status SavedModelReader::ReadTransposed(const Piece& piece, int64_t first,
   std::vector<float> block(static_cast<size_t>(std::min(lines_per_block, cols) * line));
   for (int64_t col = 0; col < cols; col += lines_per_block) {
     const int64_t count = std::min(lines_per_block, cols - col);
-    const int64_t runs = at_once ? 1 : count, run = at_once ? (count - 1) * line + width : width;
-    for (int64_t r = 0; r < runs; ++r) {
-      const auto read = absl::MakeSpan(block).subspan(static_cast<size_t>(r * line), static_cast<size_t>(run));
-      RETURN_IF_ERROR(piece.file->Read(piece.name, begin + (col + r) * place.col_step, read));
-    }
+    const int64_t run = at_once ? (count - 1) * line + width : width;
+    const auto read = absl::MakeSpan(block).first(static_cast<size_t>(at_once ? run : count * run));
+    RETURN_IF_ERROR(piece.file->ReadRuns(piece.name, {begin + col * place.col_step, place.col_step, run}, read));
     CopyMatrix({block.data(), line, place.row_step}, count, rows, {out.data() + col, 1, cols});
   }
   return absl::OkStatus();

@@ -246,6 +246,31 @@ TEST(SafetensorsReaderTest, BytesOfAnyTensorAreRead) {
   EXPECT_TRUE(absl::IsNotFound(reader->ReadBytes("c", 0, absl::MakeSpan(out))));
 }
 
+// More runs than are fetched ahead, and the last one ends with the tensor.
+TEST(SafetensorsReaderTest, RunsOfATensorAreRead) {
+  constexpr int64_t kRuns = 40, kStep = 90, kLength = 70;
+  std::vector<float> values(20 + (kRuns - 1) * kStep + kLength), expected, out(kRuns * kLength);
+  for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i);
+  for (int64_t run = 0; run < kRuns; ++run) {
+    for (int64_t i = 0; i < kLength; ++i) expected.push_back(static_cast<float>(20 + run * kStep + i));
+  }
+  const TemporaryDirectory dir;
+  const auto read = [&](const ElementRuns& runs) {
+    const std::string size = std::to_string(values.size()), bytes = std::to_string(4 * values.size());
+    WriteRawFile(dir / "f", R"({"w":{"dtype":"F32","shape":[)" + size + R"(],"data_offsets":[0,)" + bytes + "]}}",
+                 std::string(reinterpret_cast<const char*>(values.data()), 4 * values.size()));
+    return (*SafetensorsReader::Open(dir / "f"))->ReadRuns("w", runs, absl::MakeSpan(out));
+  };
+  ASSERT_TRUE(read({.first = 20, .step = kStep, .length = kLength}).ok());
+  EXPECT_EQ(out, expected);
+  EXPECT_TRUE(absl::IsOutOfRange(read({.first = 21, .step = kStep, .length = kLength})));
+  values[20 + 30 * kStep - 1] = values[20 + 30 * kStep + kLength] = NAN;  // between two of them
+  EXPECT_TRUE(read({.first = 20, .step = kStep, .length = kLength}).ok());
+  values[20 + 30 * kStep + 7] = NAN;
+  EXPECT_THAT(std::string(read({.first = 20, .step = kStep, .length = kLength}).message()),
+              HasSubstr("tensor \"w\": element 2727 is NaN or infinite"));
+}
+
 TEST(SafetensorsReaderTest, NanIsRefusedWithItsPlace) {
   const TemporaryDirectory dir;
   const std::vector<float> values = {1, 2, INFINITY, 4};

@@ -274,9 +274,9 @@ TEST_F(StandbyTest, TheLeaderSeesThatSomebodyStandsBy) {
   auto leader = Begin();
   auto waiting = Wait();
   // It has a second for it, and a busy machine may need more than one.
-  for (int i = 0; i < 30 && !SomebodyStandsBy(directory_); ++i) {
-  }
-  EXPECT_TRUE(SomebodyStandsBy(directory_));
+  bool seen = false;
+  for (int i = 0; i < 30 && !seen; ++i) seen = SomebodyStandsBy(directory_);
+  EXPECT_TRUE(seen);
   // Many that were killed, long ago, do not hide it.
   const auto old = std::filesystem::file_time_type::clock::now() - std::chrono::hours(48);
   std::vector<std::string> left;
@@ -285,7 +285,7 @@ TEST_F(StandbyTest, TheLeaderSeesThatSomebodyStandsBy) {
     std::ofstream(left.back()) << "000000000007\n";
     std::filesystem::last_write_time(left.back(), old);
   }
-  bool seen = false;
+  seen = false;
   for (int i = 0; i < 30 && !seen; ++i) seen = SomebodyStandsBy(directory_);
   EXPECT_TRUE(seen);
   for (const std::string& file : left) std::filesystem::remove(file);
@@ -421,7 +421,7 @@ TEST_F(StoreStandbyTest, AnEndIsSaidAgainWhenTheStoreIsThereAgain) {
 // Told apart by the port: one has ended, the other may be frozen, and what it led is not begun anew.
 TEST_F(StoreStandbyTest, WhoIsDeadIsFollowedAndWhoMayBeFrozenIsReplaced) {
   lease_ = kLease;
-  auto listener = Listen(*ResolveHost("127.0.0.1"));
+  auto listener = Listen(*ResolveHost("127.0.0.2"));  // where no other test gets its port when it is free
   ASSERT_TRUE(listener.ok()) << listener.status();
   LeaveBehind(HostAndPort(listener->address));
   absl::StatusOr<Turn> replaced = WaitInStore().get();

@@ -268,7 +268,7 @@ TEST_F(TrainTest, ACoordinatorThatOverwritesCountsEpochsAnew) {
                                              "--set", "train.epochs=0.02"});
     return arguments;
   };
-  Command first(with({"coordinator", "--listen", "127.0.0.1:0"}));
+  Command first(with({"coordinator", "--listen", "127.0.0.2:0"}));  // no other test gets that port while it is free
   ASSERT_TRUE(first.WaitForOutput("listening at"));
   const std::string address(absl::StripSuffix(ReadAll(Path("a/coordinator.address")), "\n"));
   const CommandResult followed = RunHoldfast(with({"agent", "--coordinator", address}));

@@ -143,12 +143,12 @@ TEST_F(Sweep, WhoseDirectoryIsTakenByAnotherEnds) {
   Command sweep({"sweep", WriteSweep(), "--sweep-dir", Path("taken")});
   unsetenv("HOLDFAST_TEST_SLOWDOWN_MS");
   EXPECT_TRUE(sweep.WaitForOutput("trial 0 {"));
-  fs::remove(Path("taken/.lock"));
+  std::filesystem::remove(Path("taken/.lock"));
   const CommandResult ended = sweep.Wait();
   EXPECT_EQ(ended.exit_code, 75) << ended.output;
   EXPECT_THAT(ended.output, HasSubstr("taken/.lock has been removed: another process may own the sweep"));
   EXPECT_EQ(ReadAll(Path("taken/results.jsonl")), "");
-  EXPECT_TRUE(Processes("taken").empty());
+  EXPECT_TRUE(NobodyIsLeft("taken"));
 }
 
 TEST_F(Sweep, ThatIsStoppedGoesOn) {

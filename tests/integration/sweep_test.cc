@@ -172,13 +172,18 @@ TEST_F(Sweep, ThatIsStoppedGoesOn) {
 }
 
 /// Two hosts besides this machine: one that is reached as by ssh (what is started there gets no signals, and outlives
-/// what started it), and one that is not reached at all.
+/// what started it), and one that is not reached at all, which is seen once both workers of the other have joined:
+/// before, the first trial has them, and afterwards maybe none.
 class SweepOnHosts : public Sweep {
  protected:
   void SetUp() override {
     Sweep::SetUp();
     WriteAll(directory_ / "far.sh", "#!/bin/bash\nsetsid -w \"$@\" <&0 &\nwait\n");
-    std::filesystem::permissions(Path("far.sh"), std::filesystem::perms::owner_all);
+    WriteAll(directory_ / "gone.sh", "#!/bin/bash\nuntil grep -qs far-1 " + Path("hosts/runs") +
+                                         "/*/events.jsonl; do sleep 0.1; done\nexit 1\n");
+    for (const char* script : {"far.sh", "gone.sh"}) {
+      std::filesystem::permissions(Path(script), std::filesystem::perms::owner_all);
+    }
     file_ = WriteSweep("sweep.yaml", ", listen: 127.0.0.1",
                        "budget: {trials: 6}\n"
                        "hosts:\n"
@@ -186,7 +191,9 @@ class SweepOnHosts : public Sweep {
                        "  far: {workers: 2, command: " +
                            Path("far.sh") +
                            "}\n"
-                           "  gone: {workers: 1, command: /bin/false}\n"
+                           "  gone: {workers: 1, command: " +
+                           Path("gone.sh") +
+                           "}\n"
                            "space:\n"
                            "  optimizer.lr: {low: 1e-3, high: 1e-1, scale: log}\n"
                            "  model.hidden_size: {choices: [32, 64]}\n");

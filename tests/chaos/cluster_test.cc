@@ -184,9 +184,10 @@ TEST_F(ClusterTest, AnAgentWithAnotherConfigIsRefused) {
 }
 
 TEST_F(ClusterTest, EverythingIsKilled) {
-  // Checkpoints, of which none is due yet. The run begins anew once all workers are there, for which they have the ten
-  // seconds of lost_state_timeout_ms.
-  Cluster cluster(*stage_, Run(), {.overrides = {"checkpoint.every_seconds=86400"}});
+  // Checkpoints, of which none is due yet. The run begins anew once all workers are there, and fails if they are not in
+  // lost_state_timeout_ms.
+  Cluster cluster(*stage_, Run(),
+                  {.overrides = {"checkpoint.every_seconds=86400", "elastic.lost_state_timeout_ms=300000"}});
   ASSERT_NO_FATAL_FAILURE(Start(cluster));
   for (LoggedProcess* process : {&cluster.coordinator(), &cluster.agent("a"), &cluster.agent("b")}) {
     Cluster::Kill(*process);

@@ -273,7 +273,7 @@ TEST_F(Resume, ASigtermEndsARunThatIsJustStarting) {
 
 // The worker that saves the model cannot write: another one does. The run is paused while that disk is filled.
 TEST_F(Resume, AFullDiskOfOneHostDoesNotEndTheRun) {
-  const auto process = TrainWithLittleRoom(3, {"checkpoint.every_steps=1000", "train.steps=60"});
+  const auto process = TrainWithLittleRoom(3, {"checkpoint.every_steps=1000", "train.steps=60", kLongHeartbeats});
   ASSERT_TRUE(WaitUntilPaused(*process));
   int saves = -1;
   ASSERT_TRUE(WaitUntil(*process, Run(), [&](const RunView& view) {

@@ -30,6 +30,14 @@ after() {
   return 1
 }
 
+# saved: waits for a checkpoint, without which the run could not be started again, and says the same
+saved() {
+  until compgen -G "$disturbed/checkpoints/*/manifest.json" >/dev/null; do
+    kill -0 "$run" 2>/dev/null || return 1
+    sleep 0.2
+  done
+}
+
 # start WORKERS [OPTION...]
 start() {
   setsid "$holdfast" train "${what[@]}" --run-dir "$disturbed" --workers "$@" >>"$directory/disturbed.log" 2>&1 &
@@ -50,7 +58,7 @@ if after $((steps / 4)) && pid=$(a_worker) && kill -STOP "$pid"; then
   sleep 8
   kill -CONT "$pid" 2>/dev/null || true # or it has been replaced meanwhile
 fi
-if after $((steps / 2)); then
+if after $((steps / 2)) && saved; then
   say "kill -9 of everything; started again with two workers"
   kill -KILL -- "-$run"
   wait "$run" 2>/dev/null || true

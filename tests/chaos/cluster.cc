@@ -95,6 +95,15 @@ void Cluster::Compare() const {
   }
 }
 
+RunView Cluster::Look() {
+  RunView view;
+  WaitUntil(*coordinator_, run_, [&](const RunView& now) {
+    view = now;
+    return now.reachable;
+  });
+  return view;
+}
+
 std::vector<WorkerView> Cluster::Members() {
   std::vector<WorkerView> members;
   WaitUntil(*coordinator_, run_, [&](const RunView& now) {

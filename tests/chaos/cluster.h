@@ -58,8 +58,8 @@ class Cluster {
   /// Generations that never fall, and the bits of the undisturbed run.
   void Compare() const;
 
-  RunView Look() const { return chaos::Look(run_); }
   /// As the coordinator says it when it can be reached.
+  RunView Look();
   std::vector<WorkerView> Members();
 
  private:

@@ -35,12 +35,20 @@ class LaunchScripts : public ::testing::Test {
     std::filesystem::permissions(path, std::filesystem::perms::owner_all);
     return path.string();
   }
+  /// A variable with which a script stands still for three seconds before `command`, as on a busy machine.
+  std::string StandsStillBefore(const std::string& command) {
+    const std::filesystem::path path = directory_ / "still.sh";
+    WriteAll(path, "still() { [[ $BASH_COMMAND != '" + command + "' ]] || sleep 3; }\nset -T\ntrap still DEBUG\n");
+    return "BASH_ENV=" + path.string();
+  }
   /// `variables`: NAME=VALUE.
-  Command Start(const std::string& script, const std::vector<std::string>& variables) {
+  Command Start(const std::string& script, const std::vector<std::string>& variables,
+                const std::vector<std::string>& more = {}) {
     std::vector<std::string> arguments{"--default-signal=INT", "CONFIG=config.yaml", "PORT=29400",
                                        "RUN_DIR=" + (directory_ / "run").string()};
     arguments.insert(arguments.end(), variables.begin(), variables.end());
     arguments.push_back(SourceDir() + "/tools/launch/" + script);
+    arguments.insert(arguments.end(), more.begin(), more.end());
     return Command(arguments, "/usr/bin/env");
   }
 
@@ -59,6 +67,30 @@ TEST_F(LaunchScripts, ASecondCtrlCAtMpirunEndsItAtOnce) {
   ASSERT_TRUE(script.WaitForOutput("a second Ctrl-C ends all at once"));
   script.Signal(SIGINT);
   EXPECT_EQ(script.Wait().exit_code, 128 + SIGINT);
+}
+
+TEST_F(LaunchScripts, ANodeThatIsStoppedAsItStartsItsCoordinatorLeavesNone) {
+  const std::string holdfast = Program("holdfast",
+                                       "trap 'echo it was told; exit 0' TERM\necho it has begun\n"
+                                       "for i in {1..3000}; do sleep 0.1; done\n");
+  Command script =
+      Start("node.sh", {"HOLDFAST=" + holdfast, "NODES=1", "HOST=127.0.0.1", StandsStillBefore("coordinator=$!")});
+  ASSERT_TRUE(script.WaitForOutput("it has begun"));
+  script.Signal(SIGTERM);
+  EXPECT_THAT(script.Wait().output, HasSubstr("it was told"));
+}
+
+TEST_F(LaunchScripts, ASlurmJobThatIsSignalledAsItStartsPassesThatOn) {
+  Program("srun", "echo it has begun\nfor i in {1..3000}; do [[ ! -e $RUN_DIR/told ]] || exit 0; sleep 0.1; done\n");
+  Program("scontrol", "echo JobState=RUNNING\n");
+  Program("scancel", "echo \"scancel $*\"\ntouch \"$RUN_DIR/told\"\n");
+  Command script = Start("slurm_job.sh",
+                         {"PATH=" + directory_.string() + ":/usr/bin:/bin", "HOLDFAST=true", "WORKERS_PER_NODE=1",
+                          "SLURM_JOB_ID=7", "SLURM_JOB_NUM_NODES=1", "MAX_RETRIES=0", StandsStillBefore("srun=$!")},
+                         {"batch"});
+  ASSERT_TRUE(script.WaitForOutput("it has begun"));
+  script.Signal(SIGUSR1);
+  EXPECT_THAT(script.Wait().output, HasSubstr("scancel --signal=USR1 7\n"));
 }
 
 TEST_F(LaunchScripts, ANodeHasAnAddressOfItsOwn) {

@@ -55,8 +55,8 @@ is_config_wrong() { [[ $(cat "$EXIT_CODE_FILE" 2>/dev/null) == 2 ]]; }
 finish_up() {
   local status=$?
   if ((status == 2)) || { [[ -n $code ]] && ! is_config_wrong; }; then echo "$status" >"$EXIT_CODE_FILE" || true; fi
-  # shellcheck disable=SC2086 # two words, or one
-  [[ -z $coordinator$agent ]] || kill -TERM $coordinator $agent 2>/dev/null || true
+  # shellcheck disable=SC2046 # words; also of what was started a moment ago and has no name yet
+  kill -TERM $(jobs -p) 2>/dev/null || true
   wait
 }
 trap finish_up EXIT

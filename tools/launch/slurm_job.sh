@@ -79,14 +79,14 @@ conclude() {
 }
 
 start_tasks() {
-  # Without a node that is lost, and with those whose task has failed, the others go on.
-  srun --ntasks="$SLURM_JOB_NUM_NODES" --ntasks-per-node=1 --kill-on-bad-exit=0 --no-kill --wait=0 \
-    "$script" task "$@" &
-  srun=$!
   for signal in TERM INT USR1; do
     # shellcheck disable=SC2064 # the name of the signal is meant now
     trap "pass_on $signal" "$signal"
   done
+  # Without a node that is lost, and with those whose task has failed, the others go on.
+  srun --ntasks="$SLURM_JOB_NUM_NODES" --ntasks-per-node=1 --kill-on-bad-exit=0 --no-kill --wait=0 \
+    "$script" task "$@" &
+  srun=$!
   status=0
   while kill -0 "$srun" 2>/dev/null; do
     status=0

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <deque>
 #include <map>
 #include <memory>
 #include <optional>
@@ -70,36 +71,45 @@ class CoordinatorTest : public testing::Test {
   }
   static uint64_t First(int worker) { return (static_cast<uint64_t>(worker) + 1) << 32; }
 
-  // One event; what came of it is in actions_, sent_, events_.
+  // One event, and the ends of the streams that are closed for it; what came of them is in actions_, sent_, events_.
   void Event(const CoordinatorEvent& event) {
     now_ += std::chrono::milliseconds(1);
-    actions_ = coordinator_->OnEvent(now_, event);
-    for (const CoordinatorAction& action : actions_) {
-      if (const auto* send = std::get_if<SendAction>(&action)) {
-        sent_[send->to].push_back(send->message);
-        if (const auto* world = std::get_if<WorldMessage>(&send->message)) worlds_[send->to] = *world;
-      } else if (const auto* all = std::get_if<SendToAllAction>(&action)) {
-        for (const uint64_t to : all->to) {
-          sent_[to].push_back(all->message);
-          if (const auto* world = std::get_if<WorldMessage>(&all->message)) worlds_[to] = *world;
+    actions_.clear();
+    std::deque<CoordinatorEvent> events{event};
+    for (; !events.empty(); events.pop_front()) {
+      for (CoordinatorAction& action : coordinator_->OnEvent(now_, events.front())) {
+        if (const auto* close = std::get_if<CloseAction>(&action); close != nullptr && closes_at_once_) {
+          events.push_back(DisconnectEvent{close->connection, "closed"});
         }
-      } else if (const auto* report = std::get_if<ReportAction>(&action)) {
-        events_.push_back(report->event);
-      } else if (const auto* end = std::get_if<EndAction>(&action)) {
-        ended_ = *end;
-      } else if (const auto* record = std::get_if<RecordAction>(&action)) {
-        records_.push_back(*record);
-      } else if (const auto* commit = std::get_if<CommitCheckpointAction>(&action)) {
-        commits_.push_back(*commit);
-      } else if (const auto* rewind = std::get_if<RewindAction>(&action)) {
-        rewinds_.push_back(rewind->step);
-        branch_before_rewind_ = branch_;
-      } else if (const auto* persist = std::get_if<PersistAction>(&action)) {
-        branch_ = persist->branch;
-      } else if (const auto* close = std::get_if<CloseAction>(&action)) {
-        closed_.push_back(close->connection);
-        if (closes_at_once_) coordinator_->OnEvent(now_, DisconnectEvent{close->connection, "closed"});
+        Carry(action);
+        actions_.push_back(std::move(action));
       }
+    }
+  }
+  void Carry(const CoordinatorAction& action) {
+    if (const auto* send = std::get_if<SendAction>(&action)) {
+      sent_[send->to].push_back(send->message);
+      if (const auto* world = std::get_if<WorldMessage>(&send->message)) worlds_[send->to] = *world;
+    } else if (const auto* all = std::get_if<SendToAllAction>(&action)) {
+      for (const uint64_t to : all->to) {
+        sent_[to].push_back(all->message);
+        if (const auto* world = std::get_if<WorldMessage>(&all->message)) worlds_[to] = *world;
+      }
+    } else if (const auto* report = std::get_if<ReportAction>(&action)) {
+      events_.push_back(report->event);
+    } else if (const auto* end = std::get_if<EndAction>(&action)) {
+      ended_ = *end;
+    } else if (const auto* record = std::get_if<RecordAction>(&action)) {
+      records_.push_back(*record);
+    } else if (const auto* commit = std::get_if<CommitCheckpointAction>(&action)) {
+      commits_.push_back(*commit);
+    } else if (const auto* rewind = std::get_if<RewindAction>(&action)) {
+      rewinds_.push_back(rewind->step);
+      branch_before_rewind_ = branch_;
+    } else if (const auto* persist = std::get_if<PersistAction>(&action)) {
+      branch_ = persist->branch;
+    } else if (const auto* close = std::get_if<CloseAction>(&action)) {
+      closed_.push_back(close->connection);
     }
   }
   void Say(int worker, WorkerMessage message) { Event(MessageEvent{Connection(worker), std::move(message)}); }
@@ -181,7 +191,7 @@ class CoordinatorTest : public testing::Test {
   std::vector<RecordAction> records_;
   std::vector<CommitCheckpointAction> commits_;
   std::vector<int64_t> rewinds_;
-  Branch branch_, branch_before_rewind_;  // as persisted last
+  Branch branch_, branch_before_rewind_;          // as persisted last
   std::vector<uint64_t> closed_;
   bool closes_at_once_ = true;  // what the coordinator closes
   std::optional<EndAction> ended_;

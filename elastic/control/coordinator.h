@@ -88,12 +88,13 @@ struct CoordinatorOptions {
   // What an earlier coordinator of this run left on disk:
   uint64_t last_generation = 0;
   Branch branch;
-  int64_t recorded_step = 0;                  // the last one in metrics.jsonl
-  int64_t agreed_step = 0;                    // the last one there with a digest
-  std::vector<ValidationResult> validations;  // those there, up to that step
-  std::vector<CheckpointChoice> checkpoints;  // newest first
-  bool had_checkpoint = false;                // ever
-  bool workers_are_new = false;               // no worker can hold state of an earlier life of this run
+  std::map<std::string, uint64_t> contradicted;  // as PersistAction had it
+  int64_t recorded_step = 0;                     // the last one in metrics.jsonl
+  int64_t agreed_step = 0;                       // the last one there with a digest
+  std::vector<ValidationResult> validations;     // those there, up to that step
+  std::vector<CheckpointChoice> checkpoints;     // newest first
+  bool had_checkpoint = false;                   // ever
+  bool workers_are_new = false;                  // no worker can hold state of an earlier life of this run
   bool finished = false;  // all is done: only those are to be told that the coordinator before did not reach
   uint64_t run = 0;       // the number that all coordinators of the run have; 0 = whoever comes is of it
   std::string run_name;
@@ -156,10 +157,11 @@ struct SendToAllAction {
 struct CloseAction {
   Connection connection = 0;
 };
-/// Store both durably before any later action.
+/// Store all of it durably before any later action.
 struct PersistAction {
   uint64_t generation = 0;
   Branch branch;
+  std::map<std::string, uint64_t> contradicted = {};  // by worker: an incarnation whose claims do not count
 };
 /// A committed step: write its metrics line, durably, before any later action.
 struct RecordAction {
@@ -287,6 +289,7 @@ class Coordinator {
 
   // coordinator_world.cc: from one world to the next.
   void Advance();
+  void Persist();
   void EndIfNothingIsHeld();
   bool MayDecide() const;
   void ResolveClaims();
@@ -328,7 +331,7 @@ class Coordinator {
   void ChangeMembers();
   bool MeasureSpeeds();
   void RemoveDissenters(const std::vector<int>& ranks);
-  void RemoveContradicted(const std::string& name, const std::string& cause);
+  void RemoveContradicted(const std::vector<std::string>& names, const std::string& cause);
   void JudgeCopies(const std::vector<Ballot::Difference>& differences);
   void DistrustState(const std::string& who);
   void ReportRecovered();
@@ -399,8 +402,12 @@ class Coordinator {
   std::set<Connection> closed_;            // whose end has not been reported yet
   std::map<int64_t, std::string> spares_;  // by arrival: some that held nothing when one was sent away
   WorkerHistory history_;
-  std::map<std::string, uint64_t> contradicted_;  // by name: the last incarnation of which a majority had other bits
-  std::set<std::string> refusals_;                // causes that were reported
+  struct Contradicted {
+    uint64_t incarnation = 0;
+    int64_t step = 0;  // once a later one is committed, nothing counts that it claims
+  };
+  std::map<std::string, Contradicted> contradicted_;  // by name: the last of which a majority had other bits
+  std::set<std::string> refusals_;                    // causes that were reported
   struct Leaving {
     int signal = 0;
     uint64_t agent = 0;  // AgentHelloMessage::instance of the one that asked for it

@@ -208,7 +208,7 @@ void Coordinator::GoBackTo(const CheckpointChoice& choice, const std::string& re
 void Coordinator::LoadFrom(const CheckpointChoice& choice) {
   if (committed_ > choice.step) {
     branch_.GoBack({.generation = generation_, .step = choice.step});
-    actions_.emplace_back(PersistAction{generation_, branch_});
+    Persist();
   }
   committed_ = choice.step;
   agreed_ = choice.step;  // all holders load the same

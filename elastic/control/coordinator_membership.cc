@@ -364,7 +364,7 @@ void Coordinator::AskForWorlds() {
 
 bool Coordinator::IsContradicted(const WorkerId& id) const {
   const auto contradicted = contradicted_.find(id.name);
-  return contradicted != contradicted_.end() && contradicted->second == id.incarnation;
+  return contradicted != contradicted_.end() && contradicted->second.incarnation == id.incarnation;
 }
 
 bool Coordinator::HasStaleClaim(const WorkerId& id, const StateClaim& claim) const {

@@ -114,6 +114,7 @@ void Coordinator::CommitStep() {
   RecordStep();
   if (state_.source().generation != open_->world.generation) seats_.Remember(open_->world);
   state_.SetWorld(open_->world);
+  std::erase_if(contradicted_, [&](const auto& entry) { return entry.second.step < committed_; });
   attempts_.disputes = attempts_.failed_endings = 0;
   EndWait();
   formation_.OnCommit();
@@ -242,7 +243,7 @@ void Coordinator::RemoveDissenters(const std::vector<int>& ranks) {
       .step = committed_ + 1, .workers = who, .bits = absl::StrJoin(bits, ", "), .majority = removed});
   if (removed) {
     const std::string cause = absl::StrCat("its loss or gradient norm of step ", committed_ + 1, " has other bits");
-    for (const std::string& name : names) RemoveContradicted(name, cause);
+    RemoveContradicted(names, cause);
   } else if (++attempts_.disputes < kMaxDisputes) {
     CloseWorld(absl::StrCat("the bits of step ", committed_ + 1, " differ: ", who), 0);
   } else {
@@ -252,10 +253,14 @@ void Coordinator::RemoveDissenters(const std::vector<int>& ranks) {
   }
 }
 
-// Its state may be wrong. If its stream has just ended it does not learn that it is to give it up.
-void Coordinator::RemoveContradicted(const std::string& name, const std::string& cause) {
-  contradicted_[name] = roster_.Find(name)->member.id.incarnation;
-  Remove(name, cause, Leave::kRefused);
+// Their state may be wrong. If the stream of one has just ended it does not learn that it is to give it up, and comes
+// back with it, maybe to the coordinator after this one.
+void Coordinator::RemoveContradicted(const std::vector<std::string>& names, const std::string& cause) {
+  for (const std::string& name : names) {
+    contradicted_[name] = {roster_.Find(name)->member.id.incarnation, committed_ + 1};
+  }
+  Persist();
+  for (const std::string& name : names) Remove(name, cause, Leave::kRefused);
 }
 
 // The holders of a chunk have other bits of it: somebody's memory is broken. A minority gives up its state and its
@@ -282,7 +287,7 @@ void Coordinator::JudgeCopies(const std::vector<Ballot::Difference>& differences
   std::vector<std::string> names;
   for (const int rank : wrong) names.push_back(open_->world.members[static_cast<size_t>(rank)].id.name);
   const std::string cause = absl::StrCat("its copy of the state of step ", committed_ + 1, " has other bits");
-  for (const std::string& name : names) RemoveContradicted(name, cause);
+  RemoveContradicted(names, cause);
 }
 
 // Back to a checkpoint of a step about which all holders agreed: a later one may have been written from the wrong copy.

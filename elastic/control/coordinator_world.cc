@@ -79,6 +79,12 @@ bool Coordinator::Decide() {
   return true;
 }
 
+void Coordinator::Persist() {
+  PersistAction persist{generation_, branch_};
+  for (const auto& [name, contradicted] : contradicted_) persist.contradicted[name] = contradicted.incarnation;
+  actions_.emplace_back(std::move(persist));
+}
+
 // A stop has nothing to save while no worker has more than what lies in a checkpoint.
 void Coordinator::EndIfNothingIsHeld() {
   const RunEnd::Stop* stop = end_.stop();
@@ -305,7 +311,7 @@ void Coordinator::Publish(const WorldDecision& decision) {
   open.reason = formation_.reason().empty() ? "enough workers have joined" : formation_.reason();
   open.published = open.last_commit = now_;
   open.detect_seconds = formation_.detect_seconds();
-  actions_.emplace_back(PersistAction{generation_, branch_});
+  Persist();
   const bool save_at_end = MustSaveAtEnd() && !checkpoints_.pending().Has(committed_);
   Report(event::WorldPublished{generation_, open.size(), committed_, open.reason});
   for (int rank = 0; rank < open.size(); ++rank) {

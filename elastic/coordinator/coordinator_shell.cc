@@ -39,6 +39,7 @@ CoordinatorOptions OptionsFor(const Config& config, const RunStart& start) {
           .digests = DigestsOf(config),
           .last_generation = history.state.generation,
           .branch = history.state.branch,
+          .contradicted = history.state.contradicted,
           .recorded_step = history.recorded_step,
           .agreed_step = history.agreed_step,
           .validations = history.validations,
@@ -307,7 +308,7 @@ absl::Status CoordinatorShell::Do(const CoordinatorAction& action) {
   } else if (const auto* close = std::get_if<CloseAction>(&action)) {
     port_.Close(close->connection);
   } else if (const auto* persist = std::get_if<PersistAction>(&action)) {
-    RETURN_IF_ERROR(recorder_->Persist({persist->generation, persist->branch}));
+    RETURN_IF_ERROR(recorder_->Persist({persist->generation, persist->branch, persist->contradicted}));
     branch_is_news_ = branch_is_news_ || persist->branch != branch_;
     branch_ = persist->branch;
   } else if (const auto* record = std::get_if<RecordAction>(&action)) {

@@ -2,6 +2,7 @@
 // What a coordinator leaves behind for the next one of its run, besides the record: coordinator.json.
 
 #include <cstdint>
+#include <map>
 #include <string>
 
 #include "absl/status/statusor.h"
@@ -13,6 +14,7 @@ namespace holdfast {
 struct CoordinatorState {
   uint64_t generation = 0;  // the last one used
   Branch branch;
+  std::map<std::string, uint64_t> contradicted = {};  // as PersistAction has it
 };
 
 /// Zeros if there is none. DataLoss, saying what to do, if it is not one.

@@ -718,6 +718,7 @@ TEST_F(CheckpointTest, WhatAMinorityHeldIsWaitedForIfAnotherHasItToo) {
   }
   EXPECT_TRUE(Last<event::BitsDiffer>().majority);
   EXPECT_EQ(Count<event::StateMissing>(), 1);
+  EXPECT_EQ(contradicted_.size(), 1u) << "a coordinator that is started again waits, too";
   EXPECT_THAT(rewinds_, IsEmpty());
   Join(0, {old, 5, 0, {}});
   Pass(milliseconds(200), {0, 1, is_2 ? 3 : 2});

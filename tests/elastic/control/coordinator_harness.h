@@ -108,6 +108,7 @@ class CoordinatorTest : public testing::Test {
       branch_before_rewind_ = branch_;
     } else if (const auto* persist = std::get_if<PersistAction>(&action)) {
       branch_ = persist->branch;
+      contradicted_ = persist->contradicted;
     } else if (const auto* close = std::get_if<CloseAction>(&action)) {
       closed_.push_back(close->connection);
     }
@@ -192,6 +193,7 @@ class CoordinatorTest : public testing::Test {
   std::vector<CommitCheckpointAction> commits_;
   std::vector<int64_t> rewinds_;
   Branch branch_, branch_before_rewind_;          // as persisted last
+  std::map<std::string, uint64_t> contradicted_;  // likewise
   std::vector<uint64_t> closed_;
   bool closes_at_once_ = true;  // what the coordinator closes
   std::optional<EndAction> ended_;

@@ -138,6 +138,68 @@ TEST_F(LostStateTest, WhoJoinsWithoutStateDoesNotProlongTheWaitForIt) {
   EXPECT_TRUE(ended_.has_value());
 }
 
+class ContradictedTest : public LostStateTest {
+ protected:
+  ContradictedTest() {
+    options_.parallel.sharding = Sharding::kNoShard;
+    options_.checkpoint.directory = "somewhere";
+  }
+  /// Most have other bits of step 2 than 1, who is not told to give its state up: its stream has ended.
+  void Contradict1() {
+    StartTraining({0, 1, 2}, options_);
+    VoteMessage other = Vote(Generation(), 2);
+    other.loss_bits ^= 1;
+    Say(0, Vote(Generation(), 2));
+    Say(1, other);
+    AgentComes(100, "n0");  // whose word about the end of the stream is waited for
+    Event(DisconnectEvent{Connection(1), "reset"});
+    Say(2, Vote(Generation(), 2));
+    ASSERT_TRUE(Last<event::BitsDiffer>().majority);
+    ASSERT_EQ(WorldSize(), 2);
+  }
+  void Lose0() {
+    Event(DisconnectEvent{Connection(0), "killed"});
+    Pass(seconds(1), {2});
+    ASSERT_EQ(WorldSize(), 1);
+  }
+  CoordinatorOptions options_ = DefaultOptions();
+};
+
+// Whoever had other bits is lost together with the coordinator, before or after the step was done again.
+TEST_F(ContradictedTest, WhatAMinorityHeldIsNotTheStateAfterARestartEither) {
+  for (const bool was_done_again : {false, true}) {
+    SCOPED_TRACE(was_done_again);
+    Contradict1();
+    const World old = worlds_[Connection(1)].world;
+    if (was_done_again) {
+      Commit({0, 2});
+      Lose0();
+    }
+    CoordinatorOptions options = options_;
+    options.recorded_step = Committed();
+    options.last_generation = Generation();
+    options.contradicted = contradicted_;
+    options.checkpoints = {{"one", 1, 0, 1}};
+    Start(options);
+    sent_.clear();
+    Join(1, {old, 1, 2, {}});
+    ASSERT_NE(LastSent<RefusedMessage>(1), nullptr);
+    EXPECT_TRUE(LastSent<RefusedMessage>(1)->rejoin);
+    Join(1, {}, First(1) + 1);
+    Pass(milliseconds(options.elastic.join_timeout_ms + options.elastic.lost_state_timeout_ms), {1});
+    EXPECT_EQ(WorldSize(), 1);
+    EXPECT_EQ(worlds_[Connection(1)].checkpoint, "one");
+  }
+}
+
+TEST_F(ContradictedTest, WhoWasContradictedIsRememberedWhileWhatItClaimsCouldCount) {
+  Contradict1();
+  EXPECT_THAT(contradicted_, ElementsAre(testing::Pair("n0/1", First(1))));
+  for (int i = 0; i < 2; ++i) Commit({0, 2});
+  Lose0();
+  EXPECT_THAT(contradicted_, testing::IsEmpty());
+}
+
 // Until they are there nothing is given up, and the run stands still.
 TEST_F(LostStateTest, ACoordinatorThatIsStartedAgainSaysThatWorkersDoNotComeBack) {
   CoordinatorOptions options = DefaultOptions();

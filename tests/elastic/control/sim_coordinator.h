@@ -235,6 +235,7 @@ class CoordinatorRuntime {
     CoordinatorOptions options = options_;
     options.last_generation = bugs_.forgets_generation ? 0 : history.state.generation;
     options.branch = history.state.branch;
+    options.contradicted = history.state.contradicted;
     options.recorded_step = history.recorded_step;
     options.validations = history.validations;
     options.used_cells = truth_.UsedCells();
@@ -252,7 +253,7 @@ class CoordinatorRuntime {
     disk_.storage.ClearFaults();
     RETURN_IF_ERROR(fence.status());
     p->fence = *std::move(fence);
-    *state = {p->fence->epoch() * kGenerationsPerEpoch, p->fence->branch()};
+    *state = {p->fence->epoch() * kGenerationsPerEpoch, p->fence->branch(), state->contradicted};
     truth_.Persisted(state->generation, state->branch);
     return WriteCoordinatorState(disk_.run, *state);
   }
@@ -431,7 +432,8 @@ class CoordinatorRuntime {
       line.generation = static_cast<int64_t>(record->generation);
       Disk::Tear(clock_, disk_.run.metrics(), line.ToJson());
     } else if (const auto* persist = std::get_if<PersistAction>(&action)) {
-      Disk::Tear(clock_, disk_.run.coordinator_state(), CoordinatorStateLine({persist->generation, persist->branch}));
+      Disk::Tear(clock_, disk_.run.coordinator_state(),
+                 CoordinatorStateLine({persist->generation, persist->branch, persist->contradicted}));
     }
   }
 
@@ -473,7 +475,7 @@ class CoordinatorRuntime {
       truth_.Persisted(action.generation, action.branch);
     }
     p->persisted = action.branch;
-    return p->recorder->Persist({action.generation, action.branch});
+    return p->recorder->Persist({action.generation, action.branch, action.contradicted});
   }
   absl::Status Do(Process* p, const RecordAction& action) {
     if (!IsOfYesterday(p)) truth_.Recorded(action);

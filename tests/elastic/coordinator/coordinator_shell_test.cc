@@ -556,7 +556,8 @@ TEST_F(ShellTest, ObserversAreToldOfStepsEventsAndTheEnd) {
 TEST_F(ShellTest, WhatIsPersistedIsThereForTheNextCoordinator) {
   Branch branch;
   branch.GoBack({.generation = 7, .step = 20});
-  ASSERT_TRUE(WriteCoordinatorState(directory_, {8, branch}).ok());
+  const std::map<std::string, uint64_t> contradicted{{"n0/1", uint64_t{1} << 63}};
+  ASSERT_TRUE(WriteCoordinatorState(directory_, {8, branch, contradicted}).ok());
   auto writer = JsonLinesWriter::Open(directory_.metrics());
   ASSERT_TRUE(writer.ok());
   for (const auto& [step, generation] : {std::pair{20, 3}, {21, 4}, {22, 7}}) {  // killed before it was cut
@@ -569,6 +570,7 @@ TEST_F(ShellTest, WhatIsPersistedIsThereForTheNextCoordinator) {
   ASSERT_TRUE(history.ok()) << history.status();
   EXPECT_EQ(history->state.generation, 8u);
   EXPECT_EQ(history->state.branch, branch);
+  EXPECT_EQ(history->state.contradicted, contradicted);
   EXPECT_EQ(history->recorded_step, 20);
 }
 

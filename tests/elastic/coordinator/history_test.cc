@@ -48,13 +48,16 @@ TEST(CoordinatorHistory, AFirstLineThatWasCutOffCountsForNothing) {
   }
 }
 
-TEST(CoordinatorHistory, BarriersThatCannotBeReadAreNotNone) {
+TEST(CoordinatorHistory, BarriersAndContradictedWorkersThatCannotBeReadAreNotNone) {
   const TemporaryDirectory root;
   const RunDirectory directory(root.path());
-  std::ofstream(directory.coordinator_state()) << R"({"barriers": [{"generation": 7}], "generation": 8})"
-                                               << "\n";
-  const absl::Status status = ReadCoordinatorHistory(directory).status();
-  EXPECT_TRUE(absl::IsDataLoss(status)) << status;
+  for (const char* line :
+       {R"({"barriers": [{"generation": 7}], "generation": 8})", R"({"contradicted": {"a": "b"}, "generation": 8})",
+        R"({"contradicted": 7, "generation": 8})"}) {
+    std::ofstream(directory.coordinator_state()) << line << "\n";
+    const absl::Status status = ReadCoordinatorHistory(directory).status();
+    EXPECT_TRUE(absl::IsDataLoss(status)) << line << ": " << status;
+  }
 }
 
 TEST(CoordinatorHistory, ARecordThatCannotBeReadIsNotAnEmptyOne) {

@@ -28,6 +28,7 @@ std::string NameOf(const Event& e) {
 }
 
 std::string NodeIncident(const std::string& node) { return absl::StrCat("node/", node); }
+std::string KeptOutIncident(const std::string& worker) { return absl::StrCat("kept_out/", worker); }
 std::string StragglerIncident(const std::string& worker) { return absl::StrCat("straggler/", worker); }
 std::string LinkIncident(const event::LinkFields& e) { return absl::StrCat("link/", e.host, "/", e.peer_host); }
 
@@ -45,6 +46,10 @@ std::string AdviceFor(std::string_view kind, const std::string& directory) {
         "Training continues with the other workers. Bring the host back, or start `holdfast agent` on another one: it "
         "joins by itself. ",
         look, " shows who is there.");
+  }
+  if (kind == "kept_out") {
+    return "Training continues without it. Test the processor and memory of its host; when that is mended, end the "
+           "process of that worker: its agent starts it again, and it is taken in.";
   }
   if (kind == "straggler") return "Look at the host's temperature, clock rates and other processes.";
   if (kind == "progress" || kind == "pace") return absl::StrCat(look, " shows who is waited for.");
@@ -205,6 +210,16 @@ void IncidentTracker::Tell(const Loss& loss) {
 
 void IncidentTracker::On(const event::WorkerJoined& e) {
   if (const auto found = away_.find(e.worker); found != away_.end()) found->second.stage = Away::Stage::kJoined;
+  const auto kept_out = open_.find(KeptOutIncident(e.worker));
+  if (kept_out != open_.end() && kept_out->second.pid != e.pid) End(KeptOutIncident(e.worker), "it was started again");
+}
+
+void IncidentTracker::On(const event::KeptOut& e) {
+  const std::string incident = KeptOutIncident(e.worker);
+  Begin(incident, Alert::Severity::kError, e.host,
+        absl::StrCat(NameOf(e.worker, -1, e.host), " is kept out: most had other bits than it ", e.contradictions,
+                     " times within a day (faulty processor or memory)"));
+  open_.at(incident).pid = e.pid;
 }
 
 // What it holds is missing, and nothing else tells why: it asks again and again.

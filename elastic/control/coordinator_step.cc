@@ -260,7 +260,17 @@ void Coordinator::RemoveContradicted(const std::vector<std::string>& names, cons
     contradicted_[name] = {roster_.Find(name)->member.id.incarnation, committed_ + 1};
   }
   Persist();
-  for (const std::string& name : names) Remove(name, cause, Leave::kRefused);
+  for (const std::string& name : names) {
+    const Member member = roster_.Find(name)->member;
+    const bool once_too_often = history_.Contradicted(name, now_);
+    Remove(name, cause, Leave::kRefused);
+    if (!once_too_often) continue;
+    Report(event::KeptOut{.worker = name,
+                          .node = member.node,
+                          .host = member.host,
+                          .pid = member.pid,
+                          .contradictions = WorkerHistory::kMaxContradictions});
+  }
 }
 
 // The holders of a chunk have other bits of it: somebody's memory is broken. A minority gives up its state and its

@@ -112,6 +112,17 @@ struct Quarantined {
   static void Fields(auto& e, auto& field) { field("worker", e.worker)("failures", e.failures)("seconds", e.seconds); }
 };
 
+/// Most had other bits than it, again and again.
+struct KeptOut {
+  static constexpr const char* kName = "kept_out";
+  std::string worker, node, host;
+  int64_t pid = 0;
+  int64_t contradictions = 0;
+  static void Fields(auto& e, auto& field) {
+    field("worker", e.worker)("node", e.node)("host", e.host)("pid", e.pid)("contradictions", e.contradictions);
+  }
+};
+
 struct NodeLeaving {
   static constexpr const char* kName = "node_leaving";
   std::string node, host;
@@ -500,16 +511,16 @@ struct RunFailed : EndFields {
 
 using RunEvent =
     std::variant<event::AgentJoined, event::AgentLost, event::AgentRefused, event::WorkerJoined, event::WorkerRefused,
-                 event::WorkerLost, event::WorkerHung, event::WorkerExited, event::Quarantined, event::NodeLeaving,
-                 event::NodeLeft, event::NodeReturned, event::WorldPublished, event::Recovered, event::MirrorsMissing,
-                 event::MirrorsComplete, event::StepFailed, event::BitsDiffer, event::CopiesDiffer, event::NoProgress,
-                 event::NoGradient, event::TooFewWorkers, event::Straggler, event::StragglerResolved, event::Rebalanced,
-                 event::StepSlow, event::StepSlowResolved, event::LinkCut, event::LinkBack, event::LinkSlow,
-                 event::StateMissing, event::StateLost, event::CheckpointSaved, event::CheckpointFailed,
-                 event::CheckpointRejected, event::CheckpointWarning, event::CheckpointInterval, event::DataChanged,
-                 event::KernelsChanged, event::Rewind, event::RunStarted, event::CoordinatorChanged, event::Paused,
-                 event::Resumed, event::Validation, event::EarlyStop, event::StopRequested, event::AlertFailed,
-                 event::RunFinished, event::RunStopped, event::RunFailed>;
+                 event::WorkerLost, event::WorkerHung, event::WorkerExited, event::Quarantined, event::KeptOut,
+                 event::NodeLeaving, event::NodeLeft, event::NodeReturned, event::WorldPublished, event::Recovered,
+                 event::MirrorsMissing, event::MirrorsComplete, event::StepFailed, event::BitsDiffer,
+                 event::CopiesDiffer, event::NoProgress, event::NoGradient, event::TooFewWorkers, event::Straggler,
+                 event::StragglerResolved, event::Rebalanced, event::StepSlow, event::StepSlowResolved, event::LinkCut,
+                 event::LinkBack, event::LinkSlow, event::StateMissing, event::StateLost, event::CheckpointSaved,
+                 event::CheckpointFailed, event::CheckpointRejected, event::CheckpointWarning,
+                 event::CheckpointInterval, event::DataChanged, event::KernelsChanged, event::Rewind, event::RunStarted,
+                 event::CoordinatorChanged, event::Paused, event::Resumed, event::Validation, event::EarlyStop,
+                 event::StopRequested, event::AlertFailed, event::RunFinished, event::RunStopped, event::RunFailed>;
 
 /// "worker_lost"
 const char* EventName(const RunEvent& event);

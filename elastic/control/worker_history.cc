@@ -7,6 +7,7 @@
 namespace holdfast {
 namespace {
 
+using std::chrono::hours;
 using std::chrono::seconds;
 
 constexpr size_t kMaxNames = 2 * kMaxWorkers;
@@ -15,6 +16,7 @@ constexpr uint64_t kIncarnations = 1 << 20;  // of one process
 constexpr seconds kSoon{10};
 constexpr int64_t kTolerated = 2;
 constexpr seconds kFirstWait{2}, kLongestWait{60};
+constexpr hours kOneDay{24};
 
 }  // namespace
 
@@ -51,13 +53,22 @@ WorkerHistory::Kind WorkerHistory::Register(const std::string& name, uint64_t in
   if (entry.replaced.size() > kMaxReplaced) entry.replaced.pop_front();
   entry.known = true;
   entry.first = entry.last = incarnation;
+  entry.kept_out = false;
   return Kind::kNewer;
+}
+
+bool WorkerHistory::Contradicted(const std::string& name, Instant now) {
+  Entry& entry = Touch(name);
+  entry.contradictions.push_back(now);
+  if (entry.contradictions.size() > kMaxContradictions) entry.contradictions.pop_front();
+  entry.kept_out = entry.contradictions.size() == kMaxContradictions && now - entry.contradictions.front() < kOneDay;
+  return entry.kept_out;
 }
 
 WorkerHistory::Instant WorkerHistory::Failed(const std::string& name, Instant now, Instant lifetime) {
   Entry& entry = Touch(name);
   entry.failures = lifetime < kSoon ? entry.failures + 1 : 0;
-  if (entry.failures <= kTolerated) return Instant{0};
+  if (entry.failures <= kTolerated || entry.kept_out) return Instant{0};
   const int64_t doublings = std::min<int64_t>(entry.failures - kTolerated - 1, 16);
   const Instant wait = std::min<Instant>(kFirstWait * (int64_t{1} << doublings), kLongestWait);
   entry.until = now + wait;
@@ -66,7 +77,7 @@ WorkerHistory::Instant WorkerHistory::Failed(const std::string& name, Instant no
 
 bool WorkerHistory::Quarantined(const std::string& name, Instant now) const {
   const auto it = entries_.find(name);
-  return it != entries_.end() && now < it->second.until;
+  return it != entries_.end() && (it->second.kept_out || now < it->second.until);
 }
 
 int64_t WorkerHistory::Failures(const std::string& name) const {

@@ -1,5 +1,6 @@
 #pragma once
-// What is remembered of workers that have left, by name: which processes had the name, and who keeps failing.
+// What is remembered of workers that have left, by name: which processes had the name, who keeps failing, and who has
+// had other bits than most too often.
 //
 // Thread-safety: none.
 
@@ -27,7 +28,13 @@ class WorkerHistory {
   /// A process counts up from its first incarnation, which is random.
   static bool SameProcess(uint64_t first, uint64_t incarnation);
 
-  /// `lifetime`: since it was admitted to a world. Returns for how long it has to stay away; 0 = it may come back.
+  /// A majority had other bits. True if that is once too often within a day: whatever computes there is faulty, and is
+  /// kept out until another process has the name.
+  bool Contradicted(const std::string& name, Instant now);
+  static constexpr int kMaxContradictions = 3;
+
+  /// `lifetime`: since it was admitted to a world. Returns for how long it has to stay away; 0 = it may come back, or
+  /// is kept out.
   Instant Failed(const std::string& name, Instant now, Instant lifetime);
   bool Quarantined(const std::string& name, Instant now) const;
   int64_t Failures(const std::string& name) const;
@@ -35,11 +42,13 @@ class WorkerHistory {
  private:
   struct Entry {
     bool known = false;
-    uint64_t first = 0, last = 0;   // incarnations of the process known
-    std::deque<uint64_t> replaced;  // first incarnations of processes before it
-    int64_t failures = 0;           // soon after being admitted, on end
-    Instant until{0};               // in quarantine
-    uint64_t used = 0;              // at which tick of clock_, last; 0 = never
+    uint64_t first = 0, last = 0;        // incarnations of the process known
+    std::deque<uint64_t> replaced;       // first incarnations of processes before it
+    int64_t failures = 0;                // soon after being admitted, on end
+    Instant until{0};                    // in quarantine
+    std::deque<Instant> contradictions;  // the last ones
+    bool kept_out = false;
+    uint64_t used = 0;  // at which tick of clock_, last; 0 = never
   };
   Entry& Touch(const std::string& name);
 

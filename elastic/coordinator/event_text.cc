@@ -79,6 +79,12 @@ std::string Words(const event::WorkerRefused& e) {
 std::string Words(const event::WorkerExited& e) {
   return absl::StrCat(e.worker, ": ", e.cause, e.restarting ? "; started again" : "");
 }
+std::string Words(const event::KeptOut& e) {
+  return absl::StrCat(
+      "keeping ", e.worker, " on ", e.host, " out: most had other bits than it ", e.contradictions,
+      " times within a day, so its processor or memory is faulty; when that is mended, end its process (", e.pid,
+      "), so that its agent starts it again");
+}
 std::string Words(const event::WorkerLost& e) {
   return absl::StrCat("lost ", Place(e), " in step ", e.step, ": ", e.cause);
 }

@@ -696,6 +696,25 @@ TEST_F(CheckpointTest, WhatOnlyAMinorityHoldsIsTakenFromTheNewestCheckpointAtOnc
   EXPECT_EQ(coordinator_->Status(now_).detail, "from checkpoint three");
 }
 
+// A worker that now and then computes wrongly holds some state each time, which is lost with it.
+TEST_F(CheckpointTest, WhoHasOtherBitsAgainAndAgainDoesNotTakeTheRunBackForEver) {
+  CoordinatorOptions options = EverySteps(100);
+  options.parallel.mirrors = 0;
+  StartTraining({0, 1, 2}, options);
+  Done(1, {{"one", 1}});
+  Commit({0, 1, 2});
+  uint64_t incarnation = First(1);
+  for (int i = 0; i < 5; ++i) {
+    if (WorldSize() == 3) VoteWithOtherOf1(&VoteMessage::loss_bits, Committed() + 1);
+    Join(1, {}, ++incarnation);
+    Pass(seconds(70), {0, 1, 2});  // beyond any quarantine
+    for (int step = 0; step < 2; ++step) Commit(WorldSize() == 3 ? std::vector{0, 1, 2} : std::vector{0, 2});
+  }
+  EXPECT_EQ(rewinds_.size(), 3u);
+  EXPECT_EQ(Count<event::KeptOut>(), 1);
+  EXPECT_EQ(WorldSize(), 2);
+}
+
 // Of the two that have it the other one is only away.
 TEST_F(CheckpointTest, WhatAMinorityHeldIsWaitedForIfAnotherHasItToo) {
   const CoordinatorOptions options = EverySteps(100);

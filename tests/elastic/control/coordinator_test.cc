@@ -994,6 +994,30 @@ TEST_F(CoordinatorTest, WorkerThatKeepsFailingIsQuarantined) {
   EXPECT_EQ(WorldSize(), 3);
 }
 
+TEST_F(CoordinatorTest, WhoHasOtherBitsAgainAndAgainIsKeptOutUntilItIsStartedAgain) {
+  StartTraining({0, 1, 2});
+  uint64_t incarnation = First(1);
+  for (int i = 0; i < 3; ++i) {
+    ASSERT_EQ(WorldSize(), 3);
+    EXPECT_EQ(Count<event::KeptOut>(), 0);
+    VoteWithOtherOf1(&VoteMessage::grad_norm_bits, Committed() + 1);
+    Join(1, {}, ++incarnation);
+    Pass(milliseconds(200), {0, 1, 2});
+    Commit({0, 2});
+  }
+  EXPECT_EQ(Count<event::KeptOut>(), 1);
+  EXPECT_EQ(Last<event::KeptOut>().worker, "n0/1");
+  EXPECT_EQ(Last<event::KeptOut>().host, "n0");
+  EXPECT_EQ(Count<event::Quarantined>(), 0) << "it is said once";
+  Pass(std::chrono::minutes(3), {0, 1, 2});
+  Commit({0, 2});
+  EXPECT_EQ(WorldSize(), 2);
+  Join(1, {}, First(1) + (uint64_t{1} << 30));  // another process
+  Pass(milliseconds(200), {0, 1, 2});
+  Commit({0, 2});
+  EXPECT_EQ(WorldSize(), 3);
+}
+
 TEST_F(CoordinatorTest, RunEndsWhenAllHaveFinished) {
   CoordinatorOptions options = DefaultOptions();
   options.total_steps = 1;

@@ -426,5 +426,20 @@ TEST(WorkerHistory, FailuresOnEndCostLongerAndLonger) {
   EXPECT_EQ(history.Failed("w", seconds(99), seconds(50)).count(), 0) << "it has worked for a while";
 }
 
+TEST(WorkerHistory, OtherBitsThriceWithinADayKeepAProcessOut) {
+  using std::chrono::hours;
+  constexpr uint64_t kFirst = uint64_t{1} << 40, kSecond = uint64_t{5} << 33;
+  WorkerHistory history;
+  history.Register("w", kFirst);
+  for (const int hour : {1, 2, 26, 40}) EXPECT_FALSE(history.Contradicted("w", hours(hour))) << hour;
+  EXPECT_TRUE(history.Contradicted("w", hours(41)));
+  history.Register("w", kFirst + 1);
+  EXPECT_TRUE(history.Quarantined("w", hours(1000)));
+  history.Register("w", kSecond);
+  EXPECT_FALSE(history.Quarantined("w", hours(42)));
+  EXPECT_TRUE(history.Contradicted("w", hours(43))) << "it is not mended";
+  EXPECT_TRUE(history.Quarantined("w", hours(1000)));
+}
+
 }  // namespace
 }  // namespace holdfast

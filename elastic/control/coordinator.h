@@ -447,11 +447,13 @@ class Coordinator {
   Blame blame_;
   DamagedData damaged_data_;
   bool told_no_gradient_ = false;
-  struct Attempts {           // that came to nothing
-    int64_t disputes = 0;     // about the bits of a step, since the last commit
-    int failed_endings = 0;   // consecutive worlds that were to end the run and failed
-    int unsaved_endings = 0;  // whose checkpoint could not be written
-    int starved_worlds = 0;   // on end, of too little memory, while no worker held the state
+  struct Attempts {               // that came to nothing
+    int64_t disputes = 0;         // about the bits of a step, since the last commit
+    int64_t distrusts = 0;        // times on end that two copies differed, and the run was back there again
+    int64_t distrusted_step = 0;  // the last at which they did
+    int failed_endings = 0;       // consecutive worlds that were to end the run and failed
+    int unsaved_endings = 0;      // whose checkpoint could not be written
+    int starved_worlds = 0;       // on end, of too little memory, while no worker held the state
   };
   Attempts attempts_;
   struct RoomWait {

@@ -16,6 +16,7 @@ namespace holdfast {
 namespace {
 
 constexpr int kMaxEndings = 3;  // whose checkpoint failed
+constexpr int64_t kMaxDisputes = 3;
 
 }  // namespace
 
@@ -225,7 +226,6 @@ bool Coordinator::MeasureSpeeds() {
 // is where the run would end without the others, as nobody else has what they hold and there is no checkpoint: the
 // fault may have been a passing one.
 void Coordinator::RemoveDissenters(const std::vector<int>& ranks) {
-  constexpr int64_t kMaxDisputes = 3;
   std::vector<std::string> names, bits;
   for (const int rank : ranks) {
     const VoteMessage& vote = open_->ballot.vote(rank);
@@ -301,7 +301,18 @@ void Coordinator::JudgeCopies(const std::vector<Ballot::Difference>& differences
 }
 
 // Back to a checkpoint of a step about which all holders agreed: a later one may have been written from the wrong copy.
+// A fault that does not pass lets no run get beyond the step at which copies are compared.
 void Coordinator::DistrustState(const std::string& who) {
+  const bool is_beyond = committed_ >= attempts_.distrusted_step;
+  attempts_.distrusted_step = std::max(attempts_.distrusted_step, committed_ + 1);
+  attempts_.distrusts = is_beyond ? 1 : attempts_.distrusts + 1;
+  if (attempts_.distrusts >= kMaxDisputes) {
+    Fail(absl::StrCat("two copies of the state of step ", committed_ + 1, " differ, in ", attempts_.distrusts,
+                      " attempts, and neither has a majority (", who,
+                      "): the memory of one of these hosts is faulty; replace it and start the run again. With "
+                      "parallel.mirrors: 2 a majority decides"));
+    return;
+  }
   const std::vector<CheckpointChoice>& usable = checkpoints_.usable();
   const auto sound = std::find_if(usable.begin(), usable.end(),
                                   [&](const CheckpointChoice& choice) { return choice.step <= agreed_; });

@@ -1311,6 +1311,31 @@ TEST_F(CoordinatorTest, OfTwoCopiesNobodyKnowsWhichIsRightAndTheRunGoesBackToWhe
   EXPECT_EQ(worlds_[Connection(0)].committed_step, 5);
 }
 
+TEST_F(CoordinatorTest, TwoCopiesThatDifferAgainAndAgainEndTheRun) {
+  CoordinatorOptions options = DefaultOptions();
+  options.checkpoint.directory = "somewhere";
+  options.checkpoints = {{"step-5", 5, 0, 3}};
+  options.recorded_step = 5;
+  options.workers_are_new = true;
+  StartWith({0, 1, 2}, options);
+  const auto differ = [&] {
+    const int64_t step = Committed() + 1;
+    Say(0, WithCopy(Vote(Generation(), step), 70));
+    Say(1, WithCopy(Vote(Generation(), step), 71));
+    Say(2, Vote(Generation(), step));
+  };
+  for (const int64_t step : {7, 7, 9, 9, 9}) {  // a fault that passes, and one that does not
+    while (Committed() + 1 < step) Commit({0, 1, 2});
+    ASSERT_FALSE(ended_.has_value());
+    ASSERT_EQ(WorldSize(), 3);
+    differ();
+  }
+  ASSERT_TRUE(ended_.has_value());
+  EXPECT_EQ(ended_->exit_code, 1);
+  EXPECT_THAT(ended_->reason, testing::HasSubstr("two copies of the state of step 9 differ, in 3 attempts"));
+  EXPECT_THAT(ended_->reason, testing::HasSubstr("n0/0 on n0, n0/1 on n0"));
+}
+
 // Until the next one is written, nobody says anew which checkpoints there are.
 TEST_F(CoordinatorTest, ACheckpointThatWasGivenUpForADoubtIsNotGoneBackToLater) {
   CoordinatorOptions options = DefaultOptions();

@@ -6,10 +6,10 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "elastic/control/balance.h"
 #include "elastic/control/coordinator.h"
 #include "framework/base/clip_text.h"
+#include "framework/base/join_first.h"
 #include "framework/base/limits.h"
 
 namespace holdfast {
@@ -17,6 +17,7 @@ namespace {
 
 constexpr int kMaxEndings = 3;  // whose checkpoint failed
 constexpr int64_t kMaxDisputes = 3;
+constexpr size_t kMaxDiffering = 32;  // of thousands that differ
 
 }  // namespace
 
@@ -234,13 +235,13 @@ void Coordinator::RemoveDissenters(const std::vector<int>& ranks) {
                                 absl::Hex(vote.grad_norm_bits, absl::kZeroPad8), "/",
                                 absl::Hex(vote.statistics_digest, absl::kZeroPad16)));
   }
-  const std::string who = absl::StrJoin(names, ", ");
+  const std::string who = JoinFirst(names, kMaxDiffering);
   const bool majority = static_cast<int>(ranks.size()) < open_->size();
   const std::set<std::string> dissenters(names.begin(), names.end());
   const bool can_spare = CanSpare([&](const Member& member) { return dissenters.contains(member.id.name); });
   const bool removed = majority && (can_spare || checkpoints_.newest() != nullptr);
   Report(event::BitsDiffer{
-      .step = committed_ + 1, .workers = who, .bits = absl::StrJoin(bits, ", "), .majority = removed});
+      .step = committed_ + 1, .workers = who, .bits = JoinFirst(bits, kMaxDiffering), .majority = removed});
   if (removed) {
     const std::string cause = absl::StrCat("its loss or gradient norm of step ", committed_ + 1, " has other bits");
     RemoveContradicted(names, cause);
@@ -286,7 +287,7 @@ void Coordinator::JudgeCopies(const std::vector<Ballot::Difference>& differences
       const Member& member = open_->world.members[static_cast<size_t>(rank)];
       names.push_back(absl::StrCat(member.id.name, " on ", member.host));
     }
-    return absl::StrJoin(names, ", ");
+    return JoinFirst(names, kMaxDiffering);
   };
   Report(event::CopiesDiffer{.step = committed_ + 1,
                              .workers = names_of(doubtful.empty() ? wrong : doubtful),

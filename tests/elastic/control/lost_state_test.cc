@@ -64,6 +64,31 @@ TEST_F(LostStateTest, OfManyHoldersSomeAreNamed) {
   EXPECT_THAT(ended_->reason, HasSubstr(" and 7 more), and there is no checkpoint"));
 }
 
+TEST_F(LostStateTest, OfManyWhoseBitsOrCopiesDifferSomeAreNamed) {
+  constexpr int kWorkers = 40;
+  std::vector<int> all(kWorkers);
+  std::iota(all.begin(), all.end(), 0);
+  CoordinatorOptions options = DefaultOptions();
+  options.elastic.workers = options.elastic.max_workers = options.microbatches = kWorkers;
+  StartWith(all, options);
+  Pass(milliseconds(500), all);
+  for (const int w : all) {
+    VoteMessage vote = Vote(Generation(), 1);
+    vote.loss_bits = static_cast<uint32_t>(w);
+    Say(w, vote);
+  }
+  EXPECT_THAT(Last<event::BitsDiffer>().workers, HasSubstr(" and 8 more"));
+  EXPECT_THAT(Last<event::BitsDiffer>().bits, HasSubstr(" and 8 more"));
+  Pass(milliseconds(500), all);
+  const uint64_t generation = Generation();
+  for (const int w : all) {
+    VoteMessage vote = Vote(generation, 1);
+    vote.copies = {{7, static_cast<uint64_t>(w)}};
+    Say(w, vote);
+  }
+  EXPECT_THAT(Last<event::CopiesDiffer>().workers, HasSubstr(" and 8 more"));
+}
+
 TEST_F(LostStateTest, OfTwoWorldsThatBothCoverItTheNewerIsTheSource) {
   const World older{7, {MemberOf(0), MemberOf(1)}}, newer{8, {MemberOf(2), MemberOf(3)}};
   const StateClaim in_older{older, 5, 0, {}}, in_newer{newer, 5, 0, {}};

@@ -33,7 +33,7 @@ void ClipBackward(Executor& executor, const Matrix& d_in, const ConstMatrix& in,
     const T* from = RowOf<T>(in, r);
     T* gradient = RowOf<T>(d_in, r);
     ForVectors(d, in.cols, [&](int64_t c, auto access) HWY_ATTR {
-      const auto inside = hn::Le(hn::Abs(access.Load(d, from + c)), most);
+      const auto inside = hn::Lt(hn::Abs(access.Load(d, from + c)), most);
       access.Store(d, hn::IfThenElseZero(inside, access.Load(d, gradient + c)), gradient + c);
     });
   });

@@ -33,7 +33,7 @@ __global__ void ClipBackwardKernel(Rows<T> d, Rows<const T> in, Tile tile, float
   at.ForStores([&](int k, int64_t row) {
     float dx[n];
 #pragma unroll
-    for (int i = 0; i < n; ++i) dx[i] = fabsf(x[k][i]) <= limit ? dy[k][i] : 0.0f;
+    for (int i = 0; i < n; ++i) dx[i] = fabsf(x[k][i]) < limit ? dy[k][i] : 0.0f;
     StorePacket<whole>(d[row] + at.col(), dx, at.count());
   });
 }

@@ -30,7 +30,7 @@ TEST(Clip, LimitsValuesAndPassesGradientsOfThoseWithin) {
               continue;
             }
             ASSERT_EQ(out.Get(r, c), std::clamp(x, -kLimit, kLimit));
-            ASSERT_EQ(gradient.Get(r, c), std::abs(x) <= kLimit ? before.Get(r, c) : 0.0f) << x;
+            ASSERT_EQ(gradient.Get(r, c), std::abs(x) < kLimit ? before.Get(r, c) : 0.0f) << x;
           }
         }
         EXPECT_TRUE(out.PaddingIntact() && gradient.PaddingIntact());

@@ -181,7 +181,7 @@ template <int kCount, class T, class Word>
 HWY_INLINE void CopyRest(const T* from, int64_t stride, int64_t left, int64_t rest, Word* to) {
   if constexpr (kCount > 0) {
     const bool copies = (rest & kCount) != 0;
-    if (copies) CopyLanes<kCount>(from, stride, left, to);
+    if (copies) CopyRow<kCount>(from, stride, left, to);
     CopyRest<kCount / 2>(from + (copies ? kCount : 0), stride, left, rest, to + (copies ? kCount : 0));
   }
 }

@@ -69,6 +69,21 @@ TEST_F(LaunchScripts, ASecondCtrlCAtMpirunEndsItAtOnce) {
   EXPECT_EQ(script.Wait().exit_code, 128 + SIGINT);
 }
 
+// It stands still as soon as it passes signals on, before it starts mpirun.
+TEST_F(LaunchScripts, MpirunThatIsStoppedBeforeItStartsAnythingEndsAsOneThatWasStopped) {
+  for (const int signal : {SIGTERM, SIGINT}) {
+    Command script = Start(
+        "mpirun.sh", {"HOLDFAST=true", "NODES=2",
+                      "BASH_FUNC_trap%%=() { builtin trap \"$@\"; [[ $2 != USR1 ]] || { echo it has begun; while sleep "
+                      "0.1; do :; done; }; }"});
+    ASSERT_TRUE(script.WaitForOutput("it has begun"));
+    script.Signal(signal);
+    const CommandResult result = script.Wait();
+    EXPECT_EQ(result.exit_code, 128 + signal);
+    EXPECT_EQ(result.output, "it has begun\n");
+  }
+}
+
 TEST_F(LaunchScripts, ANodeThatIsStoppedAsItStartsItsCoordinatorLeavesNone) {
   const std::string holdfast = Program("holdfast",
                                        "trap 'echo it was told; exit 0' TERM\necho it has begun\n"

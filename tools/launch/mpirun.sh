@@ -33,6 +33,7 @@ rm -f "$RUN_DIR/coordinator.address" "$EXIT_CODE_FILE"
 stopped_at='' ended_at_once=''
 # shellcheck disable=SC2317 # called by a trap
 stop() {
+  [[ -n ${!:-} ]] || exit $((128 + $(kill -l "$1"))) # nothing has been started
   local how=USR1 before=$stopped_at
   : "${stopped_at:=$SECONDS}" # before a word is said: the next Ctrl-C may come before this goes on
   if [[ $1 == INT && -z $before ]]; then
@@ -40,7 +41,7 @@ stop() {
   elif [[ $1 == INT ]] && ((SECONDS > stopped_at + 1)); then # one that is told twice is one
     how=TERM ended_at_once=1
   fi
-  kill -"$how" "${!:?ended before anything was started}" 2>/dev/null || true
+  kill -"$how" "$!" 2>/dev/null || true
 }
 for signal in TERM INT HUP USR1; do
   # shellcheck disable=SC2064 # the name of the signal is meant now

@@ -81,7 +81,6 @@ TEST(LoadedModelTest, AdaptersOfLongRopeHaveTheLengthOfTheirRun) {
   std::filesystem::remove_all(directory);
 }
 
-// As where a user may not look into the directory, which root may: that is not to say that there is none.
 TEST(OpenSavedModelTest, OneInABucketIsRefusedWithWhatToDo) {
   const std::string place = "s3://bucket/model";
   for (const absl::Status& refused :
@@ -95,6 +94,7 @@ TEST(OpenSavedModelTest, OneInABucketIsRefusedWithWhatToDo) {
   }
 }
 
+// As where a user may not look into the directory, which root may: that is not to say that there is none.
 TEST(OpenSavedModelTest, WhatCannotBeLookedAtIsNotMissing) {
   const std::string loop = std::filesystem::path(::testing::TempDir()) / absl::StrCat("loaded_model_loop_", getpid());
   EXPECT_EQ(OpenSavedModel(loop).status().message(), loop + " does not exist");

@@ -59,8 +59,6 @@ class SafetensorsReader {
   /// OutOfRange unless [first, first + count) are some of the tensor's elements, of `bytes` each.
   absl::Status CheckRange(const std::string& name, const SafetensorsEntry& entry, int64_t bytes, int64_t first,
                           size_t count) const;
-  /// Called some runs before `data` is read, of which the processor cannot guess where they lie.
-  static void Prefetch(const uint8_t* data, int64_t bytes);
   /// Called when these have been read.
   void Forget(const uint8_t* data, int64_t bytes) const;
 

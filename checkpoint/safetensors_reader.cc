@@ -21,6 +21,12 @@ absl::Status Truncated(const std::string& path, size_t size, uint64_t needed) {
   return absl::DataLossError(absl::StrCat(path, ": truncated: ", size, " bytes, at least ", needed, " are needed"));
 }
 
+// Called some runs before `data` is read, of which the processor cannot guess where they lie.
+void Prefetch(const uint8_t* data, int64_t bytes) {
+  constexpr int64_t kLine = 64, kPrefetchedBytes = 256;  // the rest of a long run the processor does guess
+  for (int64_t at = 0; at < std::min(bytes, kPrefetchedBytes); at += kLine) __builtin_prefetch(data + at);
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<SafetensorsReader>> SafetensorsReader::Open(const std::string& path) {
@@ -100,11 +106,6 @@ absl::Status SafetensorsReader::CheckRange(const std::string& name, const Safete
   if (first >= 0 && first <= elements && static_cast<int64_t>(count) <= elements - first) return absl::OkStatus();
   return absl::OutOfRangeError(
       absl::StrCat(Where(name), " has ", elements, " elements; ", count, " from ", first, " were asked for"));
-}
-
-void SafetensorsReader::Prefetch(const uint8_t* data, int64_t bytes) {
-  constexpr int64_t kLine = 64, kPrefetchedBytes = 256;  // the rest of a long run the processor does guess
-  for (int64_t at = 0; at < std::min(bytes, kPrefetchedBytes); at += kLine) __builtin_prefetch(data + at);
 }
 
 void SafetensorsReader::Forget(const uint8_t* data, int64_t bytes) const {

@@ -65,8 +65,8 @@ struct PairKernel {
   static HWY_INLINE void AddProducts(const Word* a, hn::Vec<TagU8> b, hn::Vec<Tag8>* sum) {
     Dot::AddProducts(a, b, sum);
   }
-  /// Values of one row as bf16, and those of an even and an odd row of k as words. Subnormal ones may be zero: Dot
-  /// takes them for it.
+  /// Values of one row as bf16, and those of an even and an odd row of k as words. Subnormal ones may be zero, which
+  /// Dot takes them for, also those that would be rounded up to 2^-126.
   static HWY_INLINE hn::Vec<hn::Rebind<uint16_t, Lanes>> Round(hn::Vec<Lanes> values) {
     if constexpr (requires { &Dot::Round; }) {
       return Dot::Round(values);

@@ -1,4 +1,5 @@
-// Attention with an online softmax (Dao et al. 2022), one task per (sequence, head, tile of queries).
+// Attention with an online softmax (Dao et al. 2022), one task per (sequence, key/value head), or with few of these per
+// (sequence, head, tile of queries).
 //
 // Scores are computed transposed, S^T (keys, kNr queries) = K Q^T, so that a query is a lane: maxima and sums over keys
 // are plain vector operations in key order (no reduction across lanes), and S^T, turned into probabilities in place, is

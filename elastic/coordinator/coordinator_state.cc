@@ -15,7 +15,7 @@
 namespace holdfast {
 namespace {
 
-constexpr size_t kMaxStateBytes = 1 << 28;  // a line is 60 bytes and 40 for each barrier
+constexpr size_t kMaxStateBytes = 1 << 28;  // a line is 60 bytes and 40 for each barrier or contradicted worker
 constexpr const char* kGenerationKey = "generation";
 constexpr const char* kContradictedKey = "contradicted";
 

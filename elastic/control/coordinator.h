@@ -301,6 +301,7 @@ class Coordinator {
   std::vector<int64_t> FirstMicrobatches(const MemberList& members) const;
   bool MustWaitForOthers(size_t members);
   void AwaitState(const WorldDecision& decision);
+  int64_t NumNotKeptOut() const;
   bool AreTooFew() const;
   void AwaitMore();
   bool AreContradicted(const std::vector<Member>& holders) const;

@@ -252,17 +252,21 @@ bool Coordinator::AreContradicted(const std::vector<Member>& holders) const {
          std::all_of(holders.begin(), holders.end(), [&](const Member& holder) { return IsContradicted(holder.id); });
 }
 
+int64_t Coordinator::NumNotKeptOut() const {
+  return std::count_if(roster_.workers().begin(), roster_.workers().end(),
+                       [&](const auto& entry) { return !history_.KeptOut(entry.first); });
+}
+
 // Nobody is there to go on without the state that is missing, so nothing is gained by giving it up; and it may be this
 // coordinator that is cut off from all who have it. Only a stop does not wait for that.
 bool Coordinator::AreTooFew() const {
-  const auto here = static_cast<int64_t>(roster_.workers().size());
-  return end_.stop() == nullptr && here < std::max<int64_t>(1, options_.elastic.min_workers);
+  return end_.stop() == nullptr && NumNotKeptOut() < std::max<int64_t>(1, options_.elastic.min_workers);
 }
 
 // The time in which lost state may come back counts from the moment when there are enough.
 void Coordinator::AwaitMore() {
   formation_.OnFew(now_);
-  formation_.SetWaitingFor(absl::StrCat(roster_.workers().size(), " of at least ",
+  formation_.SetWaitingFor(absl::StrCat(NumNotKeptOut(), " of at least ",
                                         Counted(std::max<int64_t>(1, options_.elastic.min_workers), "worker"),
                                         " connected; ", formation_.waiting_for()));
 }

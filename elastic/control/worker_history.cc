@@ -80,6 +80,11 @@ bool WorkerHistory::Quarantined(const std::string& name, Instant now) const {
   return it != entries_.end() && (it->second.kept_out || now < it->second.until);
 }
 
+bool WorkerHistory::KeptOut(const std::string& name) const {
+  const auto it = entries_.find(name);
+  return it != entries_.end() && it->second.kept_out;
+}
+
 int64_t WorkerHistory::Failures(const std::string& name) const {
   const auto it = entries_.find(name);
   return it == entries_.end() ? 0 : it->second.failures;

@@ -36,7 +36,9 @@ class WorkerHistory {
   /// `lifetime`: since it was admitted to a world. Returns for how long it has to stay away; 0 = it may come back, or
   /// is kept out.
   Instant Failed(const std::string& name, Instant now, Instant lifetime);
+  /// Also of who is kept out.
   bool Quarantined(const std::string& name, Instant now) const;
+  bool KeptOut(const std::string& name) const;
   int64_t Failures(const std::string& name) const;
 
  private:

@@ -715,6 +715,34 @@ TEST_F(CheckpointTest, WhoHasOtherBitsAgainAndAgainDoesNotTakeTheRunBackForEver)
   EXPECT_EQ(WorldSize(), 2);
 }
 
+// With it there are two, and nobody could go on with what would be gone back to.
+TEST_F(CheckpointTest, WhoIsKeptOutIsNotCountedWhereStateMayComeBack) {
+  CoordinatorOptions options = EverySteps(100);
+  options.parallel.mirrors = 0;
+  options.elastic.min_workers = 2;
+  StartTraining({0, 1, 2}, options);
+  Done(1, {{"one", 1}});
+  uint64_t incarnation = First(1);
+  for (int i = 0; i < 3; ++i) {
+    ASSERT_EQ(WorldSize(), 3);
+    VoteWithOtherOf1(&VoteMessage::loss_bits, Committed() + 1);
+    Join(1, {}, ++incarnation);
+    Pass(seconds(70), {0, 1, 2});  // beyond any quarantine
+    for (int step = 0; step < 2; ++step) Commit(WorldSize() == 3 ? std::vector{0, 1, 2} : std::vector{0, 2});
+  }
+  ASSERT_EQ(WorldSize(), 2);
+  const World old = worlds_[Connection(0)].world;
+  const int64_t committed = Committed();
+  Event(DisconnectEvent{Connection(0), "its host is cut off"});
+  Pass(milliseconds(2 * options.elastic.lost_state_timeout_ms), {1, 2});
+  EXPECT_THAT(coordinator_->Status(now_).detail, testing::StartsWith("1 of at least 2 workers connected; "));
+  EXPECT_EQ(rewinds_.size(), 3u) << "of the three times";
+  Join(0, {old, committed, 0, {}});
+  Pass(milliseconds(200), {0, 1, 2});
+  Commit({0, 2});
+  EXPECT_EQ(Committed(), committed + 1);
+}
+
 // Of the two that have it the other one is only away.
 TEST_F(CheckpointTest, WhatAMinorityHeldIsWaitedForIfAnotherHasItToo) {
   const CoordinatorOptions options = EverySteps(100);

@@ -65,13 +65,13 @@ struct PairKernel {
   static HWY_INLINE void AddProducts(const Word* a, hn::Vec<TagU8> b, hn::Vec<Tag8>* sum) {
     Dot::AddProducts(a, b, sum);
   }
-  /// Values of one row as bf16, and those of an even and an odd row of k as words. Subnormal ones may be zero, which
-  /// Dot takes them for, also those that would be rounded up to 2^-126.
+  /// Values of one row as bf16, and those of an even and an odd row of k as words. Subnormal values are zero.
   static HWY_INLINE hn::Vec<hn::Rebind<uint16_t, Lanes>> Round(hn::Vec<Lanes> values) {
     if constexpr (requires { &Dot::Round; }) {
       return Dot::Round(values);
     } else {
-      return ToBf16Bits(Lanes(), values);
+      const Lanes d;
+      return ToBf16Bits(d, hn::IfThenZeroElse(hn::Lt(hn::Abs(values), hn::Set(d, 0x1p-126f)), values));
     }
   }
   static HWY_INLINE hn::Vec<hn::RebindToUnsigned<Lanes>> RoundPairs(hn::Vec<Lanes> even, hn::Vec<Lanes> odd) {

@@ -110,8 +110,7 @@ void Progress::Clear() {
 }
 
 void Progress::Finish() {
-  if (finished_) return;
-  Draw(last_done_, last_detail_, /*last=*/true);
+  if (!finished_ && first_done_ >= 0) Draw(last_done_, last_detail_, /*last=*/true);
   finished_ = true;
 }
 

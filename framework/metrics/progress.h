@@ -26,6 +26,7 @@ class Progress {
   void ReduceTotal(int64_t by) { total_ -= by; }
   /// Clears the bar so that a whole line can be printed, which the next Update draws below.
   void Clear();
+  /// Says how much was done and how long it took, unless there was no Update: how far things are is not known then.
   void Finish();
 
  private:

@@ -90,6 +90,15 @@ TEST(ProgressInALog, NothingIfItEndsBeforeItsTime) {
   EXPECT_EQ(log.text(), "");
 }
 
+// A run that was stopped, or had failed, before its first step said "0%, 0/700 steps, 7.80 steps/s", also one that had
+// resumed after step 600.
+TEST(ProgressInALog, NothingIfNothingWasDone) {
+  TemporaryFile log;
+  Progress progress("training", 700, "steps", log.get());
+  progress.Finish();
+  EXPECT_EQ(log.text(), "");
+}
+
 TEST(ProgressInALog, WithoutAUnitThePercentageAlone) {
   TemporaryFile log;
   Progress progress("budget", 1000, "", log.get());

@@ -29,7 +29,7 @@ TEST_F(TinyRuns, TheCommandsOfTheSweepsPageWork) {
     ASSERT_EQ(result.exit_code, 0) << block << "\n" << result.output;
     said += result.output;
   }
-  EXPECT_THAT(said, HasSubstr("20 trials done"));
+  EXPECT_THAT(said, HasSubstr("30 trials done"));
   const auto between = [&said](const std::string& begin, const std::string& end) {
     const size_t found = said.find(begin), from = found + begin.size();
     return found == std::string::npos ? "" : said.substr(from, said.find(end, from) - from);

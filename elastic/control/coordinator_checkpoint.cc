@@ -104,7 +104,7 @@ void Coordinator::On(const CheckpointDoneEvent& done) {
                                   .seconds = saved.seconds,
                                   .stall_seconds = done.stall_seconds,
                                   .skipped = saved.skipped});
-    if (const auto& interval = saved.interval) {
+    if (const auto& interval = saved.interval; interval.has_value() && !Ending()) {
       Report(event::CheckpointInterval{interval->seconds, interval->cost_seconds, interval->failure_seconds,
                                        interval->failures});
     }

@@ -81,6 +81,41 @@ TEST_F(CheckpointTest, ExistsWhenAllPartsAreDurable) {
   EXPECT_EQ(Last<event::CheckpointSaved>().step, 2);
 }
 
+// The end of each short run said "a checkpoint every 80 s from now on".
+TEST_F(CheckpointTest, TellsOfAnIntervalUnlessTheRunEnds) {
+  CoordinatorOptions options = DefaultOptions();
+  options.checkpoint.every = CheckpointEvery::kAuto;
+  const auto save = [this](int64_t step) {
+    for (const int w : {0, 1, 2}) Saved(w, step);
+    Done(step, {{"c", step}});
+    EXPECT_EQ(Last<event::CheckpointSaved>().step, step);
+  };
+  StartThree(options);
+  int64_t step = 0;
+  do {
+    ASSERT_LT(step, options.total_steps - 1);
+    Pass(seconds(2), {0, 1, 2});
+    Commit({0, 1, 2});
+    ++step;
+  } while (!ToldToSave(0));
+  save(step);
+  EXPECT_EQ(Count<event::CheckpointInterval>(), 1);
+
+  events_.clear();
+  options.total_steps = 1;
+  StartThree(options);
+  Commit({0, 1, 2});
+  save(1);
+  EXPECT_EQ(Count<event::CheckpointInterval>(), 0) << "all steps are done";
+
+  options.total_steps = 100;
+  StartThree(options);
+  Commit({0, 1, 2});
+  Event(StopEvent{15});
+  save(1);
+  EXPECT_EQ(Count<event::CheckpointInterval>(), 0) << "it is stopped";
+}
+
 TEST_F(CheckpointTest, KnowsTheDataAndSaysWhenARunGoesOnWithOther) {
   data_digest_ = 5;
   StartThree(EverySteps(1));

@@ -309,7 +309,7 @@ absl::Status OpenCheckpoints(const Config& config, const RunDirectory& directory
     const bool began = CheckpointSchedule(config.checkpoint).enabled() && !run->history.has_saved && !is_damaged;
     if (!began) return CannotGoOn(directory, run->history, run->keeper->found());
     RETURN_IF_ERROR(GoBack(directory, 0, run));
-    run->warning = "the run was stopped before its first checkpoint: starting from step 0";
+    run->warning = "the run has saved no checkpoint: starting from step 0";
     return absl::OkStatus();
   }
   const std::string changes = ChangesToWorkers(config, directory);

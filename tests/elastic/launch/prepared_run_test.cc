@@ -678,6 +678,15 @@ TEST_F(PreparedRunTest, WithoutACheckpointTheWorkersConfigCounts) {
   EXPECT_EQ(same->warning, "") << "it is the run's by now";
 }
 
+// One that was done was said to have been stopped before its first checkpoint.
+TEST_F(PreparedRunTest, ARunWithoutCheckpointsThatIsToBeLongerBeginsAnewAndSaysWhy) {
+  Train(ConfigOf({"checkpoint.every=never"}));
+  const auto longer = Prepare(ConfigOf({"checkpoint.every_steps=4", "train.steps=20"}), {.workers_are_new = true});
+  ASSERT_TRUE(longer.ok()) << longer.status();
+  EXPECT_EQ(longer->history.recorded_step, 0);
+  EXPECT_EQ(longer->warning, "the run has saved no checkpoint: starting from step 0");
+}
+
 // As after a loss of power: events are not synced.
 TEST_F(PreparedRunTest, ADamagedCheckpointIsNoReasonToBeginAnewThoughNoEventTellsOfIt) {
   Train(ConfigOf({"checkpoint.every_steps=4"}));

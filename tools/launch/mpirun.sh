@@ -5,7 +5,7 @@
 set -euo pipefail
 
 # --- to be edited ---------------------------------------------------------------------------------------------------
-: "${CONFIG:?the config file}" "${RUN_DIR:?a directory that all machines share}"
+: "${CONFIG:?set it to the config file}" "${RUN_DIR:?set it to a directory that all machines share}"
 : "${HOSTFILE:=${PBS_NODEFILE:-/dev/null}}" # machines, each on a line; without: those of a Slurm job, or this one
 machines=$(awk '!/^[[:space:]]*(#|$)/ { print $1 }' "$HOSTFILE" | sort -u | wc -l)
 ((machines > 0)) || machines=${SLURM_JOB_NUM_NODES:-1}

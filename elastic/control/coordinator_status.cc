@@ -1,8 +1,12 @@
 #include <algorithm>
+#include <string>
+#include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "elastic/control/coordinator.h"
 #include "framework/base/format_bytes.h"
+#include "framework/base/join_first.h"
 
 namespace holdfast {
 
@@ -44,7 +48,9 @@ RunStatus Coordinator::Status(Instant now) const {
     if (!open_->mirrored()) status.detail = "mirrors incomplete: another loss may mean going back to a checkpoint";
   }
   if (room_wait_.has_value() && !end_.over()) status.detail = absl::StrCat("paused, retrying: ", room_wait_->cause);
+  std::vector<std::string> kept_out;
   for (const auto& [name, worker] : roster_.workers()) {
+    if (history_.KeptOut(name)) kept_out.push_back(name);
     status.workers.push_back(
         {.id = worker.member.id,
          .rank = worker.rank,
@@ -57,6 +63,11 @@ RunStatus Coordinator::Status(Instant now) const {
          .seconds_in_phase = std::chrono::duration<double>(now - worker.progressed).count(),
          .relative_compute_time = stragglers_.FactorOf(name),
          .microbatches = worker.rank < 0 ? 0 : open_->microbatches[static_cast<size_t>(worker.rank)]});
+  }
+  if (!kept_out.empty() && !end_.over()) {
+    constexpr size_t kMaxNamed = 8;
+    absl::StrAppend(&status.detail, status.detail.empty() ? "" : "; ",
+                    "kept out, as most had other bits: ", JoinFirst(kept_out, kMaxNamed));
   }
   for (const auto& [connection, agent] : roster_.agents()) {
     if (!IsLeaving(agent.node)) status.nodes.push_back(agent.node);

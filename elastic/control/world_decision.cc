@@ -64,7 +64,7 @@ std::string WhyTooFew(const ElasticConfig& elastic, const WorldQuestion& questio
   const int64_t least = question.ending ? 1 : elastic.min_workers;
   const auto quarantined = std::count_if(question.candidates.begin(), question.candidates.end(),
                                          [](const Candidate& c) { return c.quarantined; });
-  const std::string aside = quarantined > 0 ? absl::StrCat("; ", quarantined, " in quarantine") : "";
+  const std::string aside = quarantined > 0 ? absl::StrCat("; ", quarantined, " in quarantine or kept out") : "";
   if (count < least) return absl::StrCat(count, " of at least ", Counted(least, "worker"), " joined", aside);
   const bool wait_for_all = question.first && !question.joined_long && !question.ending;
   if (wait_for_all && count < elastic.workers) {

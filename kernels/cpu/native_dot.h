@@ -1,6 +1,7 @@
 #pragma once
 // What the bf16 instructions of processors compute, operation by operation: the definition of the native arithmetics,
-// which processors are checked against before they are used, and tests where a processor lacks the instructions.
+// which processors are checked against before they are used, and tests where a processor lacks the instructions. That
+// VCVTNEPS2BF16 rounds to nearest even, and subnormal values to zero (Intel SDM volume 2), is taken for granted.
 
 #include <algorithm>
 #include <bit>

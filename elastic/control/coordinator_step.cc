@@ -401,7 +401,9 @@ void Coordinator::EndIfFinished() {
   if (MustSaveAtEnd()) return EndUnsaved(what);
   EndWait();
   if (stop != nullptr) {
-    End<event::RunStopped>(128 + stop->signal, absl::StrCat(what, "; the model of that step is saved"));
+    const CheckpointChoice* const newest = checkpoints_.newest();
+    const char* const resumes = newest != nullptr && newest->step == committed_ ? ", and the same command resumes" : "";
+    End<event::RunStopped>(128 + stop->signal, absl::StrCat(what, "; the model of that step is saved", resumes));
   } else {
     End<event::RunFinished>(0, what);
   }

@@ -43,8 +43,9 @@ absl::Status CannotGoOn(const RunDirectory& directory, const CoordinatorHistory&
     absl::StrAppend(&why, "; ", entry.manifest.name.ToString(), ": not of the steps that ", directory.metrics(),
                     " has");
   }
-  return absl::AlreadyExistsError(absl::StrCat(directory.root(), " holds a run that was stopped after step ",
-                                               history.recorded_step, " and has no checkpoint to resume from", why,
+  return absl::AlreadyExistsError(absl::StrCat(directory.root(), " holds a run that ",
+                                               history.finished ? "is done, up to step " : "was stopped after step ",
+                                               history.recorded_step, ", and has no checkpoint to resume from", why,
                                                ": choose another --run-dir, or pass --overwrite to start a new run"));
 }
 
@@ -300,13 +301,15 @@ absl::Status OpenCheckpoints(const Config& config, const RunDirectory& directory
   RETURN_IF_ERROR(Choose(config, directory, tensors, options, run));
   if (!run->usable.empty() || run->history.recorded_step == 0) return absl::OkStatus();
   if (options.workers_are_new) {
-    // Before its first checkpoint nothing is lost by beginning anew: the bits will be the same. That one was saved may
-    // be known by the checkpoint alone: events are not synced.
+    // Before its first checkpoint nothing is lost by beginning anew: the bits will be the same. A run that is done may
+    // have had none, and another config. That one was saved may be known by the checkpoint alone: events are not
+    // synced.
     const auto& rejected = run->keeper->found().rejected;
     const bool is_damaged = std::any_of(rejected.begin(), rejected.end(), [](const RejectedCheckpoint& checkpoint) {
       return !checkpoint.unfinished && !checkpoint.given_up;
     });
-    const bool began = CheckpointSchedule(config.checkpoint).enabled() && !run->history.has_saved && !is_damaged;
+    const bool began = CheckpointSchedule(config.checkpoint).enabled() && !run->history.has_saved &&
+                       !run->history.finished && !is_damaged;
     if (!began) return CannotGoOn(directory, run->history, run->keeper->found());
     RETURN_IF_ERROR(GoBack(directory, 0, run));
     run->warning = "the run has saved no checkpoint: starting from step 0";
@@ -347,9 +350,14 @@ absl::StatusOr<PreparedRun> PrepareRun(const Config& config, const RunDirectory&
       if (step.has_value() && *step > run.history.recorded_step) {
         return NoCheckpointOf(*step, PlaceOfCheckpoints(config, directory));
       }
+      const std::string changes = ChangesToWorkers(config, directory);
+      const std::string replace = ": choose another --run-dir, or pass --overwrite to replace it";
+      if (!changes.empty()) {
+        return absl::AlreadyExistsError(
+            absl::StrCat(directory.root(), " holds a run of another config (", changes, ") that is done", replace));
+      }
       return absl::AlreadyExistsError(absl::StrCat(
-          directory.root(), " holds a run that is done: choose another --run-dir, pass --overwrite to ",
-          "replace it, or raise ",
+          directory.root(), " holds a run that is done", replace, ", or raise ",
           run.history.recorded_step < config.train.steps ? "train.early_stop_patience" : config.train.length_key(),
           " to resume it"));
     }

@@ -13,6 +13,7 @@ struct Curve {
   bool line = true;                         // and a line
   std::vector<double> low = {}, high = {};  // as long as y, or empty: a band around the line, in SVG alone
   int color = -1;                           // curves of one number look alike; -1: one for each place in the list
+  bool dashed = false;                      // in SVG: shows one that it may lie on
 };
 
 struct PlotOptions {

@@ -50,7 +50,8 @@ void AppendAxes(std::string& svg, const Axis& x, const Axis& y, const PlotOption
              absl::StrFormat("text-anchor=\"middle\" transform=\"translate(18 %.0f) rotate(-90)\"", PixelY(0.5)));
 }
 
-/// What tells a curve from others: a colour, and, when all have been used, a dashed line and square markers.
+/// What tells a curve from others: a colour, and, when all have been used or if it is to be, a dashed line and square
+/// markers.
 struct Look {
   const char* color;
   bool again;
@@ -64,7 +65,7 @@ struct Look {
 
 Look LookOf(const std::vector<Curve>& curves, size_t i) {
   const size_t number = curves[i].color < 0 ? i : static_cast<size_t>(curves[i].color);
-  return {kCurveColors[number % kCurveColors.size()], number / kCurveColors.size() % 2 == 1};
+  return {kCurveColors[number % kCurveColors.size()], curves[i].dashed || number / kCurveColors.size() % 2 == 1};
 }
 
 /// From the first to the last point along the upper edge, and back along the lower one.

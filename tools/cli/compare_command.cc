@@ -72,6 +72,7 @@ absl::StatusOr<bool> Compare(const CompareCommand& runs) {
     equal = equal && !comparison->difference.has_value();
     absl::StrAppend(&text, text.empty() ? "" : "\n", "A: ", runs.first, "\nB: ", run, "\n", Describe(*comparison));
     curves.push_back(LossCurve(run, other));
+    curves.back().dashed = true;  // equal runs have one curve
   }
   if (!runs.out.empty()) {
     const PlotOptions options{.title = "Training loss", .x_label = "step", .y_label = "nats per token"};

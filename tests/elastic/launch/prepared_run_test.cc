@@ -34,6 +34,7 @@
 namespace holdfast {
 namespace {
 
+using testing::AllOf;
 using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::Not;
@@ -225,6 +226,9 @@ TEST_F(PreparedRunTest, ARunThatIsDoneIsNotReplacedButByWord) {
   EXPECT_TRUE(absl::IsAlreadyExists(again.status())) << again.status();
   EXPECT_THAT(std::string(again.status().message()), HasSubstr("raise train.steps"));
   EXPECT_EQ(Prepare(config, {.resume = "12", .workers_are_new = true}).status(), again.status());
+  const auto another = Prepare(ConfigOf({"checkpoint.every_steps=4", "optimizer.lr=0.5"}), {.workers_are_new = true});
+  EXPECT_THAT(std::string(another.status().message()),
+              AllOf(HasSubstr(" holds a run of another config (optimizer.lr "), Not(HasSubstr("raise train.steps"))));
   const auto beyond = Prepare(config, {.resume = "13", .workers_are_new = true});
   EXPECT_TRUE(absl::IsNotFound(beyond.status())) << beyond.status();
   EXPECT_THAT(std::string(beyond.status().message()),
@@ -678,13 +682,14 @@ TEST_F(PreparedRunTest, WithoutACheckpointTheWorkersConfigCounts) {
   EXPECT_EQ(same->warning, "") << "it is the run's by now";
 }
 
-// One that was done was said to have been stopped before its first checkpoint.
-TEST_F(PreparedRunTest, ARunWithoutCheckpointsThatIsToBeLongerBeginsAnewAndSaysWhy) {
+// Its record would be cut and its model replaced.
+TEST_F(PreparedRunTest, ARunThatIsDoneWithoutCheckpointsDoesNotBeginAnewToBeLonger) {
   Train(ConfigOf({"checkpoint.every=never"}));
   const auto longer = Prepare(ConfigOf({"checkpoint.every_steps=4", "train.steps=20"}), {.workers_are_new = true});
-  ASSERT_TRUE(longer.ok()) << longer.status();
-  EXPECT_EQ(longer->history.recorded_step, 0);
-  EXPECT_EQ(longer->warning, "the run has saved no checkpoint: starting from step 0");
+  EXPECT_TRUE(absl::IsAlreadyExists(longer.status())) << longer.status();
+  EXPECT_THAT(std::string(longer.status().message()),
+              HasSubstr(" holds a run that is done, up to step 12, and has no checkpoint to resume from: "));
+  EXPECT_EQ(directory_.ReadMetrics()->size(), 12u);
 }
 
 // As after a loss of power: events are not synced.

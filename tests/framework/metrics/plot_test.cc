@@ -204,6 +204,15 @@ TEST(PlotTerminal, SurvivesNothingToDraw) {
   }
 }
 
+TEST(PlotSvg, ADashedCurveShowsOneThatItLiesOn) {
+  const Curve first = Line({1, 2});
+  Curve second = first;
+  second.dashed = true;
+  const std::string svg = PlotSvg({first, second}, {.title = "", .x_label = "", .y_label = ""});
+  const size_t path = svg.find("fill=\"none\" stroke=\"#", svg.find("</g>"));
+  EXPECT_GT(svg.find("stroke-dasharray"), svg.find("stroke-linejoin", path)) << "the second";
+}
+
 TEST(PlotSvg, DrawsPointsWhereTheyAre) {
   Curve curve{.label = "", .x = {0, 10}, .y = {0, 10}, .points = true};
   const std::string svg = PlotSvg({curve}, {.title = "", .x_label = "", .y_label = ""});

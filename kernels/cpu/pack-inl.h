@@ -204,7 +204,7 @@ HWY_NOINLINE void PackAlong(const T* from, int64_t stride, int64_t width, int64_
     for (int64_t panel = 0; panel < whole; ++panel, to += panel_words) {
       CopyRow<kWidth>(from + panel * kWidth, stride, left, to);
     }
-    CopyRest<kWidth <= 2 ? 1 : std::bit_floor(kWidth - 1u)>(from + whole * kWidth, stride, left, rest, to);
+    CopyRest<std::bit_floor(kWidth - 1u)>(from + whole * kWidth, stride, left, rest, to);
   }
 }
 

@@ -28,6 +28,16 @@ class LostStateTest : public CoordinatorTest {
     member.id.name += "-new";
     return member;
   }
+  static constexpr int kWorkers = 40;
+  /// kWorkers in their first world.
+  std::vector<int> StartMany(CoordinatorOptions options) {
+    std::vector<int> all(kWorkers);
+    std::iota(all.begin(), all.end(), 0);
+    options.elastic.workers = options.elastic.max_workers = options.microbatches = kWorkers;
+    StartWith(all, options);
+    Pass(milliseconds(500), all);
+    return all;
+  }
   void JoinNew(int worker) { Say(worker, JoinMessage{Newcomer(worker), {}, {.config = 42}}); }
 };
 
@@ -50,13 +60,8 @@ TEST_F(LostStateTest, AWorldThatWasEnteredAndFailedIsNoSource) {
 }
 
 TEST_F(LostStateTest, OfManyHoldersSomeAreNamed) {
-  constexpr int kWorkers = 40;
-  std::vector<int> all(kWorkers);
-  std::iota(all.begin(), all.end(), 0);
-  CoordinatorOptions options = WithoutMirrors();
-  options.elastic.workers = options.elastic.max_workers = options.microbatches = kWorkers;
-  StartWith(all, options);
-  Pass(milliseconds(500), all);
+  const CoordinatorOptions options = WithoutMirrors();
+  const std::vector<int> all = StartMany(options);
   Commit(all);
   for (int w = 0; w + 1 < kWorkers; ++w) Event(DisconnectEvent{Connection(w), "killed"});
   Pass(milliseconds(options.elastic.lost_state_timeout_ms + 1000), {kWorkers - 1});
@@ -65,13 +70,7 @@ TEST_F(LostStateTest, OfManyHoldersSomeAreNamed) {
 }
 
 TEST_F(LostStateTest, OfManyWhoseBitsOrCopiesDifferSomeAreNamed) {
-  constexpr int kWorkers = 40;
-  std::vector<int> all(kWorkers);
-  std::iota(all.begin(), all.end(), 0);
-  CoordinatorOptions options = DefaultOptions();
-  options.elastic.workers = options.elastic.max_workers = options.microbatches = kWorkers;
-  StartWith(all, options);
-  Pass(milliseconds(500), all);
+  const std::vector<int> all = StartMany(DefaultOptions());
   for (const int w : all) {
     VoteMessage vote = Vote(Generation(), 1);
     vote.loss_bits = static_cast<uint32_t>(w);

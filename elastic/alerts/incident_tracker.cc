@@ -351,7 +351,8 @@ void IncidentTracker::On(const event::BitsDiffer& e) {
 
 void IncidentTracker::On(const event::CopiesDiffer& e) {
   Begin("bits", Alert::Severity::kCritical, "",
-        absl::StrCat("copies of the state of step ", e.step, " differ (faulty memory): ", e.workers));
+        absl::StrCat("copies of the state of step ", e.step, " differ (faulty memory): ", e.workers,
+                     e.computed_with ? "; steps before may have been computed with a wrong one" : ""));
 }
 
 void IncidentTracker::On(const event::RunFailed& e) {

@@ -41,11 +41,15 @@ std::vector<Ballot::Difference> Ballot::DifferingCopies() const {
     int32_t chunk;
     uint64_t digest;
     int rank;
+    bool read;
   };
   std::vector<Holding> all;
   for (size_t rank = 0; rank < votes_.size(); ++rank) {
-    for (const auto* digests : {&votes_[rank]->digests, &votes_[rank]->copies}) {
-      for (const ChunkDigest& d : *digests) all.push_back({d.chunk, d.digest, static_cast<int>(rank)});
+    const VoteMessage& vote = *votes_[rank];
+    for (const auto* digests : {&vote.digests, &vote.copies, &vote.mirrors}) {
+      for (const ChunkDigest& d : *digests) {
+        all.push_back({d.chunk, d.digest, static_cast<int>(rank), digests != &vote.mirrors});
+      }
     }
   }
   std::sort(all.begin(), all.end(),
@@ -59,7 +63,9 @@ std::vector<Ballot::Difference> Ballot::DifferingCopies() const {
                                        [](const auto& a, const auto& b) { return a.second < b.second; });
     Difference difference{.chunk = all[first].chunk, .majority = 2 * most->second > end - first, .ranks = {}};
     for (size_t i = first; i < end; ++i) {
-      if (!difference.majority || all[i].digest != most->first) difference.ranks.push_back(all[i].rank);
+      if (difference.majority && all[i].digest == most->first) continue;
+      difference.ranks.push_back(all[i].rank);
+      difference.read |= all[i].read;
     }
     differences.push_back(std::move(difference));
   }

@@ -29,6 +29,7 @@ class Ballot {
   struct Difference {
     int32_t chunk = 0;
     bool majority = false;   // more than half of the holders agree, and `ranks` are the others; else they are all
+    bool read = false;       // steps are computed with the copy of one of `ranks`
     std::vector<int> ranks;  // ascending
   };
   /// In order of chunks.

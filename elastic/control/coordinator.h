@@ -335,6 +335,7 @@ class Coordinator {
   void RemoveContradicted(const std::vector<std::string>& names, const std::string& cause);
   void JudgeCopies(const std::vector<Ballot::Difference>& differences);
   void DistrustState(const std::string& who);
+  bool GoBackToAgreed(const std::string& reason);
   void ReportRecovered();
   void EndIfFinished();
   void EndUnsaved(const std::string& what);

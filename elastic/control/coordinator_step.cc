@@ -278,8 +278,10 @@ void Coordinator::RemoveContradicted(const std::vector<std::string>& names, cons
 // place, before anybody uses its copy. Where no copy has a majority, as with two holders, nobody knows who is right.
 void Coordinator::JudgeCopies(const std::vector<Ballot::Difference>& differences) {
   std::set<int> wrong, doubtful;
+  bool read = false;
   for (const Ballot::Difference& difference : differences) {
     (difference.majority ? wrong : doubtful).insert(difference.ranks.begin(), difference.ranks.end());
+    read |= difference.read;
   }
   const auto names_of = [&](const std::set<int>& ranks) {
     std::vector<std::string> names;
@@ -289,19 +291,24 @@ void Coordinator::JudgeCopies(const std::vector<Ballot::Difference>& differences
     }
     return JoinFirst(names, kMaxDiffering);
   };
+  const bool majority = doubtful.empty();
+  const std::string who = names_of(majority ? wrong : doubtful);
+  // The others have not changed their copies, but what they have committed since may come from wrong weights.
+  const bool computed_with = majority && read && agreed_ < committed_;
   Report(event::CopiesDiffer{.step = committed_ + 1,
-                             .workers = names_of(doubtful.empty() ? wrong : doubtful),
+                             .workers = who,
                              .chunk = differences.front().chunk,
                              .chunks = static_cast<int64_t>(differences.size()),
-                             .majority = doubtful.empty()});
-  if (!doubtful.empty()) return DistrustState(names_of(doubtful));
+                             .majority = majority,
+                             .computed_with = computed_with});
+  if (!majority) return DistrustState(who);
   std::vector<std::string> names;
   for (const int rank : wrong) names.push_back(open_->world.members[static_cast<size_t>(rank)].id.name);
   const std::string cause = absl::StrCat("its copy of the state of step ", committed_ + 1, " has other bits");
+  if (computed_with) GoBackToAgreed(absl::StrCat("steps may have been computed with a wrong copy of the state: ", who));
   RemoveContradicted(names, cause);
 }
 
-// Back to a checkpoint of a step about which all holders agreed: a later one may have been written from the wrong copy.
 // A fault that does not pass lets no run get beyond the step at which copies are compared.
 void Coordinator::DistrustState(const std::string& who) {
   const bool is_beyond = committed_ >= attempts_.distrusted_step;
@@ -314,21 +321,26 @@ void Coordinator::DistrustState(const std::string& who) {
                       "parallel.mirrors: 2 a majority decides"));
     return;
   }
-  const std::vector<CheckpointChoice>& usable = checkpoints_.usable();
-  const auto sound = std::find_if(usable.begin(), usable.end(),
-                                  [&](const CheckpointChoice& choice) { return choice.step <= agreed_; });
-  if (sound == usable.end()) {
+  if (!GoBackToAgreed(absl::StrCat("two copies of the state differ, and neither has a majority: ", who))) {
     Fail(
         absl::StrCat("two copies of the state of step ", committed_ + 1, " differ (", who,
                      "), neither has a majority, and there is no checkpoint from before step ", agreed_ + 1,
                      ", about which all agreed: the memory of one of these hosts is faulty. With parallel.mirrors: 2 a "
                      "majority decides"));
-    return;
   }
-  const CheckpointChoice& choice = *sound;
-  CloseWorld(absl::StrCat("two copies of the state differ: ", who), 0);
-  GoBackTo(choice, absl::StrCat("two copies of the state differ, and neither has a majority: ", who),
-           absl::StrCat("from checkpoint ", choice.name));
+}
+
+// To a checkpoint of a step about which all holders agreed: a later one may have been written from a wrong copy, or
+// after steps that were computed with it. False, and nothing changes, if there is none.
+bool Coordinator::GoBackToAgreed(const std::string& reason) {
+  const std::vector<CheckpointChoice>& usable = checkpoints_.usable();
+  const auto sound = std::find_if(usable.begin(), usable.end(),
+                                  [&](const CheckpointChoice& choice) { return choice.step <= agreed_; });
+  if (sound == usable.end()) return false;
+  const CheckpointChoice choice = *sound;
+  CloseWorld(reason, 0);
+  GoBackTo(choice, reason, absl::StrCat("from checkpoint ", choice.name));
+  return true;
 }
 
 void Coordinator::Handle(Connection from, const FailureMessage& failure) {

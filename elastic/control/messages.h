@@ -118,8 +118,8 @@ struct VoteMessage {
   int64_t microbatches = 0;          // computed here
   std::vector<ChunkDigest> digests;  // of the chunks this rank is the primary holder of; only on digest steps
   // To be compared with those of the chunk's other holders: on digest steps of all other chunks held here, else of a
-  // sample of all, another one in each step.
-  std::vector<ChunkDigest> copies = {};
+  // sample of all, another one in each step. `copies` are what steps are computed with, `mirrors` nobody reads.
+  std::vector<ChunkDigest> copies = {}, mirrors = {};
   uint64_t statistics_digest = 0;    // of what else the step says of itself; equal on all members
   std::vector<Figure> figures = {};  // for the record; from rank 0
   ExchangedBytes exchanged = {};     // sent from here

@@ -39,13 +39,18 @@ std::chrono::milliseconds SlowdownFromEnvironment(const std::string& worker) {
   return std::chrono::milliseconds(std::atoll(text));
 }
 
-/// Another one: "owner@7" or "mirror@7" flips a bit of such a chunk after step 7, in the worker that is named.
+/// Another one: "owner@7", "mirror@7" or "weights@7" flips bits of such a chunk after step 7, in the worker that is
+/// named.
 BitFlip FlipFromEnvironment(const std::string& worker) {
   const char* text = std::getenv("HOLDFAST_TEST_FLIP_BIT");
   const char* only = std::getenv("HOLDFAST_TEST_FLIP_WORKER");
   if (text == nullptr || only == nullptr || worker != only) return {};
   const std::pair<std::string, std::string> parts = absl::StrSplit(text, absl::MaxSplits('@', 1));
-  return {.after_step = std::atoll(parts.second.c_str()), .in_mirror = parts.first == "mirror"};
+  using Where = BitFlip::Where;
+  return {.after_step = std::atoll(parts.second.c_str()),
+          .where = parts.first == "mirror"    ? Where::kMirror
+                   : parts.first == "weights" ? Where::kWeights
+                                              : Where::kOwner};
 }
 
 /// Ends a worker whose GPU cannot be made to leave memory alone, or is lost. Its agent starts it again.

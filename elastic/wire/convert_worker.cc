@@ -143,6 +143,10 @@ void Fill(const VoteMessage& message, v1::ToCoordinator* wire) {
     vote->add_copy_chunks(copy.chunk);
     vote->add_copies(copy.digest);
   }
+  for (const ChunkDigest& mirror : message.mirrors) {
+    vote->add_mirror_chunks(mirror.chunk);
+    vote->add_mirrors(mirror.digest);
+  }
   vote->set_statistics_digest(message.statistics_digest);
   for (const Figure& figure : message.figures) {
     v1::Figure* wire_figure = vote->add_figures();
@@ -200,6 +204,7 @@ absl::StatusOr<WorkerMessage> Read(const v1::Vote& wire) {
       check.Range(wire.exchanged_between_nodes(), 0, kMaxBytes, "exchanged_between_nodes");
   message.digests = DigestsFromWire(wire.digest_chunks(), wire.digests(), "digests", &check);
   message.copies = DigestsFromWire(wire.copy_chunks(), wire.copies(), "copies", &check);
+  message.mirrors = DigestsFromWire(wire.mirror_chunks(), wire.mirrors(), "mirrors", &check);
   message.statistics_digest = wire.statistics_digest();
   message.figures = FiguresFromWire(wire.figures(), &check);
   return check.Done<WorkerMessage>(std::move(message));

@@ -27,15 +27,20 @@ TrainerWorld ViewOf(const WorldMessage& message, Placement placement, const Para
   return view;
 }
 
-// In the first moment, which no forward pass reads: only the comparison of copies can see it.
-void Flip(ShardedState& state, int rank, bool in_mirror) {
+// The first moment is read by no forward pass: only the comparison of copies can see it. Weights come first.
+void Flip(ShardedState& state, int rank, BitFlip::Where where) {
   const ParameterLayout& layout = state.map().layout();
-  for (int chunk = 0; chunk < static_cast<int>(layout.chunks().size()); ++chunk) {
-    if (!state.Holds(chunk) || (state.map().PrimaryOf(chunk) == rank) == in_mirror) continue;
-    std::vector<std::byte> bytes(state.layout().ChunkBytes(layout.chunks()[static_cast<size_t>(chunk)]));
-    state.ReadChunk(chunk, bytes.data());
-    bytes[bytes.size() / 2] ^= std::byte{4};
-    state.WriteChunk(chunk, bytes.data());
+  for (int c = 0; c < static_cast<int>(layout.chunks().size()); ++c) {
+    if (!state.Holds(c) || (state.map().PrimaryOf(c) == rank) == (where == BitFlip::Where::kMirror)) continue;
+    const Chunk& chunk = layout.chunks()[static_cast<size_t>(c)];
+    std::vector<std::byte> bytes(state.layout().ChunkBytes(chunk));
+    state.ReadChunk(c, bytes.data());
+    if (where == BitFlip::Where::kWeights) {
+      for (int64_t i = 0; i < chunk.elements; ++i) bytes[static_cast<size_t>(4 * i + 2)] ^= std::byte{0x40};
+    } else {
+      bytes[bytes.size() / 2] ^= std::byte{4};
+    }
+    state.WriteChunk(c, bytes.data());
     return;
   }
 }
@@ -54,6 +59,7 @@ bool IsBadData(const absl::Status& status, Phase phase) {
 
 Worker::Worker(const WorkerDependencies& dependencies)
     : deps_(dependencies),
+      flip_(dependencies.flip),
       order_(dependencies.training->num_samples(), dependencies.config->run.seed, dependencies.config->data.shuffle) {}
 
 template <typename Result, typename MakeEvent>
@@ -236,7 +242,7 @@ absl::StatusOr<VoteMessage> Worker::Prepare(const StepTask& task, const std::sto
     for (const auto& [chunk, digest] : deps_.trainer->DigestsAfter(prepared_)) vote.digests.push_back({chunk, digest});
   }
   for (const auto& [chunk, digest] : deps_.trainer->DigestsOfCopiesAfter(prepared_, IsDigestStep(task.step))) {
-    vote.copies.push_back({chunk, digest});
+    (deps_.trainer->Serves(chunk) ? vote.copies : vote.mirrors).push_back({chunk, digest});
   }
   deps_.shell->SetPhase(Phase::kVote, task.step);
   return vote;
@@ -265,7 +271,7 @@ void Worker::Update(const UpdateTask& task) {
   deps_.shell->SetPhase(Phase::kUpdate, task.step);
   HOLDFAST_CHECK(prepared_.step == task.step);
   deps_.trainer->Commit(prepared_);
-  if (deps_.flip.after_step == task.step) Flip(deps_.trainer->state(), rank_, deps_.flip.in_mirror);
+  if (flip_.after_step == task.step) Flip(deps_.trainer->state(), rank_, std::exchange(flip_, {}).where);
   if (task.save_for != 0) BeginSave(task.step, task.save_for);
 }
 

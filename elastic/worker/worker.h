@@ -25,8 +25,13 @@ using ConnectFn = std::function<absl::StatusOr<std::vector<std::unique_ptr<Commu
 
 /// A test's knob: memory that goes bad once.
 struct BitFlip {
+  enum class Where {
+    kMirror,   // one bit of the first moment of a chunk that others sum
+    kOwner,    // of one that is summed here
+    kWeights,  // a bit of each weight of one that is summed here
+  };
   int64_t after_step = 0;  // 0: never
-  bool in_mirror = false;  // of a chunk that others sum, else of one that is summed here
+  Where where = Where::kOwner;
 };
 
 /// Everything a worker works with; all of it outlives the worker.
@@ -85,6 +90,7 @@ class Worker {
               MakeEvent&& make_event);
 
   const WorkerDependencies& deps_;
+  BitFlip flip_;  // that is still to come
   SampleOrder order_;
   std::optional<Loader> loader_;
   StepPlan loader_plan_;  // what the loader reads from: its next step, and how microbatches are spread

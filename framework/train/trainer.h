@@ -159,6 +159,8 @@ class Trainer {
   /// The same of chunks that others hold as well, for their holders to be compared: of those that this rank holds and
   /// does not sum (`all`), or of a sample of all that it holds, another one in each step.
   std::map<int, uint64_t> DigestsOfCopiesAfter(const StepResult& result, bool all);
+  /// Whether steps are computed with this rank's copy of a chunk. Nobody reads its mirrors.
+  bool Serves(int chunk) const { return current().map().Serves(current().rank(), chunk); }
 
   /// Applies the update of the step prepared last. The mirrors are there.
   void Commit(const StepResult& result);

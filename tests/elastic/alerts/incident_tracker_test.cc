@@ -344,6 +344,9 @@ TEST_F(IncidentTrackerTest, CopiesThatDifferAreABrokenHostAndNoLostState) {
   EXPECT_THAT(On(event::CopiesDiffer{.step = 7, .workers = "a on h1, b on h2"}), ElementsAre("+bits"));
   EXPECT_EQ(last_.summary, "run tiny: copies of the state of step 7 differ (faulty memory): a on h1, b on h2");
   EXPECT_THAT(last_.advice, HasSubstr("test its memory"));
+  EXPECT_THAT(On(kRecovered), ElementsAre("-bits"));
+  EXPECT_THAT(On(event::CopiesDiffer{.step = 7, .workers = "a on h1", .computed_with = true}), ElementsAre("+bits"));
+  EXPECT_THAT(last_.summary, HasSubstr("a on h1; steps before may have been computed with a wrong one"));
   const std::string why = "two copies of the state differ, and neither has a majority: a on h1, b on h2";
   EXPECT_THAT(On(event::Rewind{.from_step = 6, .step = 4, .name = "four", .reason = why}), ElementsAre("+state"));
   EXPECT_EQ(last_.summary, "run tiny: rewinding from step 6 to step 4: " + why);

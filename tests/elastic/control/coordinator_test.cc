@@ -1282,6 +1282,34 @@ TEST_F(CoordinatorTest, AMinoritysCopyIsGivenUpBeforeTheStepIsCommitted) {
   EXPECT_EQ(worlds_[Connection(0)].source.generation, generation);
 }
 
+// One that is only a mirror is read by nobody, and one that was right after the last committed step was not used yet.
+TEST_F(CoordinatorTest, StepsThatMayHaveBeenComputedWithAMinoritysCopyAreDoneAgain) {
+  for (const auto& [only_mirrored, steps, rewinds] :
+       {std::tuple{false, 1, true}, {true, 1, false}, {false, 0, false}}) {
+    CoordinatorOptions options = DefaultOptions();
+    options.checkpoint.directory = "somewhere";
+    options.checkpoints = {{"step-5", 5, 0, 3}, {"step-2", 2, 0, 2}};
+    options.recorded_step = 5;
+    options.workers_are_new = true;
+    StartWith({0, 1, 2}, options);
+    for (int i = 0; i < steps; ++i) Commit({0, 1, 2});
+    const uint64_t generation = Generation();
+    for (const int w : {0, 1, 2}) {
+      VoteMessage vote = WithCopy(Vote(generation, 6 + steps), w == 1 ? 71 : 70);
+      if (w == 1 && only_mirrored) std::swap(vote.copies, vote.mirrors);
+      Say(w, vote);
+    }
+    EXPECT_EQ(Last<event::CopiesDiffer>().workers, "n0/1 on n0");
+    EXPECT_EQ(Last<event::CopiesDiffer>().computed_with, rewinds);
+    ASSERT_NE(LastSent<RefusedMessage>(1), nullptr);
+    EXPECT_TRUE(LastSent<RefusedMessage>(1)->rejoin);
+    ASSERT_EQ(WorldSize(), 2);
+    const int64_t step = rewinds ? 5 : 5 + steps;
+    EXPECT_EQ(worlds_[Connection(0)].committed_step, step);
+    EXPECT_EQ(worlds_[Connection(0)].checkpoint, step == 5 ? "step-5" : "");
+  }
+}
+
 TEST_F(CoordinatorTest, OfTwoCopiesNobodyKnowsWhichIsRightAndTheRunGoesBackToWhereAllAgreed) {
   CoordinatorOptions options = DefaultOptions();
   options.checkpoint.directory = "somewhere";

@@ -356,15 +356,22 @@ TEST(Ballot, CopiesThatDifferNameTheMinorityOrAllHolders) {
   ballot.Add(0, vote({{1, 10}}, {{3, 31}}));
   ballot.Add(1, vote({{2, 20}, {4, 40}}, {{1, 10}}));
   ballot.Add(2, vote({{3, 30}}, {{1, 11}, {2, 20}}));
-  ballot.Add(3, vote({{5, 50}}, {{4, 40}}));
+  VoteMessage mirroring = vote({{5, 50}}, {{4, 40}});
+  mirroring.mirrors = {{2, 21}};
+  ballot.Add(3, mirroring);
   const std::vector<Ballot::Difference> differences = ballot.DifferingCopies();
-  ASSERT_EQ(differences.size(), 2u);
+  ASSERT_EQ(differences.size(), 3u);
   EXPECT_EQ(differences[0].chunk, 1);
   EXPECT_TRUE(differences[0].majority);
   EXPECT_EQ(differences[0].ranks, std::vector<int>{2});
-  EXPECT_EQ(differences[1].chunk, 3);
-  EXPECT_FALSE(differences[1].majority);
-  EXPECT_EQ(differences[1].ranks, (std::vector<int>{0, 2}));
+  EXPECT_TRUE(differences[0].read);
+  EXPECT_EQ(differences[1].chunk, 2);
+  EXPECT_TRUE(differences[1].majority);
+  EXPECT_EQ(differences[1].ranks, std::vector<int>{3});
+  EXPECT_FALSE(differences[1].read) << "nobody reads a mirror";
+  EXPECT_EQ(differences[2].chunk, 3);
+  EXPECT_FALSE(differences[2].majority);
+  EXPECT_EQ(differences[2].ranks, (std::vector<int>{0, 2}));
   EXPECT_EQ(ballot.Digests().size(), 5u) << "copies do not belong into the record";
 }
 

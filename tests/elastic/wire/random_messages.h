@@ -193,7 +193,9 @@ class RandomMessages {
                      Count(),
                      {}};
     for (uint64_t i = Below(6); i > 0; --i) vote.digests.push_back({static_cast<int32_t>(Below(INT32_MAX)), Word()});
-    for (uint64_t n = Below(4); n > 0; --n) vote.copies.push_back({static_cast<int32_t>(Below(1000)), Word()});
+    for (auto* digests : {&vote.copies, &vote.mirrors}) {
+      for (uint64_t n = Below(4); n > 0; --n) digests->push_back({static_cast<int32_t>(Below(1000)), Word()});
+    }
     vote.exchanged = {static_cast<int64_t>(Below(1 << 20)), static_cast<int64_t>(Below(1 << 20))};
     vote.statistics_digest = Word();
     for (uint64_t n = Below(4); n > 0; --n) {
@@ -227,7 +229,7 @@ inline auto Fields(const RecoveredMessage& m) {
 inline auto Fields(const VoteMessage& m) {
   return std::tie(m.generation, m.step, m.loss_bits, m.grad_norm_bits, m.lr, m.compute_seconds, m.wait_seconds,
                   m.stall_seconds, m.microbatches, m.exchanged.in_node, m.exchanged.between_nodes, m.digests, m.copies,
-                  m.statistics_digest, m.figures);
+                  m.mirrors, m.statistics_digest, m.figures);
 }
 inline auto Fields(const FailureMessage& m) {
   return std::tie(m.generation, m.step, m.phase, m.cause, m.suspects, m.fatal, m.bad_checkpoint, m.secondhand,

@@ -418,7 +418,7 @@ class Coordinator {
   std::map<std::string, Leaving> leaving_;     // by node
   bool leavers_are_news_ = false;              // some of them were not looked at while there is no world
   std::set<std::string> left_;                 // nodes that have, and of which no agent has come since
-  std::optional<Instant> nobody_stays_since_;  // all who are connected are to leave
+  std::optional<Instant> nobody_stays_since_;  // all who are connected are to leave, or kept out
   bool saved_for_leavers_ = false;             // all members are to leave; they may go before others hold the state
   uint64_t data_digest_ = 0;                   // of the run's workers; 0 = not chosen yet
   uint64_t kernels_ = 0;                       // likewise, RunDigests::kernels, or the coordinator's own

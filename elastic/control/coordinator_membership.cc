@@ -94,6 +94,7 @@ void Coordinator::Handle(Connection from, const JoinMessage& join) {
     Know(join.claim.entered_world);
     worker.claim = state_.WithMembers(OnBranch(join.claim));
   }
+  worker.kept_out = history_.KeptOut(join.member.id.name);
   worker.left_out = links_.IsCutOff(join.member, roster_, /*but_left_out=*/true);
   worker.arrival = formation_.OnJoin(now_, join.member.id.name, /*with_state=*/!IsEmpty(join.claim));
   worker.joined = worker.last_message = worker.progressed = now_;

@@ -50,7 +50,7 @@ RunStatus Coordinator::Status(Instant now) const {
   if (room_wait_.has_value() && !end_.over()) status.detail = absl::StrCat("paused, retrying: ", room_wait_->cause);
   std::vector<std::string> kept_out;
   for (const auto& [name, worker] : roster_.workers()) {
-    if (history_.KeptOut(name)) kept_out.push_back(name);
+    if (worker.kept_out) kept_out.push_back(name);
     status.workers.push_back(
         {.id = worker.member.id,
          .rank = worker.rank,

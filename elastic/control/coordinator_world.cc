@@ -254,7 +254,7 @@ bool Coordinator::AreContradicted(const std::vector<Member>& holders) const {
 
 int64_t Coordinator::NumNotKeptOut() const {
   return std::count_if(roster_.workers().begin(), roster_.workers().end(),
-                       [&](const auto& entry) { return !history_.KeptOut(entry.first); });
+                       [](const auto& entry) { return !entry.second.kept_out; });
 }
 
 // Nobody is there to go on without the state that is missing, so nothing is gained by giving it up; and it may be this

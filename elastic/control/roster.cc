@@ -24,7 +24,10 @@ JoinedWorker& Roster::Add(JoinedWorker worker) {
   const std::string name = worker.member.id.name;
   JoinedWorker& added = workers_[name] = std::move(worker);
   by_connection_[added.connection] = &added;  // nodes of a map stay where they are
-  Change(added.member.node, [&](Node& node) { node.workers.insert(name); });
+  Change(added.member.node, [&](Node& node) {
+    node.workers.insert(name);
+    node.kept_out += added.kept_out ? 1 : 0;
+  });
   return added;
 }
 
@@ -36,6 +39,7 @@ void Roster::Remove(const std::string& name) {
   Change(it->second.member.node, [&](Node& node) {
     node.workers.erase(name);
     node.cut.erase(name);
+    node.kept_out -= it->second.kept_out ? 1 : 0;
   });
   workers_.erase(it);
 }
@@ -71,13 +75,19 @@ void Roster::Forgive(Instant gap) {
 void Roster::AddAgent(uint64_t connection, const AgentHelloMessage& agent) {
   RemoveAgent(connection);
   agents_[connection] = agent;
-  Change(agent.node, [&](Node& node) { node.agents.insert(connection); });
+  Change(agent.node, [&](Node& node) {
+    node.agents.insert(connection);
+    node.started = static_cast<size_t>(agent.num_workers);
+  });
 }
 
 void Roster::RemoveAgent(uint64_t connection) {
   const auto agent = agents_.find(connection);
   if (agent == agents_.end()) return;
-  Change(agent->second.node, [&](Node& node) { node.agents.erase(connection); });
+  Change(agent->second.node, [&](Node& node) {
+    node.agents.erase(connection);
+    if (node.agents.empty()) node.started = 0;
+  });
   agents_.erase(agent);
 }
 

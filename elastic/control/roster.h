@@ -3,7 +3,9 @@
 //
 // Thread-safety: none.
 
+#include <algorithm>
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -28,6 +30,7 @@ struct JoinedWorker {
   std::string arithmetic;     // RunDigests::arithmetic
   uint64_t kernels = 0;       // RunDigests::kernels
   bool left_out = false;      // of worlds, until it reaches all members again
+  bool kept_out = false;      // of worlds, for good: another process of the name is another JoinedWorker
   bool holds_state = false;   // its part of the committed state, as a member of the source world
   uint64_t entered = 0;       // the last world whose state it has got its part of
   bool was_member = false;    // of the last world
@@ -79,17 +82,20 @@ class Roster {
 
   /// Whether a node is to leave; whoever is of it may come and go meanwhile.
   void SetLeaves(const std::string& node, bool leaves);
-  /// Somebody is connected whose node is not to leave.
+  /// Somebody is connected whose node is not to leave, and may come to have a worker that is not kept out.
   bool SomebodyStays() const { return staying_ > 0; }
 
  private:
   struct Node {
     std::set<std::string> workers, cut;  // names; those of which the stream has ended
     std::set<uint64_t> agents;           // connections
+    size_t started = 0;                  // workers, by its agent
+    size_t kept_out = 0;                 // of its workers
     bool leaves = false;
 
     bool IsDeserted() const { return workers.empty() && agents.empty(); }
-    bool Stays() const { return !leaves && !IsDeserted(); }
+    bool IsKeptOut() const { return kept_out > 0 && kept_out >= std::max(workers.size(), started); }
+    bool Stays() const { return !leaves && !IsDeserted() && !IsKeptOut(); }
   };
   const Node& FindNode(const std::string& node) const;
   void Change(const std::string& node, const std::function<void(Node&)>& change);

@@ -269,6 +269,33 @@ TEST(Roster, KnowsWhetherSomebodyStays) {
   EXPECT_TRUE(roster.WorkersOf("n").empty());
 }
 
+TEST(Roster, NobodyStaysWhereAllAreKeptOut) {
+  Roster roster;
+  const auto add = [&](uint64_t connection, const char* name, bool kept_out) {
+    JoinedWorker worker;
+    worker.connection = connection;
+    worker.member = {.id = {name, 1}, .node = "n", .host = "h"};
+    worker.kept_out = kept_out;
+    roster.Add(worker);
+  };
+  add(1, "n/0", true);
+  EXPECT_FALSE(roster.SomebodyStays());
+  roster.AddAgent(8, {.node = "n", .host = "h", .num_workers = 2});
+  EXPECT_TRUE(roster.SomebodyStays()) << "the other one is being started";
+  add(2, "n/1", true);
+  EXPECT_FALSE(roster.SomebodyStays());
+  roster.Remove("n/1");
+  add(2, "n/1", false);
+  EXPECT_TRUE(roster.SomebodyStays());
+  roster.Remove("n/1");
+  roster.RemoveAgent(8);
+  EXPECT_FALSE(roster.SomebodyStays());
+  roster.AddAgent(9, {.node = "n", .host = "h", .num_workers = 1});
+  EXPECT_FALSE(roster.SomebodyStays());
+  roster.Remove("n/0");
+  EXPECT_TRUE(roster.SomebodyStays()) << "its worker is being started again";
+}
+
 TEST(LinkWatch, ALinkOfAWholeNodeIsCutWhileSomebodyOfItIsThere) {
   Roster roster;
   for (const char* name : {"a0", "a1", "b0"}) {

@@ -210,16 +210,15 @@ void IncidentTracker::Tell(const Loss& loss) {
 
 void IncidentTracker::On(const event::WorkerJoined& e) {
   if (const auto found = away_.find(e.worker); found != away_.end()) found->second.stage = Away::Stage::kJoined;
-  const auto kept_out = open_.find(KeptOutIncident(e.worker));
-  if (kept_out != open_.end() && kept_out->second.pid != e.pid) End(KeptOutIncident(e.worker), "it was started again");
 }
 
 void IncidentTracker::On(const event::KeptOut& e) {
-  const std::string incident = KeptOutIncident(e.worker);
-  Begin(incident, Alert::Severity::kError, e.host,
+  Begin(KeptOutIncident(e.worker), Alert::Severity::kError, e.host,
         absl::StrCat(NameOf(e.worker, -1, e.host), " is kept out: most had other bits than it ", e.contradictions,
                      " times within a day (faulty processor or memory)"));
-  open_.at(incident).pid = e.pid;
+}
+void IncidentTracker::On(const event::KeptOutResolved& e) {
+  End(KeptOutIncident(e.worker), "another process has its name");
 }
 
 // What it holds is missing, and nothing else tells why: it asks again and again.

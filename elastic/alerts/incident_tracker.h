@@ -7,7 +7,7 @@
 //                                                    the workers the run is to have; the run's end
 //   node/NODE           several of these of a node   the same, of all its workers that were lost
 //                       in kGathering, or agent_lost
-//   kept_out/NAME       kept_out                     worker_joined of another process; the run's end
+//   kept_out/NAME       kept_out                     kept_out_resolved; the run's end
 //   straggler/NAME      straggler                    straggler_resolved, worker_lost; the run's end
 //   progress            no_progress                  recovered; the run's end
 //   state               state_missing, state_lost,   recovered; the run's end
@@ -90,7 +90,6 @@ class IncidentTracker {
     Alert trigger;
     std::string node;
     std::set<std::string> workers;  // that it is over with, when they are back
-    int64_t pid = 0;                // of the process that is kept out
   };
   /// Of a node, until it is told.
   struct Loss {
@@ -110,6 +109,7 @@ class IncidentTracker {
   void On(const event::WorkerJoined& e);
   void On(const event::WorkerRefused& e);
   void On(const event::KeptOut& e);
+  void On(const event::KeptOutResolved& e);
   void On(const event::Straggler& e);
   void On(const event::StragglerResolved& e);
   void On(const event::WorldPublished& e);

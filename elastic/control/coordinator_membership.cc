@@ -176,7 +176,12 @@ bool Coordinator::MayJoin(Connection from, const JoinMessage& join) {
     RefuseData(from, join.member);
     return false;
   }
+  const bool was_kept_out = history_.KeptOut(name);
   const WorkerHistory::Kind kind = history_.Register(name, join.member.id.incarnation);
+  if (was_kept_out && !history_.KeptOut(name)) {
+    Report(event::KeptOutResolved{
+        .worker = name, .node = join.member.node, .host = join.member.host, .pid = join.member.pid});
+  }
   if (kind == WorkerHistory::Kind::kReplaced) {
     const JoinedWorker* other = roster_.Find(name);
     const std::string who =

@@ -123,6 +123,14 @@ struct KeptOut {
   }
 };
 
+/// Another process has its name.
+struct KeptOutResolved {
+  static constexpr const char* kName = "kept_out_resolved";
+  std::string worker, node, host;
+  int64_t pid = 0;
+  static void Fields(auto& e, auto& field) { field("worker", e.worker)("node", e.node)("host", e.host)("pid", e.pid); }
+};
+
 struct NodeLeaving {
   static constexpr const char* kName = "node_leaving";
   std::string node, host;
@@ -515,15 +523,16 @@ struct RunFailed : EndFields {
 using RunEvent =
     std::variant<event::AgentJoined, event::AgentLost, event::AgentRefused, event::WorkerJoined, event::WorkerRefused,
                  event::WorkerLost, event::WorkerHung, event::WorkerExited, event::Quarantined, event::KeptOut,
-                 event::NodeLeaving, event::NodeLeft, event::NodeReturned, event::WorldPublished, event::Recovered,
-                 event::MirrorsMissing, event::MirrorsComplete, event::StepFailed, event::BitsDiffer,
-                 event::CopiesDiffer, event::NoProgress, event::NoGradient, event::TooFewWorkers, event::Straggler,
-                 event::StragglerResolved, event::Rebalanced, event::StepSlow, event::StepSlowResolved, event::LinkCut,
-                 event::LinkBack, event::LinkSlow, event::StateMissing, event::StateLost, event::CheckpointSaved,
-                 event::CheckpointFailed, event::CheckpointRejected, event::CheckpointWarning,
-                 event::CheckpointInterval, event::DataChanged, event::KernelsChanged, event::Rewind, event::RunStarted,
-                 event::CoordinatorChanged, event::Paused, event::Resumed, event::Validation, event::EarlyStop,
-                 event::StopRequested, event::AlertFailed, event::RunFinished, event::RunStopped, event::RunFailed>;
+                 event::KeptOutResolved, event::NodeLeaving, event::NodeLeft, event::NodeReturned,
+                 event::WorldPublished, event::Recovered, event::MirrorsMissing, event::MirrorsComplete,
+                 event::StepFailed, event::BitsDiffer, event::CopiesDiffer, event::NoProgress, event::NoGradient,
+                 event::TooFewWorkers, event::Straggler, event::StragglerResolved, event::Rebalanced, event::StepSlow,
+                 event::StepSlowResolved, event::LinkCut, event::LinkBack, event::LinkSlow, event::StateMissing,
+                 event::StateLost, event::CheckpointSaved, event::CheckpointFailed, event::CheckpointRejected,
+                 event::CheckpointWarning, event::CheckpointInterval, event::DataChanged, event::KernelsChanged,
+                 event::Rewind, event::RunStarted, event::CoordinatorChanged, event::Paused, event::Resumed,
+                 event::Validation, event::EarlyStop, event::StopRequested, event::AlertFailed, event::RunFinished,
+                 event::RunStopped, event::RunFailed>;
 
 /// "worker_lost"
 const char* EventName(const RunEvent& event);

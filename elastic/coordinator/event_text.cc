@@ -85,6 +85,10 @@ std::string Words(const event::KeptOut& e) {
       " times within a day, so its processor or memory is faulty; when that is mended, end its process (", e.pid,
       "), so that its agent starts it again");
 }
+std::string Words(const event::KeptOutResolved& e) {
+  return absl::StrCat("no longer keeping ", e.worker, " out: another process has its name (", e.host, ", pid ", e.pid,
+                      ")");
+}
 std::string Words(const event::WorkerLost& e) {
   return absl::StrCat("lost ", Place(e), " in step ", e.step, ": ", e.cause);
 }

@@ -47,6 +47,20 @@ class KeptOutTest : public CoordinatorTest {
   uint64_t incarnation_ = First(2);
 };
 
+// As in a container, where it has the pid and the host of the one before.
+TEST_F(KeptOutTest, AnotherProcessOfTheNameIsTakenInAndEndsIt) {
+  KeepOut2();
+  Return2();
+  EXPECT_EQ(Count<event::KeptOutResolved>(), 0) << "it has only connected anew";
+  Join2(kOtherProcess);
+  EXPECT_EQ(WorldSize(), 3);
+  ASSERT_EQ(Count<event::KeptOutResolved>(), 1);
+  EXPECT_EQ(Last<event::KeptOutResolved>().worker, "n1/2");
+  EXPECT_EQ(Last<event::KeptOutResolved>().host, "n1");
+  Join2(kOtherProcess + 1);
+  EXPECT_EQ(Count<event::KeptOutResolved>(), 1);
+}
+
 TEST_F(KeptOutTest, TheRunIsNotLeftToANodeOfWhichAllAreKeptOut) {
   AgentComes(8, "n0", 2);
   AgentComes(9, "n1", 1);

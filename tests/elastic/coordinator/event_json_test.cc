@@ -45,6 +45,7 @@ std::vector<Expected> EachKind() {
       {event::WorkerExited{"a", "c", true}, R"("worker":"a","cause":"c","restarting":1)"},
       {event::Quarantined{"a", 3, 60}, R"("worker":"a","failures":3,"seconds":60.0)"},
       {event::KeptOut{"a", "n", "h", 99, 3}, R"("worker":"a","node":"n","host":"h","pid":99,"contradictions":3)"},
+      {event::KeptOutResolved{"a", "n", "h", 99}, R"("worker":"a","node":"n","host":"h","pid":99)"},
       {event::NodeLeaving{"n", "h", 7}, R"("node":"n","host":"h","step":7)"},
       {event::NodeLeft{"n", 7}, R"("node":"n","step":7)"},
       {event::NodeReturned{"n", "h"}, R"("node":"n","host":"h")"},
@@ -164,6 +165,8 @@ TEST(EventText, InWordsOrListed) {
   EXPECT_EQ(EventText(event::KeptOut{"a", "n", "h", 99, 3}),
             "keeping a on h out: most had other bits than it 3 times within a day, so its processor or memory is "
             "faulty; when that is mended, end its process (99), so that its agent starts it again");
+  EXPECT_EQ(EventText(event::KeptOutResolved{"a", "n", "h", 99}),
+            "no longer keeping a out: another process has its name (h, pid 99)");
   event::StragglerFields slow{.worker = "a", .rank = 1, .host = "h", .factor = 1.26, .own_factor = 1.58, .reason = ""};
   EXPECT_EQ(EventText(event::Straggler{slow}),
             "slow: a (rank 1 on h) takes 1.26 times as long as the others (forward_backward)");

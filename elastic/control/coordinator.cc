@@ -18,6 +18,7 @@ Coordinator::Coordinator(const CoordinatorOptions& options)
       validations_(options.early_stop, options.validations),
       stragglers_(options.elastic.straggler_factor, options.elastic.straggler_steps) {
   for (const auto& [name, incarnation] : options.contradicted) contradicted_[name] = {incarnation, committed_ + 1};
+  history_.Restore(options.contradictions);
   if (options.finished) {
     end_.End({0, committed_ == options.total_steps ? EndReason(nullptr)
                                                    : absl::StrCat("ended early, at step ", committed_)});

@@ -88,16 +88,18 @@ struct CoordinatorOptions {
   // What an earlier coordinator of this run left on disk:
   uint64_t last_generation = 0;
   Branch branch;
-  std::map<std::string, uint64_t> contradicted;  // as PersistAction had it
-  int64_t recorded_step = 0;                     // the last one in metrics.jsonl
-  int64_t agreed_step = 0;                       // the last one there with a digest
-  std::vector<ValidationResult> validations;     // those there, up to that step
-  std::vector<CheckpointChoice> checkpoints;     // newest first
-  bool had_checkpoint = false;                   // ever
-  bool workers_are_new = false;                  // no worker can hold state of an earlier life of this run
+  std::map<std::string, uint64_t> contradicted;          // as PersistAction had it
+  std::map<std::string, Contradictions> contradictions;  // the same
+  int64_t recorded_step = 0;                             // the last one in metrics.jsonl
+  int64_t agreed_step = 0;                               // the last one there with a digest
+  std::vector<ValidationResult> validations;             // those there, up to that step
+  std::vector<CheckpointChoice> checkpoints;             // newest first
+  bool had_checkpoint = false;                           // ever
+  bool workers_are_new = false;                          // no worker can hold state of an earlier life of this run
   bool finished = false;  // all is done: only those are to be told that the coordinator before did not reach
   uint64_t run = 0;       // the number that all coordinators of the run have; 0 = whoever comes is of it
   std::string run_name;
+  Instant since_1970{0};  // at Instant 0: what is left for the next coordinator has times that it understands
 };
 
 // --- events ----------------------------------------------------------------------------------------------------------
@@ -161,7 +163,8 @@ struct CloseAction {
 struct PersistAction {
   uint64_t generation = 0;
   Branch branch;
-  std::map<std::string, uint64_t> contradicted = {};  // by worker: an incarnation whose claims do not count
+  std::map<std::string, uint64_t> contradicted = {};          // by worker: an incarnation whose claims do not count
+  std::map<std::string, Contradictions> contradictions = {};  // as WorkerHistory has them
 };
 /// A committed step: write its metrics line, durably, before any later action.
 struct RecordAction {
@@ -290,6 +293,9 @@ class Coordinator {
   // coordinator_world.cc: from one world to the next.
   void Advance();
   void Persist();
+  std::chrono::seconds TimeSince1970() const {
+    return std::chrono::duration_cast<std::chrono::seconds>(options_.since_1970 + now_);
+  }
   void EndIfNothingIsHeld();
   bool MayDecide() const;
   void ResolveClaims();

@@ -259,13 +259,13 @@ void Coordinator::RemoveDissenters(const std::vector<int>& ranks) {
 void Coordinator::RemoveContradicted(const std::vector<std::string>& names, const std::string& cause) {
   for (const std::string& name : names) {
     contradicted_[name] = {roster_.Find(name)->member.id.incarnation, committed_ + 1};
+    history_.Contradicted(name, TimeSince1970());
   }
   Persist();
   for (const std::string& name : names) {
     const Member member = roster_.Find(name)->member;
-    const bool once_too_often = history_.Contradicted(name, now_);
     Remove(name, cause, Leave::kRefused);
-    if (!once_too_often) continue;
+    if (!history_.KeptOut(name)) continue;
     Report(event::KeptOut{.worker = name,
                           .node = member.node,
                           .host = member.host,

@@ -82,6 +82,7 @@ bool Coordinator::Decide() {
 void Coordinator::Persist() {
   PersistAction persist{generation_, branch_};
   for (const auto& [name, contradicted] : contradicted_) persist.contradicted[name] = contradicted.incarnation;
+  persist.contradictions = history_.PastContradictions(TimeSince1970());
   actions_.emplace_back(std::move(persist));
 }
 

@@ -1,6 +1,7 @@
 #include "elastic/control/worker_history.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "framework/base/limits.h"
 
@@ -57,12 +58,46 @@ WorkerHistory::Kind WorkerHistory::Register(const std::string& name, uint64_t in
   return Kind::kNewer;
 }
 
-bool WorkerHistory::Contradicted(const std::string& name, Instant now) {
+bool WorkerHistory::Contradicted(const std::string& name, seconds time) {
   Entry& entry = Touch(name);
-  entry.contradictions.push_back(now);
-  if (entry.contradictions.size() > kMaxContradictions) entry.contradictions.pop_front();
-  entry.kept_out = entry.contradictions.size() == kMaxContradictions && now - entry.contradictions.front() < kOneDay;
+  auto& times = entry.contradictions;
+  for (seconds& before : times) before = std::min(before, time);  // the clock may have been put back
+  times.push_back(time);
+  while (times.size() > kMaxContradictions) times.erase(times.begin());
+  entry.kept_out = times.size() == kMaxContradictions && time - times.front() < kOneDay;
   return entry.kept_out;
+}
+
+std::map<std::string, Contradictions> WorkerHistory::PastContradictions(seconds time) const {
+  std::vector<const std::pair<const std::string, Entry>*> counting;
+  for (const auto& named : entries_) {
+    const Entry& entry = named.second;
+    if (entry.kept_out || (!entry.contradictions.empty() && time - entry.contradictions.back() < kOneDay)) {
+      counting.push_back(&named);
+    }
+  }
+  const auto weight = [](const auto* named) {
+    return std::pair(named->second.kept_out, named->second.contradictions.back());
+  };
+  std::stable_sort(counting.begin(), counting.end(),
+                   [&](const auto* a, const auto* b) { return weight(a) > weight(b); });
+  if (counting.size() > kMaxPast) counting.resize(kMaxPast);
+  std::map<std::string, Contradictions> past;
+  for (const auto* named : counting) {
+    const Entry& entry = named->second;
+    past[named->first] = {.process = entry.first, .kept_out = entry.kept_out, .times = entry.contradictions};
+  }
+  return past;
+}
+
+void WorkerHistory::Restore(const std::map<std::string, Contradictions>& past) {
+  for (const auto& [name, contradictions] : past) {
+    Entry& entry = Touch(name);
+    entry.known = true;
+    entry.first = entry.last = contradictions.process;
+    entry.contradictions = contradictions.times;
+    entry.kept_out = contradictions.kept_out;
+  }
 }
 
 WorkerHistory::Instant WorkerHistory::Failed(const std::string& name, Instant now, Instant lifetime) {

@@ -5,12 +5,22 @@
 // Thread-safety: none.
 
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <map>
 #include <string>
+#include <vector>
 
 namespace holdfast {
+
+/// That a majority had other bits than the workers of a name, for the next coordinator.
+struct Contradictions {
+  uint64_t process = 0;  // the first incarnation of the one that has the name
+  bool kept_out = false;
+  std::vector<std::chrono::seconds> times;  // of the last ones, since 1970; at least one
+  friend bool operator==(const Contradictions&, const Contradictions&) = default;
+};
 
 class WorkerHistory {
  public:
@@ -28,10 +38,15 @@ class WorkerHistory {
   /// A process counts up from its first incarnation, which is random.
   static bool SameProcess(uint64_t first, uint64_t incarnation);
 
-  /// A majority had other bits. True if that is once too often within a day: whatever computes there is faulty, and is
-  /// kept out until another process has the name.
-  bool Contradicted(const std::string& name, Instant now);
+  /// A majority had other bits, at a time since 1970. True if that is once too often within a day: whatever computes
+  /// there is faulty, and is kept out until another process has the name.
+  bool Contradicted(const std::string& name, std::chrono::seconds time);
   static constexpr int kMaxContradictions = 3;
+  /// By name, what counts still at that time; of more than kMaxPast names those that are kept out, then the last ones.
+  std::map<std::string, Contradictions> PastContradictions(std::chrono::seconds time) const;
+  static constexpr size_t kMaxPast = 64;
+  /// Of the coordinator before, while nothing else is known.
+  void Restore(const std::map<std::string, Contradictions>& past);
 
   /// `lifetime`: since it was admitted to a world. Returns for how long it has to stay away; 0 = it may come back, or
   /// is kept out.
@@ -44,11 +59,11 @@ class WorkerHistory {
  private:
   struct Entry {
     bool known = false;
-    uint64_t first = 0, last = 0;        // incarnations of the process known
-    std::deque<uint64_t> replaced;       // first incarnations of processes before it
-    int64_t failures = 0;                // soon after being admitted, on end
-    Instant until{0};                    // in quarantine
-    std::deque<Instant> contradictions;  // the last ones
+    uint64_t first = 0, last = 0;                      // incarnations of the process known
+    std::deque<uint64_t> replaced;                     // first incarnations of processes before it
+    int64_t failures = 0;                              // soon after being admitted, on end
+    Instant until{0};                                  // in quarantine
+    std::vector<std::chrono::seconds> contradictions;  // the last ones, as Contradictions::times
     bool kept_out = false;
     uint64_t used = 0;  // at which tick of clock_, last; 0 = never
   };

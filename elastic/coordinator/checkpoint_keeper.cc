@@ -82,7 +82,8 @@ absl::StatusOr<std::unique_ptr<CheckpointKeeper>> CheckpointKeeper::Open(
   keeper->storage_stop_ = std::move(storage_stop);
   ASSIGN_OR_RETURN(keeper->fence_, Fence::Claim(*keeper->storage_, Owner(directory), {past.generation, past.branch},
                                                 ThisProcess(), [it = keeper.get()] { return it->MayClaim(); }));
-  keeper->state_ = {keeper->fence_->epoch() * kGenerationsPerEpoch, keeper->fence_->branch(), past.contradicted};
+  keeper->state_ = {keeper->fence_->epoch() * kGenerationsPerEpoch, keeper->fence_->branch(), past.contradicted,
+                    past.contradictions};
   keeper->branch_ = keeper->state_.branch;
   RETURN_IF_ERROR(keeper->storage_->Sweep());
   ASSIGN_OR_RETURN(keeper->found_, ScanCheckpoints(*keeper->storage_, &keeper->manifests_));

@@ -40,6 +40,7 @@ CoordinatorOptions OptionsFor(const Config& config, const RunStart& start) {
           .last_generation = history.state.generation,
           .branch = history.state.branch,
           .contradicted = history.state.contradicted,
+          .contradictions = history.state.contradictions,
           .recorded_step = history.recorded_step,
           .agreed_step = history.agreed_step,
           .validations = history.validations,
@@ -48,7 +49,8 @@ CoordinatorOptions OptionsFor(const Config& config, const RunStart& start) {
           .workers_are_new = history.workers_are_new,
           .finished = IsDone(config, history),
           .run = history.run,
-          .run_name = config.run.name};
+          .run_name = config.run.name,
+          .since_1970 = std::chrono::system_clock::now().time_since_epoch() - Now()};
 }
 
 void ReadEvents(const std::string& path, CoordinatorHistory* history) {
@@ -308,7 +310,8 @@ absl::Status CoordinatorShell::Do(const CoordinatorAction& action) {
   } else if (const auto* close = std::get_if<CloseAction>(&action)) {
     port_.Close(close->connection);
   } else if (const auto* persist = std::get_if<PersistAction>(&action)) {
-    RETURN_IF_ERROR(recorder_->Persist({persist->generation, persist->branch, persist->contradicted}));
+    RETURN_IF_ERROR(
+        recorder_->Persist({persist->generation, persist->branch, persist->contradicted, persist->contradictions}));
     branch_is_news_ = branch_is_news_ || persist->branch != branch_;
     branch_ = persist->branch;
   } else if (const auto* record = std::get_if<RecordAction>(&action)) {

@@ -1,6 +1,8 @@
 #include "elastic/coordinator/coordinator_state.h"
 
 #include <algorithm>
+#include <chrono>
+#include <limits>
 #include <map>
 #include <optional>
 #include <string>
@@ -15,9 +17,12 @@
 namespace holdfast {
 namespace {
 
-constexpr size_t kMaxStateBytes = 1 << 28;  // a line is 60 bytes and 40 for each barrier or contradicted worker
+// A line is 60 bytes, 40 for each barrier or contradicted worker, and 100 for each of WorkerHistory::kMaxPast names.
+constexpr size_t kMaxStateBytes = 1 << 28;
 constexpr const char* kGenerationKey = "generation";
 constexpr const char* kContradictedKey = "contradicted";
+constexpr const char *kContradictionsKey = "contradictions", *kProcessKey = "process", *kKeptOutKey = "kept_out",
+                     *kTimesKey = "times";
 
 // {"n0/1": 42}; nothing if it is something else. Older builds do not write it.
 std::optional<std::map<std::string, uint64_t>> ContradictedIn(const nlohmann::json& state) {
@@ -28,6 +33,40 @@ std::optional<std::map<std::string, uint64_t>> ContradictedIn(const nlohmann::js
                        });
   if (!is_sane) return std::nullopt;
   return found->get<std::map<std::string, uint64_t>>();
+}
+
+bool IsTime(const nlohmann::json& seconds) {
+  const auto* number = seconds.get_ptr<const uint64_t*>();
+  return number != nullptr && *number <= static_cast<uint64_t>(std::numeric_limits<int64_t>::max());
+}
+
+// {"n0/1": {"process": 42, "kept_out": false, "times": [1764428000]}}; nothing if it is something else, as above.
+std::optional<std::map<std::string, Contradictions>> ContradictionsIn(const nlohmann::json& state) {
+  std::map<std::string, Contradictions> read;
+  const auto found = state.find(kContradictionsKey);
+  if (found == state.end()) return read;
+  if (!found->is_object()) return std::nullopt;
+  for (const auto& [name, past] : found->items()) {
+    const nlohmann::json fields = past.is_object() ? past : nlohmann::json::object();
+    const nlohmann::json process = fields.value(kProcessKey, nlohmann::json());
+    const nlohmann::json kept_out = fields.value(kKeptOutKey, nlohmann::json());
+    const nlohmann::json times = fields.value(kTimesKey, nlohmann::json());
+    if (!process.is_number_unsigned() || !kept_out.is_boolean() || !times.is_array() || times.empty() ||
+        !std::all_of(times.begin(), times.end(), IsTime)) {
+      return std::nullopt;
+    }
+    Contradictions& contradictions = read[name];
+    contradictions.process = process.get<uint64_t>();
+    contradictions.kept_out = kept_out.get<bool>();
+    for (const auto& time : times) contradictions.times.emplace_back(time.get<int64_t>());
+  }
+  return read;
+}
+
+nlohmann::json ToJson(const Contradictions& past) {
+  auto times = nlohmann::json::array();
+  for (const std::chrono::seconds time : past.times) times.push_back(static_cast<uint64_t>(time.count()));
+  return {{kProcessKey, past.process}, {kKeptOutKey, past.kept_out}, {kTimesKey, times}};
 }
 
 }  // namespace
@@ -44,7 +83,8 @@ absl::StatusOr<CoordinatorState> ReadCoordinatorState(const RunDirectory& direct
   const nlohmann::json json = ParseJson(line).value_or(nullptr);
   absl::StatusOr<Branch> branch = BranchFromJson(json);
   auto contradicted = ContradictedIn(json);
-  if (!branch.ok() || !contradicted.has_value() || !json.contains(kGenerationKey) ||
+  auto contradictions = ContradictionsIn(json);
+  if (!branch.ok() || !contradicted.has_value() || !contradictions.has_value() || !json.contains(kGenerationKey) ||
       !json[kGenerationKey].is_number_unsigned()) {
     return absl::DataLossError(
         absl::StrCat(directory.coordinator_state(),
@@ -52,7 +92,8 @@ absl::StatusOr<CoordinatorState> ReadCoordinatorState(const RunDirectory& direct
   }
   return CoordinatorState{.generation = json[kGenerationKey].get<uint64_t>(),
                           .branch = *std::move(branch),
-                          .contradicted = *std::move(contradicted)};
+                          .contradicted = *std::move(contradicted),
+                          .contradictions = *std::move(contradictions)};
 }
 
 absl::Status WriteCoordinatorState(const RunDirectory& directory, const CoordinatorState& state) {
@@ -62,6 +103,7 @@ absl::Status WriteCoordinatorState(const RunDirectory& directory, const Coordina
 std::string CoordinatorStateLine(const CoordinatorState& state) {
   nlohmann::json json{{kGenerationKey, state.generation}, {kBarriersKey, ToJson(state.branch)}};
   if (!state.contradicted.empty()) json[kContradictedKey] = state.contradicted;
+  for (const auto& [name, past] : state.contradictions) json[kContradictionsKey][name] = ToJson(past);
   return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 

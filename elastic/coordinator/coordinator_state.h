@@ -6,6 +6,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "elastic/control/worker_history.h"
 #include "framework/base/branch.h"
 #include "framework/metrics/run_directory.h"
 
@@ -14,7 +15,9 @@ namespace holdfast {
 struct CoordinatorState {
   uint64_t generation = 0;  // the last one used
   Branch branch;
-  std::map<std::string, uint64_t> contradicted = {};  // as PersistAction has it
+  // As PersistAction has them:
+  std::map<std::string, uint64_t> contradicted = {};
+  std::map<std::string, Contradictions> contradictions = {};
 };
 
 /// Zeros if there is none. DataLoss, saying what to do, if it is not one.

@@ -109,6 +109,7 @@ class CoordinatorTest : public testing::Test {
     } else if (const auto* persist = std::get_if<PersistAction>(&action)) {
       branch_ = persist->branch;
       contradicted_ = persist->contradicted;
+      contradictions_ = persist->contradictions;
     } else if (const auto* close = std::get_if<CloseAction>(&action)) {
       closed_.push_back(close->connection);
     }
@@ -194,6 +195,7 @@ class CoordinatorTest : public testing::Test {
   std::vector<int64_t> rewinds_;
   Branch branch_, branch_before_rewind_;          // as persisted last
   std::map<std::string, uint64_t> contradicted_;  // likewise
+  std::map<std::string, Contradictions> contradictions_;
   std::vector<uint64_t> closed_;
   bool closes_at_once_ = true;  // what the coordinator closes
   std::optional<EndAction> ended_;

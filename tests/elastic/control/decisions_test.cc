@@ -448,5 +448,50 @@ TEST(WorkerHistory, OtherBitsThriceWithinADayKeepAProcessOut) {
   EXPECT_TRUE(history.Quarantined("w", hours(1000)));
 }
 
+TEST(WorkerHistory, TellsTheNextOneOfOtherBitsThatStillCount) {
+  using std::chrono::hours;
+  WorkerHistory history;
+  for (const char* name : {"old", "once", "out"}) history.Register(name, 7);
+  history.Contradicted("old", hours(1));
+  history.Contradicted("once", hours(20));
+  for (const int hour : {1, 2, 3}) history.Contradicted("out", hours(hour));
+  const std::map<std::string, Contradictions> past = history.PastContradictions(hours(40));
+  EXPECT_EQ(past, (std::map<std::string, Contradictions>{
+                      {"once", {.process = 7, .kept_out = false, .times = {hours(20)}}},
+                      {"out", {.process = 7, .kept_out = true, .times = {hours(1), hours(2), hours(3)}}}}));
+  WorkerHistory next;
+  next.Restore(past);
+  EXPECT_EQ(next.PastContradictions(hours(40)), past);
+  EXPECT_EQ(next.Register("out", 8), WorkerHistory::Kind::kNewer);
+  EXPECT_TRUE(next.KeptOut("out")) << "the same process";
+  EXPECT_EQ(next.Register("out", uint64_t{1} << 40), WorkerHistory::Kind::kNewer);
+  EXPECT_FALSE(next.KeptOut("out"));
+  EXPECT_FALSE(next.Contradicted("once", hours(40)));
+  EXPECT_TRUE(next.Contradicted("once", hours(41)));
+}
+
+TEST(WorkerHistory, TellsOfThoseThatAreKeptOutAndThenOfTheLast) {
+  using std::chrono::seconds;
+  constexpr int kMany = 2 * static_cast<int>(WorkerHistory::kMaxPast);
+  WorkerHistory history;
+  for (int i = 0; i < 3; ++i) history.Contradicted("out", seconds(1));
+  for (int i = 0; i < kMany; ++i) history.Contradicted(absl::StrCat("w", i), seconds(2 + i));
+  const std::map<std::string, Contradictions> past = history.PastContradictions(seconds(kMany));
+  EXPECT_EQ(past.size(), WorkerHistory::kMaxPast);
+  EXPECT_TRUE(past.contains("out"));
+  EXPECT_TRUE(past.contains(absl::StrCat("w", kMany - 1)));
+  EXPECT_FALSE(past.contains("w0"));
+}
+
+TEST(WorkerHistory, AClockThatIsPutBackMakesOtherBitsCountForADayAndNotForEver) {
+  using std::chrono::hours;
+  WorkerHistory history;
+  history.Contradicted("w", hours(1000));
+  history.Contradicted("w", hours(10));
+  EXPECT_FALSE(history.Contradicted("w", hours(40)));
+  EXPECT_FALSE(history.Contradicted("w", hours(41)));
+  EXPECT_TRUE(history.Contradicted("w", hours(42)));
+}
+
 }  // namespace
 }  // namespace holdfast

@@ -236,6 +236,7 @@ class CoordinatorRuntime {
     options.last_generation = bugs_.forgets_generation ? 0 : history.state.generation;
     options.branch = history.state.branch;
     options.contradicted = history.state.contradicted;
+    options.contradictions = history.state.contradictions;
     options.recorded_step = history.recorded_step;
     options.validations = history.validations;
     options.used_cells = truth_.UsedCells();
@@ -253,7 +254,7 @@ class CoordinatorRuntime {
     disk_.storage.ClearFaults();
     RETURN_IF_ERROR(fence.status());
     p->fence = *std::move(fence);
-    *state = {p->fence->epoch() * kGenerationsPerEpoch, p->fence->branch(), state->contradicted};
+    *state = {p->fence->epoch() * kGenerationsPerEpoch, p->fence->branch(), state->contradicted, state->contradictions};
     truth_.Persisted(state->generation, state->branch);
     return WriteCoordinatorState(disk_.run, *state);
   }
@@ -432,8 +433,9 @@ class CoordinatorRuntime {
       line.generation = static_cast<int64_t>(record->generation);
       Disk::Tear(clock_, disk_.run.metrics(), line.ToJson());
     } else if (const auto* persist = std::get_if<PersistAction>(&action)) {
-      Disk::Tear(clock_, disk_.run.coordinator_state(),
-                 CoordinatorStateLine({persist->generation, persist->branch, persist->contradicted}));
+      Disk::Tear(
+          clock_, disk_.run.coordinator_state(),
+          CoordinatorStateLine({persist->generation, persist->branch, persist->contradicted, persist->contradictions}));
     }
   }
 
@@ -475,7 +477,7 @@ class CoordinatorRuntime {
       truth_.Persisted(action.generation, action.branch);
     }
     p->persisted = action.branch;
-    return p->recorder->Persist({action.generation, action.branch, action.contradicted});
+    return p->recorder->Persist({action.generation, action.branch, action.contradicted, action.contradictions});
   }
   absl::Status Do(Process* p, const RecordAction& action) {
     if (!IsOfYesterday(p)) truth_.Recorded(action);

@@ -263,6 +263,19 @@ TEST_F(CheckpointKeeperTest, TidyingDoesNotHoldUpTheEnd) {
   EXPECT_TRUE(storage_stop.stop_requested());
 }
 
+TEST_F(CheckpointKeeperTest, AClaimChangesNothingThatIsKnownOfWorkers) {
+  const CoordinatorState past{
+      .generation = 7,
+      .branch = {},
+      .contradicted = {{"n0/1", 5}},
+      .contradictions = {{"n0/1", {.process = 5, .kept_out = true, .times = {std::chrono::seconds(1)}}}}};
+  const auto keeper = CheckpointKeeper::Open(config_, directory_, std::make_unique<RefusingStorage>(*memory_),
+                                             {{"weight", {40, 50}}}, past, nullptr);
+  ASSERT_TRUE(keeper.ok()) << keeper.status();
+  EXPECT_EQ((*keeper)->state().contradicted, past.contradicted);
+  EXPECT_EQ((*keeper)->state().contradictions, past.contradictions);
+}
+
 TEST_F(CheckpointKeeperTest, AndWhatWasGivenUpButNothingOfAnotherOwner) {
   EXPECT_EQ(Commit(Write(7)).cause, "");
   Branch branch;

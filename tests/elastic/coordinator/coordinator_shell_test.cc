@@ -4,6 +4,7 @@
 
 #include "elastic/coordinator/coordinator_shell.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -72,7 +73,7 @@ class ShellTest : public testing::Test, public CoordinatorPort {
   void Leave() override { has_left_ = true; }
   void Close(Connection) override {}
 
-  void StartShell() {
+  void StartShell(const CoordinatorHistory& history = {}) {
     auto lock = RunLock::Take(directory_);
     ASSERT_TRUE(lock.ok()) << lock.status();
     lock_.emplace(*std::move(lock));
@@ -81,7 +82,7 @@ class ShellTest : public testing::Test, public CoordinatorPort {
       if (ours.ok() && is_replaced_next_.exchange(false)) LetAnotherTakeOver();
       return ours;
     };
-    const RunStart start{.history = {}, .is_ours = is_ours, .usable = {}};
+    const RunStart start{.history = history, .is_ours = is_ours, .usable = {}};
     auto shell = CoordinatorShell::Create(config_, directory_, start, *this, Observers());
     ASSERT_TRUE(shell.ok()) << shell.status();
     shell_ = std::move(*shell);
@@ -557,7 +558,9 @@ TEST_F(ShellTest, WhatIsPersistedIsThereForTheNextCoordinator) {
   Branch branch;
   branch.GoBack({.generation = 7, .step = 20});
   const std::map<std::string, uint64_t> contradicted{{"n0/1", uint64_t{1} << 63}};
-  ASSERT_TRUE(WriteCoordinatorState(directory_, {8, branch, contradicted}).ok());
+  const std::map<std::string, Contradictions> contradictions{
+      {"n0/1", {.process = uint64_t{1} << 63, .kept_out = true, .times = {std::chrono::seconds(1'764'428'000)}}}};
+  ASSERT_TRUE(WriteCoordinatorState(directory_, {8, branch, contradicted, contradictions}).ok());
   auto writer = JsonLinesWriter::Open(directory_.metrics());
   ASSERT_TRUE(writer.ok());
   for (const auto& [step, generation] : {std::pair{20, 3}, {21, 4}, {22, 7}}) {  // killed before it was cut
@@ -571,7 +574,25 @@ TEST_F(ShellTest, WhatIsPersistedIsThereForTheNextCoordinator) {
   EXPECT_EQ(history->state.generation, 8u);
   EXPECT_EQ(history->state.branch, branch);
   EXPECT_EQ(history->state.contradicted, contradicted);
+  EXPECT_EQ(history->state.contradictions, contradictions);
   EXPECT_EQ(history->recorded_step, 20);
+}
+
+// By a clock that machines share and that runs while they do not.
+TEST_F(ShellTest, WhoIsKeptOutIsHandedOnAndWhoWasContradictedDaysAgoIsForgotten) {
+  using std::chrono::seconds;
+  const auto now = std::chrono::floor<seconds>(std::chrono::system_clock::now().time_since_epoch());
+  const Contradictions once{.process = 3, .kept_out = false, .times = {now}};
+  const Contradictions kept_out{.process = 3, .kept_out = true, .times = {seconds(1), seconds(2), seconds(3)}};
+  CoordinatorHistory history;
+  history.state.contradictions = {{"n/1", once}, {"n/2", kept_out}, {"n/3", once}};
+  history.state.contradictions.at("n/3").times = {now - std::chrono::hours(48)};
+  StartShell(history);
+  EXPECT_THAT(ReadCoordinatorState(directory_)->contradictions,
+              testing::ElementsAre(testing::Pair("n/1", once), testing::Pair("n/2", kept_out)));
+  shell_->OnMessage(kWorker + 1, JoinMessage{{{"n/2", 3}, "n", "h"}, {}, DigestsOf(config_)});
+  shell_->Drain();
+  EXPECT_THAT(shell_->StatusNow().detail, testing::EndsWith("kept out, as most had other bits: n/2"));
 }
 
 }  // namespace

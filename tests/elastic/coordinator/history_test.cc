@@ -53,11 +53,28 @@ TEST(CoordinatorHistory, BarriersAndContradictedWorkersThatCannotBeReadAreNotNon
   const RunDirectory directory(root.path());
   for (const char* line :
        {R"({"barriers": [{"generation": 7}], "generation": 8})", R"({"contradicted": {"a": "b"}, "generation": 8})",
-        R"({"contradicted": 7, "generation": 8})"}) {
+        R"({"contradicted": 7, "generation": 8})", R"({"contradictions": 7, "generation": 8})",
+        R"({"contradictions": {"a": 7}, "generation": 8})",
+        R"({"contradictions": {"a": {"kept_out": true, "times": [1]}}, "generation": 8})",
+        R"({"contradictions": {"a": {"process": 1, "kept_out": 1, "times": [1]}}, "generation": 8})",
+        R"({"contradictions": {"a": {"process": 1, "kept_out": true, "times": []}}, "generation": 8})",
+        R"({"contradictions": {"a": {"process": 1, "kept_out": true, "times": [-1]}}, "generation": 8})",
+        R"({"contradictions": {"a": {"process": 1, "kept_out": true, "times": [1e99]}}, "generation": 8})"}) {
     std::ofstream(directory.coordinator_state()) << line << "\n";
     const absl::Status status = ReadCoordinatorHistory(directory).status();
     EXPECT_TRUE(absl::IsDataLoss(status)) << line << ": " << status;
   }
+}
+
+TEST(CoordinatorHistory, AFileOfAnOlderBuildKeepsNobodyOut) {
+  const TemporaryDirectory root;
+  const RunDirectory directory(root.path());
+  std::ofstream(directory.coordinator_state()) << R"({"barriers":[],"contradicted":{"a":7},"generation":8})"
+                                               << "\n";
+  const auto history = ReadCoordinatorHistory(directory);
+  ASSERT_TRUE(history.ok()) << history.status();
+  EXPECT_EQ(history->state.contradicted.size(), 1u);
+  EXPECT_TRUE(history->state.contradictions.empty());
 }
 
 TEST(CoordinatorHistory, ARecordThatCannotBeReadIsNotAnEmptyOne) {

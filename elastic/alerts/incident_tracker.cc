@@ -218,7 +218,13 @@ void IncidentTracker::On(const event::KeptOut& e) {
                      " times within a day (faulty processor or memory)"));
 }
 void IncidentTracker::On(const event::KeptOutResolved& e) {
-  End(KeptOutIncident(e.worker), "another process has its name");
+  const std::string incident = KeptOutIncident(e.worker);
+  const auto [entry, is_forgotten] = open_.try_emplace(incident);  // a coordinator before this one told of it
+  if (is_forgotten) {
+    entry->second.trigger = Make(Alert::Action::kTrigger, Alert::Severity::kError, incident,
+                                 absl::StrCat(NameOf(e.worker, -1, ""), " is kept out"));
+  }
+  End(incident, "another process has its name");
 }
 
 // What it holds is missing, and nothing else tells why: it asks again and again.

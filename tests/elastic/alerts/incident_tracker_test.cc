@@ -364,9 +364,15 @@ TEST_F(IncidentTrackerTest, AWorkerIsKeptOutUntilTheCoordinatorSaysThatAnotherPr
   EXPECT_THAT(On(event::WorkerJoined{"a", -1, "n", "h7", 99}), IsEmpty());
   EXPECT_THAT(On(event::WorkerJoined{"a", -1, "n", "h8", 99}), IsEmpty());
   EXPECT_THAT(On(kRecovered), IsEmpty());
-  EXPECT_THAT(On(event::KeptOutResolved{"b", "n", "h7", 100}), IsEmpty());
   EXPECT_THAT(On(event::KeptOutResolved{"a", "n", "h7", 99}), ElementsAre("-kept_out/a"));
   EXPECT_THAT(On(kept_out), ElementsAre("+kept_out/a"));
+}
+
+// The coordinator before told of it, and this one knows of no other incident of that one's.
+TEST_F(IncidentTrackerTest, AWorkerThatWasKeptOutByAnEarlierCoordinatorIsToldToBeBack) {
+  EXPECT_THAT(On(event::KeptOutResolved{.worker = "a", .node = "n", .host = "h7", .pid = 99}),
+              ElementsAre("-kept_out/a"));
+  EXPECT_EQ(last_.summary, "run tiny: worker a is kept out - another process has its name");
 }
 
 // As where a coordinator was started again with another config: the run stands still, and no state is known to be lost.

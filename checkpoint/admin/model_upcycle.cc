@@ -148,7 +148,7 @@ absl::StatusOr<ModelConfig> UpcycledConfig(const ModelConfig& dense, int64_t exp
   }
   RETURN_IF_ERROR(CheckModel(config));
   const std::string key = target->InexpressibleKey(config);
-  if (key.empty()) return config;
+  if (key.empty() || ExactFamily(dense) == nullptr) return config;
   return absl::InvalidArgumentError(
       absl::StrCat("model.", key, " has a value that a ", target->name(), " cannot have"));
 }

@@ -28,7 +28,8 @@ struct UpcycleOptions {
   std::stop_token stop = {};  // asks for an end: Cancelled
 };
 
-/// Of a model of `dense`'s family with experts. InvalidArgument, naming what does not fit.
+/// Of a model of `dense`'s family with experts. InvalidArgument, naming what does not fit, as what files of that family
+/// cannot say, unless the dense model is in our own form already.
 absl::StatusOr<ModelConfig> UpcycledConfig(const ModelConfig& dense, int64_t experts, int64_t experts_per_token);
 
 /// The config of what was made. After an error there is nothing at `output`. AlreadyExists if there is something

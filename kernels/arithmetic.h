@@ -11,8 +11,8 @@ namespace holdfast::kernels {
 
 enum class Arithmetic : uint8_t {
   kPortable,  ///< widened to fp32 and summed by fused multiply-adds: the same bits on every processor and vector width
-  kAvx512Bf16,  ///< by VDPBF16PS, as kernels/cpu/gemm_bf16_dot-inl.h defines it
-  kAmxBf16,     ///< by TDPBF16PS, as kernels/cpu/gemm_amx-inl.h defines it
+  kAvx512Bf16,  ///< by VDPBF16PS, as kernels/cpu/native_dot.h defines it
+  kAmxBf16,     ///< by TDPBF16PS, likewise; attention's by VDPBF16PS
 };
 
 /// "portable", "avx512_bf16", "amx_bf16".
@@ -20,7 +20,8 @@ const char* NameOf(Arithmetic arithmetic);
 std::optional<Arithmetic> ArithmeticOf(std::string_view name);
 
 /// Whether this processor (and its system) has the instructions, and computes with them what is defined here: the first
-/// call with a native arithmetic tries them on random values.
+/// call with a native arithmetic tries their products on random values, and their rounding on values that tell others
+/// from it.
 bool CpuHas(Arithmetic arithmetic);
 
 /// The fastest arithmetic that CpuHas.

@@ -12,11 +12,35 @@
 #include <utility>
 #include <vector>
 
-#include "hwy/targets.h"
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/cpu/arithmetic.cc"
 #include "kernels/cpu/cpu_ops.h"
+#include "kernels/cpu/foreach_target.h"
+#include "kernels/cpu/gemm_bf16_dot-inl.h"
 #include "kernels/cpu/native_dot.h"
 
+HWY_BEFORE_NAMESPACE();
 namespace holdfast::kernels {
+namespace HWY_NAMESPACE {
+
+/// Of the instructions by which attention rounds what a product of pairs takes.
+bool ProcessorRoundsAsDefined() {
+#if HWY_MAX_BYTES == 64  // what every processor with such instructions has
+  return RoundsAsDefined<Avx512Dot>();
+#else
+  return false;
+#endif
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace holdfast::kernels
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace holdfast::kernels {
+
+HWY_EXPORT(ProcessorRoundsAsDefined);
+
 namespace {
 
 constexpr std::pair<Arithmetic, const char*> kNames[] = {
@@ -112,10 +136,11 @@ bool CpuHas(Arithmetic arithmetic) {
   if (arithmetic == Arithmetic::kPortable) return true;
   if ((hwy::SupportedTargets() & HWY_AVX3) == 0) return false;
   if (arithmetic == Arithmetic::kAvx512Bf16) {
-    static const bool has = CpuFeatures().avx512_bf16 && ComputesAsDefined(arithmetic);
+    static const bool has =
+        CpuFeatures().avx512_bf16 && ComputesAsDefined(arithmetic) && HWY_DYNAMIC_DISPATCH(ProcessorRoundsAsDefined)();
     return has;
   }
-  // Attention multiplies pairs there, too.
+  // Attention multiplies pairs and rounds to them there, too.
   static const bool has = CpuFeatures().amx_bf16 && CpuHas(Arithmetic::kAvx512Bf16) && ComputesAsDefined(arithmetic);
   return has;
 }
@@ -128,3 +153,4 @@ Arithmetic FastestArithmetic() {
 }
 
 }  // namespace holdfast::kernels
+#endif  // HWY_ONCE

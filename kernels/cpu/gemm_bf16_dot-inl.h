@@ -14,7 +14,9 @@
 #endif
 
 #include <algorithm>
+#include <bit>
 #include <cstdint>
+#include <iterator>
 
 #include "hwy/highway.h"
 #include "kernels/cpu/microkernel-inl.h"
@@ -30,7 +32,8 @@ HWY_BEFORE_NAMESPACE();
 namespace holdfast::kernels {
 namespace HWY_NAMESPACE {
 
-/// Both operands as pairs of bf16. `Dot` multiplies panels: Avx512Dot, or what a test puts in its place.
+/// Both operands as pairs of bf16. `Dot` multiplies panels and rounds to pairs: Avx512Dot, or what a test puts in its
+/// place.
 template <class Dot>
 struct PairKernel {
   using Word = uint32_t;
@@ -65,24 +68,41 @@ struct PairKernel {
   static HWY_INLINE void AddProducts(const Word* a, hn::Vec<TagU8> b, hn::Vec<Tag8>* sum) {
     Dot::AddProducts(a, b, sum);
   }
-  /// Values of one row as bf16, and those of an even and an odd row of k as words. Subnormal values are zero.
-  static HWY_INLINE hn::Vec<hn::Rebind<uint16_t, Lanes>> Round(hn::Vec<Lanes> values) {
-    if constexpr (requires { &Dot::Round; }) {
-      return Dot::Round(values);
-    } else {
-      const Lanes d;
-      return ToBf16Bits(d, hn::IfThenZeroElse(hn::Lt(hn::Abs(values), hn::Set(d, 0x1p-126f)), values));
-    }
-  }
+  /// Values of one row as bf16, and those of an even and an odd row of k as words (RoundedToBf16).
+  static HWY_INLINE hn::Vec<hn::Rebind<uint16_t, Lanes>> Round(hn::Vec<Lanes> values) { return Dot::Round(values); }
   static HWY_INLINE hn::Vec<hn::RebindToUnsigned<Lanes>> RoundPairs(hn::Vec<Lanes> even, hn::Vec<Lanes> odd) {
-    if constexpr (requires { &Dot::RoundPairs; }) {
-      return Dot::RoundPairs(even, odd);
-    } else {
-      const hn::RebindToUnsigned<Lanes> du;
-      return hn::Or(hn::PromoteTo(du, Round(even)), hn::ShiftLeft<16>(hn::PromoteTo(du, Round(odd))));
-    }
+    return Dot::RoundPairs(even, odd);
   }
 };
+
+/// Whether Round and RoundPairs of `Dot` are RoundedToBf16 in every lane, of values that other roundings take to
+/// others.
+template <class Dot>
+bool RoundsAsDefined() {
+  constexpr uint32_t kTelling[] = {
+      0x3f807fff, 0x3f808000, 0x3f808001, 0x3f817fff, 0x3f818000, 0x3f818001,  // ties, down and up, and beside them
+      0x3fffffff, 0x7f7f7fff, 0x7f7f8000, 0x7f7fffff,                          // to the next exponent and to infinity
+      0x00000000, 0x00000001, 0x00410000, 0x007f7fff, 0x007fffff, 0x00800000,  // zero, subnormal and the least normal
+      0x7f800000, 0x7f800001, 0x7fa12345, 0x7fc1ffff, 0x7fffffff};             // infinity and NaNs
+  constexpr int kCount = 2 * static_cast<int>(std::size(kTelling));
+  const auto bits = [&](int i) { return kTelling[i / 2 % std::size(kTelling)] | static_cast<uint32_t>(i % 2) << 31; };
+  const auto rounded = [](uint32_t from) { return RoundedToBf16(std::bit_cast<float>(from)); };
+  const Lanes d;
+  const hn::RebindToUnsigned<Lanes> du;
+  for (int first = 0; first < kCount; ++first) {
+    uint32_t even[kLanes], odd[kLanes], pairs[kLanes];
+    uint16_t row[kLanes];
+    for (int i = 0; i < kLanes; ++i) even[i] = bits(first + i), odd[i] = bits(first + kLanes + i);
+    const auto even_values = hn::BitCast(d, hn::LoadU(du, even)), odd_values = hn::BitCast(d, hn::LoadU(du, odd));
+    hn::StoreU(Dot::Round(even_values), hn::Rebind<uint16_t, Lanes>(), row);
+    hn::StoreU(Dot::RoundPairs(even_values, odd_values), du, pairs);
+    for (int i = 0; i < kLanes; ++i) {
+      const uint32_t low = rounded(even[i]), high = rounded(odd[i]);
+      if (row[i] != low || pairs[i] != (low | high << 16)) return false;
+    }
+  }
+  return true;
+}
 
 #if HWY_MAX_BYTES == 64
 

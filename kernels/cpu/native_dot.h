@@ -1,7 +1,7 @@
 #pragma once
 // What the bf16 instructions of processors compute, operation by operation: the definition of the native arithmetics,
-// which processors are checked against before they are used, and tests where a processor lacks the instructions. That
-// VCVTNEPS2BF16 rounds to nearest even, and subnormal values to zero (Intel SDM volume 2), is taken for granted.
+// which processors are checked against before they are used, and tests where a processor lacks the instructions. None
+// of them depends on the process's rounding mode, nor on whether it flushes subnormal values (MXCSR).
 
 #include <algorithm>
 #include <bit>
@@ -18,6 +18,13 @@ inline float FlushSubnormal(float x) { return std::fpclassify(x) == FP_SUBNORMAL
 /// fma(a, b, c), rounded to nearest even, of values without subnormals and to such a value.
 inline float FlushedFma(float a, float b, float c) {
   return FlushSubnormal(std::fma(FlushSubnormal(a), FlushSubnormal(b), FlushSubnormal(c)));
+}
+
+/// VCVTNEPS2BF16 of one lane, as bf16 bits: to nearest even, after subnormal values have become zero. A NaN keeps its
+/// upper bits, and is quiet (Intel SDM volume 2).
+inline uint16_t RoundedToBf16(float x) {
+  const auto bits = std::bit_cast<uint32_t>(FlushSubnormal(x));
+  return static_cast<uint16_t>((std::isnan(x) ? bits | 0x400000 : bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 }
 
 /// VDPBF16PS of one lane: c + a . b for two pairs; the second product is added first (Intel SDM volume 2; seen on Zen

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <vector>
@@ -147,6 +148,45 @@ TEST(NativeArithmeticTest, ThisProcessorGivesTheDefinition) {
     }
   }
   if (found == 0) GTEST_SKIP() << "this processor has no bf16 instructions";
+}
+
+// Roundings that differ from the definition in one thing each.
+template <uint32_t kAdded>
+uint16_t WithAnotherBias(float x) {
+  return std::isnormal(x) ? static_cast<uint16_t>((FloatToBits(x) + kAdded) >> 16) : RoundedToBf16(x);
+}
+uint16_t ToTheLargest(float x) {
+  const uint16_t bits = RoundedToBf16(x);
+  return std::isfinite(x) && (bits & 0x7fff) == 0x7f80 ? static_cast<uint16_t>(bits - 1) : bits;
+}
+uint16_t WithoutFlushing(float x) { return ToBf16(x); }
+uint16_t FlushedAfterwards(float x) {
+  const uint16_t bits = ToBf16(x);
+  return (bits & 0x7f80) == 0 ? bits & 0x8000 : bits;
+}
+uint16_t WithoutSignOfZero(float x) { return std::fpclassify(x) == FP_ZERO ? 0 : RoundedToBf16(x); }
+uint16_t WithoutSignOfFlushed(float x) { return std::fpclassify(x) == FP_SUBNORMAL ? 0 : RoundedToBf16(x); }
+uint16_t WithoutNan(float x) {
+  return std::isnan(x) ? static_cast<uint16_t>(FloatToBits(x) >> 16 & 0xff80) : RoundedToBf16(x);
+}
+uint16_t WithOneNan(float x) { return std::isnan(x) ? 0x7fc0 : RoundedToBf16(x); }
+
+struct PairsTheOtherWayRound : EmulatedDot {
+  static auto RoundPairs(Floats even, Floats odd) { return EmulatedDot::RoundPairs(odd, even); }
+};
+
+template <uint16_t (*... Roundings)(float)>
+int Pass() {
+  return (0 + ... + static_target::RoundsAsDefined<EmulatedDotThatRounds<Roundings>>());
+}
+
+// By the check that a processor has to pass before it is used.
+TEST(NativeArithmeticTest, OtherRoundingsAreFound) {
+  EXPECT_EQ(Pass<RoundedToBf16>(), 1);
+  EXPECT_EQ((Pass<WithAnotherBias<0>, WithAnotherBias<0x7fff>, WithAnotherBias<0x8000>, ToTheLargest>()), 0);
+  EXPECT_EQ((Pass<WithoutFlushing, FlushedAfterwards, WithoutSignOfZero, WithoutSignOfFlushed>()), 0);
+  EXPECT_EQ((Pass<WithoutNan, WithOneNan>()), 0);
+  EXPECT_FALSE(static_target::RoundsAsDefined<PairsTheOtherWayRound>());
 }
 
 TEST(NativeArithmeticTest, DiffersFromPortableAndLeavesFp32Alone) {

@@ -101,12 +101,16 @@ void ThreadPool::WorkerLoop(int thread) {
   }
 }
 
+size_t ThreadPool::ScratchBlockBytes(size_t bytes) {
+  return bytes < kSmallScratch ? bytes : (bytes + kHugePage - 1) / kHugePage * kHugePage;
+}
+
 void* ThreadPool::Scratch(int slot, size_t bytes) {
   ScratchBlock& block = scratch_[static_cast<size_t>(slot + 1)];
   if (block.bytes < bytes) {
     std::free(block.data);
     block = {};
-    const size_t wanted = bytes < kSmallScratch ? bytes : (bytes + kHugePage - 1) / kHugePage * kHugePage;
+    const size_t wanted = ScratchBlockBytes(bytes);
     block.data = AllocateAligned(wanted);
     if (block.data == nullptr) throw std::bad_alloc();
     block.bytes = wanted;

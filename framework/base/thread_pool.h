@@ -26,6 +26,8 @@ class ThreadPool final : public kernels::Executor {
 
   /// Bytes of scratch memory held now, all slots together.
   size_t scratch_bytes() const;
+  /// Held for a slot of which `bytes` are asked.
+  static size_t ScratchBlockBytes(size_t bytes);
 
  private:
   struct ScratchBlock {

@@ -24,9 +24,9 @@ void DropRow(const RowDropout& dropout, T* out, const T* in, int64_t row, int64_
 template <bool kAdd>
 void DropRows(Executor& executor, const Matrix& out, const ConstMatrix& in, const Dropout& dropout) {
   const Pieces pieces = PiecesOfRows(in.rows, in.cols);
-  ParallelFor(executor, pieces.count(), [&](int64_t task, int thread) HWY_ATTR {
-    const size_t bytes = static_cast<size_t>(KeepMaskSize(in.cols)) * sizeof(uint32_t);
-    const RowDropout rows(dropout, in.cols, static_cast<uint32_t*>(executor.Scratch(thread, bytes)));
+  const size_t bytes = static_cast<size_t>(KeepMaskSize(in.cols)) * sizeof(uint32_t);
+  ParallelForWithScratch(executor, pieces.count(), bytes, [&](int64_t task, void* masks) HWY_ATTR {
+    const RowDropout rows(dropout, in.cols, static_cast<uint32_t*>(masks));
     const Range range = pieces.piece(task);
     WithType(in.dtype, [&](auto type) {
       using T = decltype(type);

@@ -38,9 +38,9 @@ void ForwardRow(const EmbeddingForwardCall& call, const RowDropout& dropout, int
 void EmbeddingForward(Executor& executor, const EmbeddingForwardCall& call, const Dropout& dropout) {
   const int64_t cols = call.out.cols;
   const Pieces pieces = PiecesOfRows(call.out.rows, cols);
-  ParallelFor(executor, pieces.count(), [&](int64_t task, int thread) HWY_ATTR {
-    const size_t bytes = static_cast<size_t>(KeepMaskSize(cols)) * sizeof(uint32_t);
-    const RowDropout rows(dropout, cols, static_cast<uint32_t*>(executor.Scratch(thread, bytes)));
+  const size_t bytes = static_cast<size_t>(KeepMaskSize(cols)) * sizeof(uint32_t);
+  ParallelForWithScratch(executor, pieces.count(), bytes, [&](int64_t task, void* masks) HWY_ATTR {
+    const RowDropout rows(dropout, cols, static_cast<uint32_t*>(masks));
     const Range range = pieces.piece(task);
     WithType(call.out.dtype, [&](auto out_type) {
       WithType(call.token_table.dtype, [&](auto table_type) {
@@ -80,11 +80,10 @@ void PrefetchRow(const EmbeddingBackwardCall& call, int64_t row, Range columns) 
 // so each sum has one fixed order, and no two tasks write the same element.
 void EmbeddingBackward(Executor& executor, const EmbeddingBackwardCall& call, const Dropout& dropout) {
   const Pieces stripes = {call.d_out.cols, kStripe};
-  ParallelFor(executor, stripes.count(), [&](int64_t task, int thread) HWY_ATTR {
+  const size_t bytes = static_cast<size_t>(KeepMaskSize(kStripe)) * sizeof(uint32_t);
+  ParallelForWithScratch(executor, stripes.count(), bytes, [&](int64_t task, void* masks) HWY_ATTR {
     const Range columns = stripes.piece(task);
-    const int64_t width = columns.end - columns.begin;
-    const size_t bytes = static_cast<size_t>(KeepMaskSize(width)) * sizeof(uint32_t);
-    const RowDropout rows(dropout, width, static_cast<uint32_t*>(executor.Scratch(thread, bytes)));
+    const RowDropout rows(dropout, columns.end - columns.begin, static_cast<uint32_t*>(masks));
     WithType(call.d_out.dtype, [&](auto type) {
       for (int64_t r = 0; r < call.d_out.rows; ++r) {
         PrefetchRow(call, r + kPrefetchRows, columns);

@@ -90,13 +90,17 @@ class ExpertProducts {
   }
 
   void Run() {
-    size_t bytes = 0;
+    size_t bytes = 0, thread_bytes = 0;
     for (const Task& task : tasks_) {
       TaskExecutor none(executor_, 0, nullptr);
       const ProductArgs args = ArgsOf(task);
-      WithProduct<Kernel>(none, args, [&](const auto& product) { bytes = std::max(bytes, product.SharedBytes()); });
+      WithProduct<Kernel>(none, args, [&](const auto& product) {
+        bytes = std::max(bytes, product.SharedBytes());
+        thread_bytes = std::max(thread_bytes, product.ThreadBytes());
+      });
     }
     bytes = (bytes + 63) / 64 * 64;
+    executor_.ExpectScratch(thread_bytes);
     auto* const shared = static_cast<std::byte*>(
         executor_.Scratch(Executor::kShared, bytes * static_cast<size_t>(executor_.num_threads())));
     ParallelFor(executor_, static_cast<int64_t>(tasks_.size()), [&](int64_t task, int thread) {

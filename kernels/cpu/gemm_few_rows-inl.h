@@ -84,17 +84,23 @@ class FewRowsProduct {
   /// Of the executor's shared scratch memory.
   size_t SharedBytes() const { return static_cast<size_t>(blocks_ * row_panels_ * kPanelA) * sizeof(Word); }
 
+  /// Of that of each thread.
+  size_t ThreadBytes() const {
+    return kPanelB * sizeof(Word) + static_cast<size_t>(row_panels_ * kTileSize) * sizeof(float);
+  }
+
   void Run() {
     packed_a_ = static_cast<Word*>(executor_.Scratch(Executor::kShared, SharedBytes()));
-    for (int64_t block = 0; block < blocks_; ++block) {
-      Kernel::CopyRows(args_.a, 0, args_.c.rows, block * kBlock, Depth(block),
-                       packed_a_ + block * row_panels_ * kPanelA, kPanelA);
-    }
+    ParallelFor(executor_, 1, [&](int64_t, int) {  // nothing is touched if no task is run
+      for (int64_t block = 0; block < blocks_; ++block) {
+        Kernel::CopyRows(args_.a, 0, args_.c.rows, block * kBlock, Depth(block),
+                         packed_a_ + block * row_panels_ * kPanelA, kPanelA);
+      }
+    });
     const int64_t panels = CeilDiv(args_.c.cols, kNr);
     const int64_t tasks = std::min(panels, kTasksPerThread * executor_.num_threads());
-    const size_t bytes = kPanelB * sizeof(Word) + static_cast<size_t>(row_panels_ * kTileSize) * sizeof(float);
-    ParallelFor(executor_, tasks, [&](int64_t task, int thread) {
-      auto* const b = static_cast<Word*>(executor_.Scratch(thread, bytes));
+    ParallelForWithScratch(executor_, tasks, ThreadBytes(), [&](int64_t task, void* memory) {
+      auto* const b = static_cast<Word*>(memory);
       auto* const tiles = reinterpret_cast<float*>(b + kPanelB);
       for (int64_t panel = panels * task / tasks; panel < panels * (task + 1) / tasks; ++panel) {
         MultiplyPanel(panel * kNr, b, tiles);

@@ -91,6 +91,12 @@ class Product {
   /// Of the executor's shared scratch memory.
   size_t SharedBytes() const { return a_words() * sizeof(Word) + sum_floats() * sizeof(float); }
 
+  /// Of that of each thread.
+  size_t ThreadBytes() const {
+    const int64_t blocks = std::min(depth_blocks_, k_blocks_);
+    return std::max(ThreadBytes(blocks), ThreadBytes(k_blocks_ % blocks));
+  }
+
   /// `b`: of the product of the same shape that this thread computes next.
   void FetchNext(const void* b) { next_b_ = b; }
 
@@ -138,6 +144,15 @@ class Product {
   size_t sum_floats() const {
     const bool stay = depth_blocks_ < k_blocks_;
     return stay ? static_cast<size_t>(row_panels_ * stripes_ * kStripePanels * kTileSize) : 0;
+  }
+
+  /// Blocks of k of B that are packed at a time, where so many are multiplied.
+  static int64_t Step(int64_t blocks) { return CeilDiv(blocks, std::max<int64_t>(CeilDiv(blocks, kDepthBlocks), 1)); }
+  size_t ThreadBytes(int64_t blocks) const {
+    const bool has_sums = Step(blocks) < blocks && sum_floats() == 0;
+    const int64_t floats = has_sums ? part_panels_ * kStripePanels * kTileSize : 0;
+    return static_cast<size_t>(Step(blocks) * kStripeBlock) * sizeof(Word) +
+           static_cast<size_t>(floats) * sizeof(float);
   }
 
   int64_t Depth(int64_t block) const { return std::clamp<int64_t>(k_ - block * kBlock, 0, kBlock); }
@@ -190,18 +205,13 @@ class Product {
 
   void MultiplyBlock() {
     const int64_t parts = CeilDiv(panels_, part_panels_);
-    const int64_t blocks = end_block_ - first_block_;
-    const int64_t step = CeilDiv(blocks, CeilDiv(blocks, kDepthBlocks));  // blocks of k of B packed at a time
-    const bool has_sums = step < blocks && shared_sums_ == nullptr;
-    const int64_t sum_floats = has_sums ? part_panels_ * kStripePanels * kTileSize : 0;
-    const size_t bytes =
-        static_cast<size_t>(step * kStripeBlock) * sizeof(Word) + static_cast<size_t>(sum_floats) * sizeof(float);
-    ParallelFor(executor_, parts * stripes_, [&](int64_t index, int thread) {
+    const int64_t blocks = end_block_ - first_block_, step = Step(blocks);
+    ParallelForWithScratch(executor_, parts * stripes_, ThreadBytes(blocks), [&](int64_t index, void* memory) {
       Task task{.stripe = index / parts,
                 .panel0 = index % parts * part_panels_,
                 .panel_end = std::min(index % parts * part_panels_ + part_panels_, panels_),
                 .next_stripe = (index + executor_.num_threads()) / parts};
-      task.packed_b = static_cast<Word*>(executor_.Scratch(thread, bytes));
+      task.packed_b = static_cast<Word*>(memory);
       task.sums = shared_sums_ == nullptr
                       ? reinterpret_cast<float*>(task.packed_b + step * kStripeBlock)
                       : shared_sums_ + (task.stripe * row_panels_ + task.panel0) * kStripePanels * kTileSize;

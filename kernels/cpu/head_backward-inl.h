@@ -346,8 +346,8 @@ void RunBackward(Executor& executor, const BackwardCall& call) {
   const BackwardScratch<Kernel> measured(count, shape.head_dim, query_tiles);
   const int64_t key_tasks = whole ? pairs : pairs * tiles;
   const int64_t query_tasks = whole ? 0 : shape.batch * shape.num_heads * tiles;
-  ParallelFor(executor, key_tasks + query_tasks, [&](int64_t task, int thread) {
-    Carver carver(executor.Scratch(thread, count.bytes()));
+  ParallelForWithScratch(executor, key_tasks + query_tasks, count.bytes(), [&](int64_t task, void* memory) {
+    Carver carver(memory);
     const BackwardScratch<Kernel> scratch(carver, shape.head_dim, query_tiles);
     const int64_t b = task % pairs / shape.num_kv_heads, g = task % shape.num_kv_heads;
     if (whole) {

@@ -197,12 +197,12 @@ void CachedPass(Executor& executor, const CachedAttentionArgs& args) {
   const CachedScratch<Kernel> row_scratch(of_row, group, d);
   const ForwardScratch<typename Kernel::Word> tile_scratch(of_tile, d, 1);
   const size_t bytes = std::max(of_row.bytes(), of_tile.bytes());
-  ParallelFor(executor, count * args.num_kv_heads, [&](int64_t task, int thread) {
+  ParallelForWithScratch(executor, count * args.num_kv_heads, bytes, [&](int64_t task, void* memory) {
     const CachedPiece& piece = pieces[count - 1 - task / args.num_kv_heads];
     const int64_t g = task % args.num_kv_heads;
     const HeadMatrix k = KeptHead(args, args.keys, piece.sequence, g);
     const HeadMatrix v = KeptHead(args, args.values, piece.sequence, g);
-    Carver carver(executor.Scratch(thread, bytes));
+    Carver carver(memory);
     if (piece.count == 1) {
       return AttendRow<Kernel>(args, piece, g * group, group, k, v, CachedScratch<Kernel>(carver, group, d));
     }

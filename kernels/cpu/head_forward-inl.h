@@ -242,8 +242,9 @@ void ForwardPass(Executor& executor, const Matrix& out, float* lse, const ConstM
             lse + (b * heads + h) * t,
             static_cast<uint64_t>((b * heads + h) * t) * static_cast<uint64_t>(t)};
   };
-  ParallelFor(executor, whole ? pairs : shape.batch * heads * tiles, [&](int64_t task, int thread) {
-    Carver carver(executor.Scratch(thread, count.bytes()));
+  const int64_t tasks = whole ? pairs : shape.batch * heads * tiles;
+  ParallelForWithScratch(executor, tasks, count.bytes(), [&](int64_t task, void* memory) {
+    Carver carver(memory);
     const Scratch scratch(carver, d, scratch_tiles);
     if (!whole) {
       const int64_t tile = tiles - 1 - task / (shape.batch * heads);  // the long ones first

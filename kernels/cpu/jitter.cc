@@ -32,9 +32,9 @@ HWY_INLINE const float* FillFactors(const RandomKey& key, float range, uint64_t 
 
 void Jitter(Executor& executor, const Matrix& out, const ConstMatrix& in, float range, const RandomKey& key) {
   const Pieces pieces = PiecesOfRows(in.rows, in.cols);
-  ParallelFor(executor, pieces.count(), [&](int64_t task, int thread) HWY_ATTR {
-    const size_t bytes = static_cast<size_t>(KeepMaskSize(in.cols)) * sizeof(float);
-    auto* const buffer = static_cast<float*>(executor.Scratch(thread, bytes));
+  const size_t bytes = static_cast<size_t>(KeepMaskSize(in.cols)) * sizeof(float);
+  ParallelForWithScratch(executor, pieces.count(), bytes, [&](int64_t task, void* memory) HWY_ATTR {
+    auto* const buffer = static_cast<float*>(memory);
     const Range rows = pieces.piece(task);
     WithType(in.dtype, [&](auto type) HWY_ATTR {
       using T = decltype(type);

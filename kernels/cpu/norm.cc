@@ -86,9 +86,9 @@ void NormForward(Executor& executor, const NormForwardCall& call, const Dropout&
   const int64_t groups = call.params.groups, cols = call.out.cols / groups;
   const Pieces pieces = PiecesOfRows(call.out.rows * groups, cols);
   const Dropout used = call.branch.data != nullptr ? dropout : Dropout{};
-  ParallelFor(executor, pieces.count(), [&](int64_t task, int thread) HWY_ATTR {
-    const size_t words = static_cast<size_t>(KeepMaskSize(cols) + cols);
-    uint32_t* masks = static_cast<uint32_t*>(executor.Scratch(thread, words * sizeof(uint32_t)));
+  const size_t bytes = static_cast<size_t>(KeepMaskSize(cols) + cols) * sizeof(uint32_t);
+  ParallelForWithScratch(executor, pieces.count(), bytes, [&](int64_t task, void* memory) HWY_ATTR {
+    uint32_t* masks = static_cast<uint32_t*>(memory);
     float* x = reinterpret_cast<float*>(masks + KeepMaskSize(cols));
     const RowDropout rows(used, cols, masks);
     const Range range = pieces.piece(task);

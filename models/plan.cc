@@ -11,6 +11,7 @@
 #include "models/counting_ops.h"
 #include "models/expert_bytes.h"
 #include "models/expert_mlp.h"
+#include "models/scratch_ops.h"
 #include "models/transformer.h"
 
 namespace holdfast {
@@ -92,15 +93,21 @@ double SeenKeys(const ModelConfig& config, int64_t layer, int64_t sequence) {
 
 using DryPass = absl::FunctionRef<absl::Status(const Batch& batch, const PassContext& context)>;
 
-PassPlan Plan(const Model& model, int64_t batch, int64_t sequence, bool in_parts, DryPass pass) {
-  CountingOps ops;
+PassPlan PlanOn(kernels::Ops& ops, const Model& model, int64_t batch, int64_t sequence, bool in_parts, DryPass pass) {
   Arena arena = Arena::Counting();
   DryStore store(model, ops);
   const PassContext context{
       .ops = &ops, .arena = &arena, .store = &store, .random = {}, .parts = in_parts ? &store : nullptr};
   HOLDFAST_CHECK(
       pass({.batch = batch, .sequence = sequence}, context).ok());  // a dry pass can fail by a wrong size only
-  return {.arena_bytes = arena.peak_bytes(), .flops = ops.flops(), .schedule = store.schedule()};
+  return {.arena_bytes = arena.peak_bytes(), .schedule = store.schedule()};
+}
+
+PassPlan Plan(const Model& model, int64_t batch, int64_t sequence, bool in_parts, DryPass pass) {
+  CountingOps ops;
+  PassPlan plan = PlanOn(ops, model, batch, sequence, in_parts, pass);
+  plan.flops = ops.flops();
+  return plan;
 }
 
 }  // namespace
@@ -114,6 +121,15 @@ PassPlan PlanTraining(Model& model, int64_t batch, int64_t sequence, bool in_par
 PassPlan PlanEvaluation(Model& model, int64_t batch, int64_t sequence, bool in_parts) {
   return Plan(model, batch, sequence, in_parts,
               [&](const Batch& dry, const PassContext& context) { return model.Evaluate(dry, context, nullptr); });
+}
+
+size_t PlanScratch(Model& model, int64_t batch, int64_t sequence, kernels::Arithmetic arithmetic, int threads) {
+  ScratchOps ops(arithmetic, threads);
+  PlanOn(ops, model, batch, sequence, /*in_parts=*/false,
+         [&](const Batch& dry, const PassContext& context) { return model.ForwardBackward(dry, context, nullptr); });
+  PlanOn(ops, model, batch, sequence, /*in_parts=*/false,
+         [&](const Batch& dry, const PassContext& context) { return model.Evaluate(dry, context, nullptr); });
+  return ops.bytes();
 }
 
 PassPlan PlanLastLogits(LanguageModel& model, int64_t batch, int64_t sequence) {

@@ -10,6 +10,7 @@
 #include "absl/strings/str_join.h"
 #include "framework/base/format_bytes.h"
 #include "framework/base/out_of_memory.h"
+#include "framework/base/processors.h"
 #include "framework/base/status.h"
 #include "framework/nn/trained_part.h"
 #include "framework/optim/optimizer.h"
@@ -20,6 +21,7 @@
 #include "framework/parallel/whole_updates.h"
 #include "framework/train/read_only_weights.h"
 #include "kernels/cuda/gemm.h"
+#include "models/runtime/arithmetic.h"
 
 namespace holdfast {
 namespace {
@@ -104,13 +106,16 @@ bool OverlapsMicrobatches(const Config& config) {
 }
 
 MemoryEstimate EstimateMemory(const Config& config, const ParameterLayout& model, const PassPlans& plans) {
-  if (!ComputesInParts(config)) return EstimateMemory(config, model, plans.arena_bytes, plans.training.schedule);
+  if (!ComputesInParts(config)) {
+    return EstimateMemory(config, model, plans.arena_bytes, plans.training.schedule, plans.scratch_bytes);
+  }
   const size_t second = OverlapsMicrobatches(config) ? plans.training_in_parts.arena_bytes : 0;
-  return EstimateMemory(config, model, plans.arena_bytes_in_parts + second, plans.training_in_parts.schedule);
+  return EstimateMemory(config, model, plans.arena_bytes_in_parts + second, plans.training_in_parts.schedule,
+                        plans.scratch_bytes);
 }
 
 MemoryEstimate EstimateMemory(const Config& config, const ParameterLayout& model, size_t activation_bytes,
-                              const UnitSchedule& schedule_of_model) {
+                              const UnitSchedule& schedule_of_model, size_t scratch_bytes) {
   const TrainedPart trained(model);
   const ParameterLayout& layout = trained.layout();
   const UnitSchedule schedule = trained.Of(schedule_of_model);
@@ -146,8 +151,16 @@ MemoryEstimate EstimateMemory(const Config& config, const ParameterLayout& model
           .optimizer = holding.held * (static_cast<double>(state.elements()) / n - 1) * 4 +
                        WholeUpdateBytes(layout, *optimizer, static_cast<int>(workers), holding.held / n),
           .activations = static_cast<double>(activation_bytes),
-          .kernels = on_gpu ? KernelBytes(config) : 0,
+          .kernels = on_gpu ? KernelBytes(config) : static_cast<double>(scratch_bytes),
           .digests = on_gpu ? static_cast<double>(DigestMemoryBytes(state)) : 0};
+}
+
+absl::StatusOr<size_t> CpuScratchBytes(const Config& config, Model& model, int64_t workers_here) {
+  ASSIGN_OR_RETURN(const kernels::Arithmetic arithmetic, ArithmeticOf(config.train));
+  const int64_t threads =
+      config.train.threads > 0 ? config.train.threads : std::max<int64_t>(1, AvailableProcessors() / workers_here);
+  return PlanScratch(model, config.batch.microbatch_size, config.batch.sequence_length, arithmetic,
+                     static_cast<int>(threads));
 }
 
 absl::Status CheckHostMemory(const MemoryEstimate& e, const Config& config, int64_t workers_here) {
@@ -158,8 +171,9 @@ absl::Status CheckHostMemory(const MemoryEstimate& e, const Config& config, int6
       absl::StrCat(workers_here == 1 ? "this run" : "each worker of this run", " needs ", FormatBytes(needed),
                    " of memory (the process ", FormatBytes(kProcess), ", weights ", FormatBytes(e.weights + e.frozen),
                    ", gradients ", FormatBytes(e.gradients), ", optimizer ", FormatBytes(e.optimizer), ", activations ",
-                   FormatBytes(e.activations), "), but only ", FormatBytes(available),
-                   workers_here == 1 ? " are" : " for each are", " available; ", MemoryAdvice(config, workers_here)));
+                   FormatBytes(e.activations), ", kernels' working memory ", FormatBytes(e.kernels), "), but only ",
+                   FormatBytes(available), workers_here == 1 ? " are" : " for each are", " available; ",
+                   MemoryAdvice(config, workers_here)));
 }
 
 absl::Status CheckHostMemory(const std::string& directory, const ParameterLayout& model, DType compute_dtype,

@@ -24,13 +24,14 @@ absl::StatusOr<TrainerOptions> PrepareTrainer(const Config& config, TrainingRunt
   RETURN_IF_ERROR(CheckGpus(config, slot.workers_here));
   ASSIGN_OR_RETURN(runtime.model, MakeModel(config, *runtime.device));
   ASSIGN_OR_RETURN(TrainerOptions options, MakeTrainerOptions(config, *runtime.model));
-  if (slot.workers_here == 0) return options;
+  if (slot.workers_here == 0 || !runtime.device->is_cpu()) return options;
   const bool in_parts = ComputesInParts(config);
   const size_t second = OverlapsMicrobatches(config) ? options.in_parts->second_arena_bytes : 0;
+  ASSIGN_OR_RETURN(const size_t scratch, CpuScratchBytes(config, *runtime.model, slot.workers_here));
   const MemoryEstimate estimate = EstimateMemory(
       config, runtime.model->layout(), in_parts ? options.in_parts->arena_bytes + second : options.arena_bytes,
-      in_parts ? options.in_parts->training_schedule : options.training_schedule);
-  if (runtime.device->is_cpu()) RETURN_IF_ERROR(CheckHostMemory(estimate, config, slot.workers_here));
+      in_parts ? options.in_parts->training_schedule : options.training_schedule, scratch);
+  RETURN_IF_ERROR(CheckHostMemory(estimate, config, slot.workers_here));
   return options;
 }
 

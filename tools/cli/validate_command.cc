@@ -245,7 +245,10 @@ absl::StatusOr<int> ValidateCommand::Run() const {
 
   const BatchConfig& batch = checked.batch;
   const bool has_experts = checked.model.NumExpertLayers() > 0;
-  const PassPlans plans = PlanPasses(*model, batch.microbatch_size, batch.sequence_length, has_experts);
+  PassPlans plans = PlanPasses(*model, batch.microbatch_size, batch.sequence_length, has_experts);
+  if (device->is_cpu()) {
+    ASSIGN_OR_RETURN(plans.scratch_bytes, CpuScratchBytes(checked, *model, std::max<int64_t>(1, workers)));
+  }
   const MemoryEstimate estimate = EstimateMemory(checked, model->layout(), plans);
   PrintMemory(estimate, checked.elastic.workers);
   PrintGradientSumAdvice(checked, model->layout(), plans, estimate);

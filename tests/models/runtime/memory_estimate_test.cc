@@ -1,8 +1,8 @@
 // What `holdfast validate` says of memory is what workers hold: for worlds of several sizes, with experts gathered and
 // moved, also where two microbatches of a worker take turns, the estimate is compared with the most that each worker's
 // device lent at a time. Communication is held back, so that as much waits for being reduced as may wait. And where all
-// tokens go to the same experts, no worker holds more. On a GPU what kernels and digests work in is counted, too; the
-// latter is compared with a state on a device that stands for one.
+// tokens go to the same experts, no worker holds more. What kernels work in is counted, too (plan_test.cc proves it of
+// a CPU), and on a GPU what digests do; the latter is compared with a state on a device that stands for one.
 
 #include "models/runtime/memory_estimate.h"
 
@@ -17,6 +17,7 @@
 #include <utility>
 #include <vector>
 
+#include "framework/base/processors.h"
 #include "framework/optim/optimizer.h"
 #include "framework/parallel/sharded_state.h"
 #include "models/runtime/make_model.h"
@@ -195,6 +196,25 @@ TEST_F(MemoryEstimateTest, OnAGpuItHasWhatKernelsAndDigestsWorkIn) {
   ASSERT_TRUE(state.ok()) << state.status();
   const auto held = static_cast<double>(device.memory().peak_bytes());
   EXPECT_NEAR(held, gpu.weights + gpu.optimizer + gpu.digests, 4096);  // units begin at multiples of 64 bytes
+}
+
+TEST_F(MemoryEstimateTest, OnACpuItHasWhatKernelsOfAllThreadsWorkIn) {
+  Config config = ConfigOf({"train.compute_dtype=f32", "train.threads=3"});
+  const auto device = MakeCpuDevice(1);
+  const auto model = MakeModel(config, *device).value();
+  const BatchConfig& batch = config.batch;
+  const auto scratch = [&](int threads) {
+    return PlanScratch(*model, batch.microbatch_size, batch.sequence_length, kernels::Arithmetic::kPortable, threads);
+  };
+  EXPECT_EQ(CpuScratchBytes(config, *model, 2).value(), scratch(3));
+  EXPECT_GT(scratch(3), scratch(1));
+  config.train.threads = 0;
+  EXPECT_EQ(CpuScratchBytes(config, *model, 1).value(), scratch(AvailableProcessors()));
+  EXPECT_EQ(CpuScratchBytes(config, *model, AvailableProcessors() + 1).value(), scratch(1));
+  PassPlans plans = PlanPasses(*model, batch.microbatch_size, batch.sequence_length);
+  const double without = EstimateMemory(config, model->layout(), plans).total();
+  plans.scratch_bytes = 5 << 20;
+  EXPECT_EQ(EstimateMemory(config, model->layout(), plans).total(), without + (5 << 20));
 }
 
 TEST_F(MemoryEstimateTest, AMixtureOnAGpuCopiesTheInputsOfRouters) {

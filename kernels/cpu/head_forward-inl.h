@@ -193,7 +193,8 @@ void AttendTile(const ForwardHead& head, const AttentionShape& shape, int64_t qu
   }
 }
 
-/// `packed`: all keys and values are.
+/// `packed`: all keys and values are. Else a tile's are to the end of a pair, as an odd one's zero is multiplied by the
+/// value beside it in either case, which may be infinite.
 template <class Kernel, class Word = typename Kernel::Word>
 void AttendQueries(const ForwardHead& head, const AttentionShape& shape, int64_t query0, bool packed,
                    const ForwardScratch<Word>& s) {
@@ -208,7 +209,7 @@ void AttendQueries(const ForwardHead& head, const AttentionShape& shape, int64_t
     const int64_t tile = key0 / kTile, keys = std::min(kTile, shape.sequence - key0);
     AttendTile<Kernel>(head, shape, query0, queries,
                        packed ? KeyTile<Word>{s.k + tile * s.k_tile, s.v + tile * s.v_tile, key0, keys}
-                              : PackKeyTile(head, d, key0, std::min(keys, end - key0), 0, s),
+                              : PackKeyTile(head, d, key0, std::min(keys, PanelsOf(end - key0, 2) * 2), 0, s),
                        s);
   }
   for (int64_t i = 0; i < queries; i += kNr) {

@@ -111,6 +111,24 @@ TEST(NativeAttentionTest, APrefixHasTheBitsOfTheWhole) {
   }
 }
 
+// The document ends within a pair of keys, where one thread packs all keys and three pack what their queries see.
+TEST(NativeAttentionTest, AnInfiniteValueOfTheNextDocumentCountsTheSameOnAnyNumberOfThreads) {
+  Rng rng(NewSeed());
+  Problem problem(InDocuments(NotCausal(Shape(1, 400, 2, 2, 8)), {193, 207}), DType::kBF16, rng);
+  problem.qkv.Set(193, 4 * 8, INFINITY);  // the first value of the first head
+  std::vector<std::vector<float>> results;
+  for (const int threads : {1, 3}) {
+    ThreadPool pool(threads);
+    static_target::ForwardPass<EmulatedKernel>(pool, problem.out.view(), problem.lse.data(), problem.qkv.view(),
+                                               problem.shape);
+    results.push_back(problem.out.Values());
+  }
+  for (size_t i = 0; i < results[0].size(); ++i) {
+    const float one = results[0][i], three = results[1][i];
+    ASSERT_TRUE(FloatToBits(one) == FloatToBits(three) || (std::isnan(one) && std::isnan(three))) << i;
+  }
+}
+
 TEST(NativeAttentionTest, DiffersFromPortableAndLeavesFp32Alone) {
   Rng rng(NewSeed());
   ThreadPool pool(2);

@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "framework/base/files.h"
 #include "framework/base/json.h"
@@ -144,8 +145,11 @@ std::string NoEndOfText(const std::string& name) {
 
 absl::Status CheckVocabulary(const Tokenizer& tokenizer, const std::string& name, int64_t vocab_size) {
   if (tokenizer.vocab_size() <= vocab_size) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat("the tokenizer ", name, " has ", tokenizer.vocab_size(),
-                                                 " tokens, model.vocab_size is only ", vocab_size));
+  const auto first = static_cast<int32_t>(vocab_size);
+  return absl::InvalidArgumentError(absl::StrCat(
+      "the tokenizer ", name, " has ", tokenizer.vocab_size(), " tokens, model.vocab_size is only ", vocab_size,
+      ": from \"", absl::Utf8SafeCEscape(tokenizer.Decode({&first, 1})), "\" on they have no embeddings; if it is the ",
+      "model's own tokenizer, `resize_token_embeddings` of transformers gives them some"));
 }
 
 }  // namespace holdfast

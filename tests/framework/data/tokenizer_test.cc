@@ -568,6 +568,15 @@ TEST(Tokenizer, MayBeNamedByItsDirectory) {
   EXPECT_EQ((*of_file)->Decode({*end}), "<｜end▁of▁sentence｜>");
 }
 
+// As where tokens were added, and no embeddings.
+TEST(Tokenizer, TheFirstTokenBeyondAVocabularyIsNamed) {
+  const auto tokenizer = Open(kGolden + "tokenizer_gpt2_style.json");
+  EXPECT_TRUE(CheckVocabulary(*tokenizer, "its.json", 1005).ok());
+  EXPECT_THAT(
+      Message(CheckVocabulary(*tokenizer, "its.json", 1003)),
+      HasSubstr("the tokenizer its.json has 1005 tokens, model.vocab_size is only 1003: from \"added\" on they"));
+}
+
 // Its vocabulary has <s> and </s>, too, which are tags of HTML there.
 TEST(Tokenizer, GemmasTextsBeginAndEndWithItsOwnTokens) {
   const auto gemma = Open(SourceDir() + "/tests/framework/chat/golden/gemma");

@@ -35,6 +35,15 @@ absl::Status CheckBase(const SafetensorsReader& file, const std::string& base_di
                                               ", these have ", base_digest));
 }
 
+/// Of a tensor that is no matrix of an adapter: what it is, if PEFT makes it of the head or the table of tokens.
+std::string WhatElse(absl::string_view name) {
+  if (absl::EndsWith(name, ".base_layer.weight")) {
+    return ", but the layer itself, which PEFT saves besides, unless `save_pretrained` is told "
+           "save_embedding_layers=False";
+  }
+  return absl::StrContains(name, ".lora_embedding_") ? " that is supported: the table of tokens has none" : "";
+}
+
 /// The layers that have adapters in a file, each with one matrix or both.
 absl::StatusOr<std::set<std::string>> ModulesOf(const SafetensorsReader& file) {
   std::set<std::string> modules;
@@ -42,7 +51,8 @@ absl::StatusOr<std::set<std::string>> ModulesOf(const SafetensorsReader& file) {
     absl::string_view module = name;
     if (!absl::ConsumePrefix(&module, kAdapterPrefix) ||
         (!absl::ConsumeSuffix(&module, kAdapterA) && !absl::ConsumeSuffix(&module, kAdapterB))) {
-      return absl::UnimplementedError(absl::StrCat(file.path(), ": ", name, " is no matrix of an adapter"));
+      return absl::UnimplementedError(
+          absl::StrCat(file.path(), ": ", name, " is no matrix of an adapter", WhatElse(name)));
     }
     modules.emplace(module);
   }
@@ -151,9 +161,19 @@ absl::StatusOr<AdapterDeltas> AdapterDeltas::Read(const std::string& directory, 
   RETURN_IF_ERROR(CheckBase(*file, base_digest));
   const ParameterLayout layout = TransformerLayout(model);
   const std::map<std::string, Target> targets = TargetsOf(model, layout, kind);
+  const auto is_tied_head = [&](const std::string& module) {
+    ModelConfig untied = model;
+    untied.tie_embeddings = false;
+    return TargetsOf(untied, TransformerLayout(untied), kind).contains(module);
+  };
   ASSIGN_OR_RETURN(const std::set<std::string> modules, ModulesOf(*file));
   for (const std::string& module : modules) {
     const auto found = targets.find(module);
+    if (found == targets.end() && is_tied_head(module)) {
+      return absl::UnimplementedError(absl::StrCat(
+          file->path(), ": ", module,
+          " has an adapter, but no weights of its own: they are the table of tokens (tie_word_embeddings)"));
+    }
     if (found == targets.end()) return OtherModel(file->path(), absl::StrCat(module, " is no layer of it"));
     ASSIGN_OR_RETURN(const RankAndScale of_module, kind.Of(found->second.name));
     RETURN_IF_ERROR(deltas.ReadPair(*file, module, of_module, layout, found->second));

@@ -328,6 +328,35 @@ class BadAdapterTest : public AdapterTest {
     const auto loaded = LoadSavedModel(directory_, {});
     return loaded.ok() ? "loaded" : std::string(loaded.status().message());
   }
+
+  /// With tensors of ones besides.
+  std::string ErrorWith(const std::vector<SafetensorsWriter::Entry>& more) const {
+    const fs::path path = directory_ / "adapter_model.safetensors", original = directory_ / "original.safetensors";
+    if (!fs::exists(original)) fs::rename(path, original);
+    const auto file = SafetensorsReader::Open(original).value();
+    std::vector<SafetensorsWriter::Entry> entries;
+    for (const auto& [name, entry] : file->entries()) entries.push_back({name, entry.dtype, entry.shape});
+    entries.insert(entries.end(), more.begin(), more.end());
+    const auto writer = SafetensorsWriter::Create(path, entries, {}).value();
+    for (const SafetensorsWriter::Entry& entry : entries) {
+      int64_t elements = 1;
+      for (const int64_t size : entry.shape) elements *= size;
+      std::vector<float> values(static_cast<size_t>(elements), 1.0f);
+      if (file->entries().contains(entry.name)) {
+        EXPECT_TRUE(file->Read(entry.name, 0, absl::MakeSpan(values)).ok());
+      }
+      EXPECT_TRUE(writer->Append(values).ok());
+    }
+    EXPECT_TRUE(writer->Finish().ok());
+    return Error();
+  }
+
+  /// The two matrices of one.
+  static std::vector<SafetensorsWriter::Entry> Pair(const std::string& module, const std::vector<int64_t>& a,
+                                                    const std::vector<int64_t>& b) {
+    const std::string name = "base_model.model." + module;
+    return {{name + ".lora_A.weight", FileDType::kF32, a}, {name + ".lora_B.weight", FileDType::kF32, b}};
+  }
 };
 
 // `sample` took the adapters then, and train.init_from the model.
@@ -398,6 +427,18 @@ TEST_P(BadAdapterTest, IsRefusedByName) {
   EXPECT_EQ(Error(), "loaded");
   fs::resize_file(directory_ / "adapter_model.safetensors", 3000);
   expect(Error(), "adapter_model.safetensors");
+}
+
+// With save_embedding_layers as it is by default PEFT saves the head, too, where it has an adapter.
+TEST_P(BadAdapterTest, OfTheHeadWithoutItOnly) {
+  const ModelConfig& model = config_.model;
+  auto head = Pair("lm_head", {config_.lora.rank, model.hidden_size}, {model.vocab_size, config_.lora.rank});
+  EXPECT_EQ(ErrorWith(head), "loaded");
+  head.push_back(
+      {"base_model.model.lm_head.base_layer.weight", FileDType::kF32, {model.vocab_size, model.hidden_size}});
+  EXPECT_THAT(ErrorWith(head), HasSubstr("lm_head.base_layer.weight is no matrix of an adapter, but the layer itself"));
+  EXPECT_THAT(ErrorWith({{"base_model.model.model.embed_tokens.lora_embedding_A", FileDType::kF32, {3, 61}}}),
+              HasSubstr("lora_embedding_A is no matrix of an adapter that is supported: the table of tokens has none"));
 }
 
 TEST_P(BadAdapterTest, ForWeightsThatWereReplaced) {
@@ -517,6 +558,16 @@ TEST_P(SomeLayersTest, AreSaidWhereARunWouldHaveOthers) {
 
 INSTANTIATE_TEST_SUITE_P(Qwen2, SomeLayersTest, ::testing::Values("tiny_qwen2"));
 
+class TiedAdapterTest : public BadAdapterTest {};
+
+TEST_P(TiedAdapterTest, OfTheHeadIsRefused) {
+  const ModelConfig& model = config_.model;
+  EXPECT_THAT(ErrorWith(Pair("lm_head", {config_.lora.rank, model.hidden_size}, {model.vocab_size, config_.lora.rank})),
+              HasSubstr("lm_head has an adapter, but no weights of its own: they are the table of tokens"));
+}
+
+INSTANTIATE_TEST_SUITE_P(Qwen2, TiedAdapterTest, ::testing::Values("tiny_qwen2"));
+
 class BadExpertAdapterTest : public BadAdapterTest {};
 
 TEST_P(BadExpertAdapterTest, IsRefusedByName) {
@@ -542,34 +593,15 @@ TEST_P(BadExpertAdapterTest, IsRefusedByName) {
 
 // Mixtral's router has an older name, and its experts have names of their own.
 TEST_P(BadExpertAdapterTest, TwoForOneLayerAreRefused) {
-  const std::string path = directory_ / "adapter_model.safetensors", layer = "base_model.model.model.layers.0.";
-  const std::string original = directory_ / "original.safetensors";
-  fs::rename(path, original);
-  const auto file = SafetensorsReader::Open(original).value();
-  const auto error_with = [&](const std::string& module, const std::vector<int64_t>& a, const std::vector<int64_t>& b) {
-    std::vector<SafetensorsWriter::Entry> entries;
-    for (const auto& [name, entry] : file->entries()) entries.push_back({name, entry.dtype, entry.shape});
-    entries.push_back({layer + module + ".lora_A.weight", FileDType::kF32, a});
-    entries.push_back({layer + module + ".lora_B.weight", FileDType::kF32, b});
-    const auto writer = SafetensorsWriter::Create(path, entries, {}).value();
-    for (const SafetensorsWriter::Entry& entry : entries) {
-      int64_t elements = 1;
-      for (const int64_t size : entry.shape) elements *= size;
-      std::vector<float> values(static_cast<size_t>(elements), 1.0f);
-      if (file->entries().contains(entry.name)) {
-        EXPECT_TRUE(file->Read(entry.name, 0, absl::MakeSpan(values)).ok());
-      }
-      EXPECT_TRUE(writer->Append(values).ok());
-    }
-    EXPECT_TRUE(writer->Finish().ok());
-    return Error();
-  };
-  const auto& router_a = file->entries().at(layer + "mlp.gate.lora_A.weight").shape;
-  const auto& router_b = file->entries().at(layer + "mlp.gate.lora_B.weight").shape;
-  EXPECT_THAT(error_with("block_sparse_moe.gate", router_a, router_b), HasSubstr("are two adapters for one layer"));
+  const auto file = SafetensorsReader::Open(directory_ / "adapter_model.safetensors").value();
+  const std::string layer = "model.layers.0.", gate = "base_model.model." + layer + "mlp.gate.";
+  const auto& router_a = file->entries().at(gate + "lora_A.weight").shape;
+  const auto& router_b = file->entries().at(gate + "lora_B.weight").shape;
+  EXPECT_THAT(ErrorWith(Pair(layer + "block_sparse_moe.gate", router_a, router_b)),
+              HasSubstr("are two adapters for one layer"));
   const ModelConfig& model = config_.model;
   const int64_t rank = config_.lora.rank, width = model.expert_intermediate_size;
-  EXPECT_THAT(error_with("block_sparse_moe.experts.1.w1", {rank, model.hidden_size}, {width, rank}),
+  EXPECT_THAT(ErrorWith(Pair(layer + "block_sparse_moe.experts.1.w1", {rank, model.hidden_size}, {width, rank})),
               HasSubstr("are two adapters for one layer"));
 }
 

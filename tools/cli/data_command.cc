@@ -48,16 +48,16 @@ void PrintPackReport(const DataPackCommand& arguments, const Tokenizer& tokenize
   if (!documents && !tokenizer.end_of_text().has_value() && report.documents > 1) {
     std::printf("note        %s: nothing marks where a document ends\n", NoEndOfText(arguments.tokenizer).c_str());
   }
-  std::printf("%s  %s\n", arguments.options.paths.output.c_str(), Counted(report.tokens, "token").c_str());
+  std::printf("written     %s: %s\n", arguments.options.paths.output.c_str(), Counted(report.tokens, "token").c_str());
   if (report.validation_tokens == 0) return;
-  std::printf("%s  %s: the last %.4g%% of the input\n", arguments.options.paths.validation_output.c_str(),
+  std::printf("written     %s: %s, the last %.4g%% of the input\n", arguments.options.paths.validation_output.c_str(),
               Counted(report.validation_tokens, "token").c_str(),
               100.0 * static_cast<double>(report.validation_tokens) / static_cast<double>(tokens));
 }
 
 void PrintRows(const std::string& path, const PackedRows& packed, int64_t row_tokens) {
   const double room = static_cast<double>(packed.rows) * static_cast<double>(row_tokens);
-  std::printf("%s  %s in %s of %s, %.1f%% full; %s, %.1f%% of them learned\n", path.c_str(),
+  std::printf("written     %s: %s in %s of %s, %.1f%% full; %s, %.1f%% of them learned\n", path.c_str(),
               Counted(packed.conversations, "conversation").c_str(), Counted(packed.rows, "row").c_str(),
               Counted(row_tokens, "token").c_str(), 100 * static_cast<double>(packed.tokens) / room,
               Counted(packed.tokens, "token").c_str(),

@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <optional>
 
+#include "absl/strings/str_split.h"
 #include "checkpoint/sharded/manifest.h"
 #include "elastic/agent/worker_commands.h"
 #include "elastic/coordinator/coordinator_state.h"
@@ -816,6 +817,28 @@ TEST(DataPackCommand, AFractionAndItsFileBelongTogether) {
 TEST(DataPackCommand, ReplacesByWordOnly) {
   EXPECT_FALSE(Parse<DataPackCommand>({"a.txt", "--out", "a.bin"})->options.paths.overwrite);
   EXPECT_TRUE(Parse<DataPackCommand>({"a.txt", "--out", "a.bin", "--overwrite"})->options.paths.overwrite);
+}
+
+// Whatever the files are called.
+TEST(DataPackCommand, WhatItSaysBeginsInOneColumn) {
+  const TemporaryDirectory directory;
+  ASSERT_TRUE(WriteFileAtomically(directory / "a.txt", "a few words").ok());
+  ASSERT_TRUE(WriteFileAtomically(directory / "a.jsonl", R"({"prompt": "q", "completion": "a"})").ok());
+  const auto expect_columns = [](const std::vector<std::string>& arguments, size_t lines) {
+    const auto pack = Parse<DataPackCommand>(arguments);
+    testing::internal::CaptureStdout();
+    EXPECT_TRUE(pack->Run().ok());
+    const std::string said = testing::internal::GetCapturedStdout();
+    const std::vector<std::string> each = absl::StrSplit(said, '\n', absl::SkipEmpty());
+    EXPECT_EQ(each.size(), lines);
+    EXPECT_THAT(each, testing::Each(testing::MatchesRegex("[a-z ]{11} [^ ].*")));
+  };
+  expect_columns({directory / "a.txt", "--out", directory / "t.bin", "--validation-fraction", "0.5", "--validation-out",
+                  directory / "longer.bin"},
+                 4);
+  expect_columns({directory / "a.jsonl", "--chat", "--tokenizer", SourceDir() + "/tests/framework/chat/golden/mistral",
+                  "--sequence-length", "64", "--out", directory / "chat.bin"},
+                 3);
 }
 
 // What is to be changed is the command, the template or the conversation.

@@ -9,21 +9,31 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
+#include "framework/metrics/progress.h"
 #include "framework/metrics/xml_text.h"
 #include "nlohmann/json.hpp"
 
 namespace holdfast {
 namespace {
 
-bool IsNumber(const Table::Cell& cell) { return std::holds_alternative<double>(cell); }
+constexpr int kTextDigits = 5, kPageDigits = 6;
 
-std::string CellText(const Table::Cell& cell) {
-  return IsNumber(cell) ? absl::StrFormat("%.5g", std::get<double>(cell)) : std::get<std::string>(cell);
+bool IsText(const Table::Cell& cell) { return std::holds_alternative<std::string>(cell); }
+
+double NumberIn(const Table::Cell& cell) {
+  const auto* count = std::get_if<Table::Count>(&cell);
+  return count != nullptr ? count->value : std::get<double>(cell);
+}
+
+std::string CellText(const Table::Cell& cell, int digits) {
+  if (IsText(cell)) return std::get<std::string>(cell);
+  if (const auto* count = std::get_if<Table::Count>(&cell)) return FormatCount(count->value);
+  return absl::StrFormat("%.*g", digits, std::get<double>(cell));
 }
 
 std::string CellCsv(const Table::Cell& cell) {
-  if (IsNumber(cell)) {
-    const double number = std::get<double>(cell);
+  if (!IsText(cell)) {
+    const double number = NumberIn(cell);
     char text[32];
     // Whole numbers that a double holds exactly have all their digits (parameters, tokens); all others are the shortest
     // text that reads back as the same number.
@@ -43,17 +53,17 @@ std::string Table::ToText() const {
   std::vector<size_t> widths;
   for (const std::string& column : columns) widths.push_back(column.size());
   for (const auto& row : rows) {
-    for (size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], CellText(row[i]).size());
+    for (size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], CellText(row[i], kTextDigits).size());
   }
   std::string text;
   const auto append = [&](size_t i, const std::string& cell, bool right) {
     const std::string room(widths[i] - cell.size(), ' ');
     absl::StrAppend(&text, "  ", right ? room : cell, right ? cell : (i + 1 < columns.size() ? room : ""));
   };
-  for (size_t i = 0; i < columns.size(); ++i) append(i, columns[i], !rows.empty() && IsNumber(rows[0][i]));
+  for (size_t i = 0; i < columns.size(); ++i) append(i, columns[i], !rows.empty() && !IsText(rows[0][i]));
   text += "\n";
   for (const auto& row : rows) {
-    for (size_t i = 0; i < row.size(); ++i) append(i, CellText(row[i]), IsNumber(row[i]));
+    for (size_t i = 0; i < row.size(); ++i) append(i, CellText(row[i], kTextDigits), !IsText(row[i]));
     text += "\n";
   }
   return text;
@@ -71,7 +81,11 @@ std::string Table::ToJson() const {
   for (const auto& row : rows) {
     nlohmann::ordered_json object;
     for (size_t i = 0; i < row.size(); ++i) {
-      std::visit([&](const auto& value) { object[columns[i]] = value; }, row[i]);
+      if (IsText(row[i])) {
+        object[columns[i]] = std::get<std::string>(row[i]);
+      } else {
+        object[columns[i]] = NumberIn(row[i]);
+      }
     }
     list.push_back(std::move(object));
   }
@@ -85,10 +99,7 @@ std::string Table::ToHtml() const {
   for (const auto& row : rows) {
     html += "<tr>";
     for (const Cell& cell : row) {
-      absl::StrAppend(
-          &html, "<td>",
-          IsNumber(cell) ? absl::StrFormat("%.6g", std::get<double>(cell)) : XmlText(std::get<std::string>(cell)),
-          "</td>");
+      absl::StrAppend(&html, "<td>", XmlText(CellText(cell, kPageDigits)), "</td>");
     }
     html += "</tr>\n";
   }

@@ -12,6 +12,8 @@
 namespace holdfast {
 namespace {
 
+using Count = Table::Count;
+
 /// By the names of columns.
 std::string LimitsNote(const Optimum& optimum) {
   std::vector<std::string> limits;
@@ -44,8 +46,8 @@ Table RunsTable(const Fit& fit) {
   const std::vector<double> residuals = fit.Residuals();
   for (size_t i = 0; i < fit.runs.size(); ++i) {
     const Observation& run = fit.runs[i];
-    table.rows.push_back({run.name, run.size.parameters, run.size.active, run.size.tokens, run.flops, run.loss,
-                          fit.law.Loss(run.size), residuals[i]});
+    table.rows.push_back({run.name, Count{run.size.parameters}, Count{run.size.active}, Count{run.size.tokens},
+                          run.flops, run.loss, fit.law.Loss(run.size), residuals[i]});
   }
   return table;
 }
@@ -57,8 +59,8 @@ Table OptimumTable(absl::Span<const Optimum> optima) {
               .rows = {}};
   for (const Optimum& o : optima) {
     const Interval &active = o.active.interval, &tokens = o.tokens.interval, &loss = o.loss_interval.interval;
-    table.rows.push_back({o.flops, o.size.active, active.low, active.high, o.size.tokens, tokens.low, tokens.high,
-                          o.loss, loss.low, loss.high, LimitsNote(o)});
+    table.rows.push_back({o.flops, Count{o.size.active}, Count{active.low}, Count{active.high}, Count{o.size.tokens},
+                          Count{tokens.low}, Count{tokens.high}, o.loss, loss.low, loss.high, LimitsNote(o)});
   }
   return table;
 }
@@ -68,8 +70,8 @@ Table IsoflopTable(const IsoflopCurves& curves) {
               .columns = {"flops", "runs", "best_active_parameters", "best_tokens", "loss", "note"},
               .rows = {}};
   for (const IsoflopCurve& curve : curves.curves) {
-    table.rows.push_back({curve.flops, static_cast<double>(curve.runs.size()), curve.best_active(),
-                          curve.TokensAt(curve.best_active()), curve.loss.y_min,
+    table.rows.push_back({curve.flops, static_cast<double>(curve.runs.size()), Count{curve.best_active()},
+                          Count{curve.TokensAt(curve.best_active())}, curve.loss.y_min,
                           curve.lowest_is_inside ? "" : "not between the models that were trained: not used"});
   }
   return table;
@@ -80,9 +82,10 @@ Table HyperparameterTable(const HyperparameterLaw& law, Hyperparameter which) {
               .columns = {"active_parameters", "tokens", absl::StrCat("best_", NameOf(which)), "loss", "tried", "note"},
               .rows = {}};
   for (const BestOfSize& size : law.sizes) {
-    table.rows.push_back({size.size.active, size.size.tokens, size.best, size.loss,
+    table.rows.push_back({Count{size.size.active}, Count{size.size.tokens}, size.best, size.loss,
                           static_cast<double>(size.tried.size()),
                           size.inside ? "" : "not between the values that were tried: not used"});
+    if (which == Hyperparameter::kBatchTokens) table.rows.back()[2] = Count{size.best};
   }
   return table;
 }
@@ -92,7 +95,8 @@ Table NextRunTable(absl::Span<const NextRun> runs) {
               .columns = {"parameters", "active_parameters", "tokens", "flops", "narrows_by_percent"},
               .rows = {}};
   for (const NextRun& run : runs) {
-    table.rows.push_back({run.size.parameters, run.size.active, run.size.tokens, run.flops, 100 * run.narrowing});
+    table.rows.push_back(
+        {Count{run.size.parameters}, Count{run.size.active}, Count{run.size.tokens}, run.flops, 100 * run.narrowing});
   }
   return table;
 }

@@ -18,6 +18,7 @@
 #include "framework/base/log.h"
 #include "framework/base/processors.h"
 #include "framework/base/status.h"
+#include "framework/metrics/progress.h"
 #include "framework/metrics/xml_text.h"
 #include "framework/scaling/fit_file.h"
 #include "framework/scaling/hyperparameter_law.h"
@@ -357,8 +358,9 @@ absl::StatusOr<int> ScalingPredictCommand::Run() const {
                               .prediction = Predict(read, size),
                               .when = absl::Now()};
   const LossPrediction& p = saved.prediction;
-  std::printf("parameters  %.4g, active %.4g\ntokens      %.4g\nloss        %.4f nats per token\n", size.parameters,
-              size.active, size.tokens, p.loss);
+  std::printf("parameters  %s, active %s\ntokens      %s\nloss        %.4f nats per token\n",
+              FormatCount(size.parameters).c_str(), FormatCount(size.active).c_str(), FormatCount(size.tokens).c_str(),
+              p.loss);
   std::printf("the law     %.4f to %.4f (%.3g %%)\na run       %.4f to %.4f\n", p.law.low, p.law.high,
               100 * saved.level, p.run.low, p.run.high);
   const LimitedInterval law =

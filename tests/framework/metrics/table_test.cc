@@ -30,6 +30,17 @@ TEST(Table, NumbersInCsvAreShortAndReadBackAsTheSame) {
   EXPECT_EQ(table.ToCsv(), "n\n100000\n-3\n0\n9007199254740991\n3e+22\n0.1\n1e-07\n0.3333333333333333\n");
 }
 
+// For people with three digits, also where as many others would not need a power of ten.
+TEST(Table, CountsAreShortenedForPeopleAlone) {
+  const Table table{.name = "t",
+                    .columns = {"tokens", "flops"},
+                    .rows = {{Table::Count{98304}, 1e18}, {Table::Count{2700000}, 2.5e17}}};
+  EXPECT_EQ(table.ToText(), "  tokens    flops\n  98.3 K    1e+18\n  2.70 M  2.5e+17\n");
+  EXPECT_THAT(table.ToHtml(), HasSubstr("<td>98.3 K</td>"));
+  EXPECT_EQ(table.ToCsv(), "tokens,flops\n98304,1e+18\n2700000,2.5e+17\n");
+  EXPECT_THAT(table.ToJson(), HasSubstr("\"tokens\": 98304.0"));
+}
+
 TEST(Table, AsAPage) {
   const Table table{.name = "t", .columns = {"<n>", "text"}, .rows = {{1.0 / 3, "a & b"}}};
   EXPECT_EQ(

@@ -228,6 +228,7 @@ TEST(Optimum, OfTheReplicatedLawIsChinchilla) {
   EXPECT_NEAR(optimum->size.active, 7.2e10, 0.2e10);
   EXPECT_NEAR(optimum->size.tokens / optimum->size.active, 18.5, 0.5);
   EXPECT_NEAR(AllocationExponent(fit.law), 0.513, 0.001);  // theirs: 0.513
+  EXPECT_THAT(OptimumTable({*optimum}).ToText(), ::testing::ContainsRegex("  5.76e\\+23 +7[0-9]\\.[0-9] B "));
 }
 
 // So was a size that follows from such an exponent.

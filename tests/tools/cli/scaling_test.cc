@@ -549,6 +549,17 @@ TEST_F(Scaling, WhatNoLawSaysIsNotPredicted) {
   EXPECT_EQ(NoLawBecause(config), "begins with a saved model (train.init_from)");
 }
 
+// As `validate` and `train` do.
+TEST_F(Scaling, SizesAreShortened) {
+  ASSERT_TRUE(FitCommand("fit").Run().ok());
+  testing::internal::CaptureStdout();
+  EXPECT_TRUE(Predict().ok());
+  EXPECT_TRUE(NextCommand("fit").Run().ok());
+  const std::string said = testing::internal::GetCapturedStdout();
+  EXPECT_THAT(said, HasSubstr("\ntokens      5.12 K\n"));
+  EXPECT_THAT(said, testing::ContainsRegex("\n +[0-9.]+ M +[0-9.]+ M +[0-9.]+ [MB] +[0-9.]+e\\+[0-9]+ +[0-9.]+\n"));
+}
+
 // Some of a fit's resampled laws have no constant term, as where the runs do not show one.
 TEST_F(Scaling, APredictionSaysWhereItsIntervalEndsAtTheLimitOfTheSearch) {
   ASSERT_TRUE(FitCommand("fit").Run().ok());

@@ -333,7 +333,8 @@ void Coordinator::Publish(const WorldDecision& decision) {
   state_.ForgetEntered();  // who is told of another source gives it up
   if (save_at_end) checkpoints_.Begin(now_, committed_, open_->world, /*at_end=*/true, LossNow());
   if (!formation_.last_world().has_value()) {
-    Report(event::RunStarted{open_->size(), committed_, options_.total_steps, options_.data_tokens});
+    const std::string data = data_digest_ == 0 ? "" : absl::StrCat(absl::Hex(data_digest_, absl::kZeroPad16));
+    Report(event::RunStarted{open_->size(), committed_, options_.total_steps, options_.data_tokens, data});
   }
   const bool newcomers = std::any_of(roster_.workers().begin(), roster_.workers().end(),
                                      [](const auto& entry) { return entry.second.rank < 0; });

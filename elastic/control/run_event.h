@@ -438,9 +438,11 @@ struct RunStarted {
   static constexpr const char* kName = "run_started";
   int64_t workers = 0;
   int64_t step = 0, total_steps = 0;
-  int64_t data_tokens = 0;  // of one pass over the training data
+  int64_t data_tokens = 0;       // of one pass over the training data
+  std::string data_digest = {};  // RunDigests::data, hexadecimal; empty: not known
   static void Fields(auto& e, auto& field) {
     field("workers", e.workers)("step", e.step)("total_steps", e.total_steps)("data_tokens", e.data_tokens);
+    field("data_digest", e.data_digest);
   }
 };
 

@@ -235,7 +235,8 @@ TEST_F(TrainTest, EpochsBecomeTheStepsOfTheRun) {
     EXPECT_EQ(compared.exit_code, 0) << compared.output;
   }
   for (const char* run : {"a", "b"}) {
-    EXPECT_THAT(ReadAll(Path(run) + "/events.jsonl"), HasSubstr("\"total_steps\":8,\"data_tokens\":17984}"));
+    EXPECT_THAT(ReadAll(Path(run) + "/events.jsonl"),
+                HasSubstr("\"total_steps\":8,\"data_tokens\":17984,\"data_digest\":\""));
   }
   const CommandResult longer = Train("b", {"--set", "train.steps=0", "--set", "train.epochs=0.1"});
   EXPECT_EQ(longer.exit_code, 0) << longer.output;

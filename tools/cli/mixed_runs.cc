@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstddef>
 #include <filesystem>
+#include <iterator>
 #include <string_view>
 #include <utility>
 #include <variant>
@@ -100,6 +101,18 @@ std::string MixedData(const char* key, absl::Span<const MixableRun> runs, const 
   return absl::StrCat(key, " (", JoinFirst(kinds, kMixedValuesShown, append), ")");
 }
 
+/// Of those that know a digest.
+std::string MixedContents(absl::Span<const MixableRun> runs) {
+  std::vector<MixableRun> known;
+  std::copy_if(runs.begin(), runs.end(), std::back_inserter(known),
+               [](const MixableRun& run) { return !run.data_digest.empty(); });
+  const auto same = [](const MixableRun& a, const MixableRun& b) { return a.data_digest == b.data_digest; };
+  const auto text = [](const MixableRun& run) {
+    return absl::StrCat("digest ", run.data_digest, " in ", Printable(run.name, kMixedValueBytes));
+  };
+  return MixedData("what the data files hold", known, same, text);
+}
+
 }  // namespace
 
 std::string MixedKeys(absl::Span<const MixableRun> runs) {
@@ -126,6 +139,7 @@ std::string MixedKeys(absl::Span<const MixableRun> runs) {
   };
   std::vector<std::string> mixed = {MixedData(kTrainKey, runs, same_training, TrainingDataText),
                                     MixedData(kValidationKey, runs, same_validation, ValidationDataText)};
+  if (mixed[0].empty() && mixed[1].empty()) mixed.push_back(MixedContents(runs));  // other files hold other tokens
   for (auto& [key, values] : seen) {
     if (values.size() < 2) continue;
     for (std::string& value : values) value = Printable(value, kMixedValueBytes);

@@ -15,14 +15,15 @@ namespace holdfast {
 struct MixableRun {
   Config config;
   std::optional<double> data_tokens;  // of one pass over the training data
+  std::string name, data_digest;      // for messages; of training and validation data, empty: not known
 };
 
 /// In what these runs differ: their data, and keys that decide bits and of which their configs have more than one
 /// value, with the values: "data.train (a.bin of 9.31 M tokens, b.bin of 3.02 M tokens), optimizer.name (adamw, lion)";
 /// shortened where they are many, empty if there are none. Left out are keys that a law knows, or takes for noise:
 /// sizes of the model, lengths of run and schedule, learning rate, batch, seed, and what the run is computed with. Data
-/// are the same if their files have the same names, wherever they lie, and as many tokens. Another tokenizer makes
-/// other data.
+/// are the same if their files have the same names, wherever they lie, as many tokens, and, as far as runs know it, one
+/// digest. Another tokenizer makes other data.
 std::string MixedKeys(absl::Span<const MixableRun> runs);
 
 /// In which of these keys the trials of a search over `space` may differ.

@@ -93,6 +93,7 @@ RunEnding ReadEnding(const RunDirectory& directory, int64_t recorded_step) {
     ending.event = event != nullptr && IsEnd(*event) ? recorded.event : std::nullopt;
     if (const auto* started = std::get_if<event::RunStarted>(event)) {
       ending.data_tokens = started->data_tokens;
+      ending.data_digest = started->data_digest;
     } else if (const auto* validation = std::get_if<event::Validation>(event)) {
       ending.validation = {.step = validation->step, .loss = validation->loss};
     } else if (const auto* saved = std::get_if<event::CheckpointSaved>(event)) {

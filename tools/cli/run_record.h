@@ -21,6 +21,7 @@ struct RunEnding {
   std::optional<RunEvent> event;               // RunFinished, RunStopped or RunFailed, if it is the last
   std::optional<ValidationResult> validation;  // the last
   int64_t data_tokens = 0;                     // of a pass over the training data, as it was at last; 0: not recorded
+  std::string data_digest = {};                // of all data, as they were at last; empty: not recorded
   int64_t checkpoint = 0;                      // step of the newest that was not given up; 0: there is none
 
   bool finished() const { return event.has_value() && std::holds_alternative<event::RunFinished>(*event); }

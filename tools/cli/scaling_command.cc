@@ -101,7 +101,7 @@ absl::StatusOr<std::vector<Observation>> ReadRuns(const std::vector<std::string>
     std::printf("%s: loss %.4f, %s\n", place.c_str(), run.observation.loss, run.loss_from.c_str());
     if (!run.validated_on.empty()) validated_on.emplace(run.validated_on, place);
     runs.Add(run.observation, place);
-    mixable.push_back({run.config, run.observation.data_tokens});
+    mixable.push_back({run.config, run.observation.data_tokens, place, run.data_digest});
   }
   if (validated_on.size() > 1) {
     const auto& [here, run] = *validated_on.begin();

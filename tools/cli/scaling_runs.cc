@@ -110,9 +110,12 @@ TrialRuns RunsOfTrials(const std::string& sweep_dir, absl::Span<const Observatio
     if (trial == named.end() || !read.insert(recorded.digest).second) continue;
     TrialSetup setup;
     setup.digest = recorded.digest;
-    absl::StatusOr<Config> config = ReadRunConfig(RunDirectory(place.run(*sweep, setup)));
+    const RunDirectory directory(place.run(*sweep, setup));
+    absl::StatusOr<Config> config = ReadRunConfig(directory);
     all_there = all_there && config.ok();
-    if (config.ok()) of_trials.runs.push_back({*std::move(config), trial->second->data_tokens});
+    if (!config.ok()) continue;
+    of_trials.runs.push_back({*std::move(config), trial->second->data_tokens,
+                              absl::StrCat(trial->first, " of ", sweep_dir), ReadEnding(directory).data_digest});
   }
   if (!all_there) of_trials.unknown_keys = MixableKeys(sweep->space);
   return of_trials;
@@ -135,6 +138,7 @@ absl::StatusOr<FinishedRun> ReadFinishedRun(const std::string& run_dir) {
                      " (train.init_from): its loss does not follow from its size and its tokens alone"));
   }
   const RunEnding ending = ReadEnding(directory);
+  run.data_digest = ending.data_digest;
   ASSIGN_OR_RETURN(const std::vector<StepMetrics> steps, directory.ReadMetrics());
   const int64_t recorded = steps.empty() ? 0 : steps.back().step;
   if (!ending.finished()) {

@@ -29,7 +29,8 @@ std::string NoLawBecause(const Config& config);
 struct FinishedRun {
   Observation observation;
   Config config;
-  std::string loss_from;  // "validation after step 240", "mean of training steps 229 to 240"
+  std::string loss_from;    // "validation after step 240", "mean of training steps 229 to 240"
+  std::string data_digest;  // RunEnding::data_digest
   // "the first 32 sequences of 64 tokens of data.validation", "all sequences of ..."; empty without validation.
   std::string validated_on;
 };

@@ -69,6 +69,7 @@ TEST_F(CoordinatorTest, WhoHasOtherDataIsRefused) {
   EXPECT_EQ(WorldSize(), 0);
   Join(3);
   EXPECT_EQ(WorldSize(), 3);
+  EXPECT_EQ(Last<event::RunStarted>().data_digest, "0000000000000005");
   data_digest_ = 6;
   Join(4);
   EXPECT_NE(LastSent<RefusedMessage>(4), nullptr);

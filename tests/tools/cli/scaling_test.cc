@@ -384,6 +384,21 @@ TEST_F(Scaling, RunsOfOtherDataAreNamed) {
   write("namesake", 64000, {"data.train=[/new/train.bin]", "data.validation=[v.bin]"});
   EXPECT_THAT(said({"base", "namesake"}),
               HasSubstr("in data.train (train.bin of 6.40 K tokens, /new/train.bin of 64.0 K tokens): a law"));
+  // Of one name and length.
+  const auto hold = [&](const std::string& name, const std::string& digest) {
+    event::RunStarted started;
+    started.data_tokens = 6400;
+    started.data_digest = digest;
+    WriteRun(name, 40, {started, Validated(40, 2.5), event::RunFinished{}}, {"data.validation=[v.bin]"});
+  };
+  hold("repacked", "0123456789abcdef");
+  hold("as_before", "fedcba9876543210");
+  hold("as_well", "fedcba9876543210");
+  EXPECT_THAT(said({"base", "as_before", "as_well"}), testing::Not(HasSubstr("the runs differ in")));
+  EXPECT_THAT(said({"base", "as_before", "repacked", "as_well"}),
+              testing::ContainsRegex("the runs differ in what the data files hold "
+                                     "\\(digest fedcba9876543210 in [^,]+, digest 0123456789abcdef in [^,]+\\): a"));
+  EXPECT_THAT(said({"as_before", "repacked", "renamed"}), testing::Not(HasSubstr("data files hold")));
   write("validated", 6400, {"data.validation=[w.bin]"});
   EXPECT_THAT(said({"base", "validated"}), HasSubstr("in data.validation (v.bin, w.bin): a law"));
 }

@@ -15,7 +15,8 @@ inline constexpr int kJsonDepthMax = 64;
 
 /// InvalidArgument, and what is wrong: a byte that is zero, arrays and objects that nest deeper than `depth_max`, half
 /// of a surrogate pair, what is not UTF-8, a number beyond double, or what else is no JSON. Of two equal keys the last
-/// one is kept. `look` may be empty; it is told of every event (nlohmann's parser_callback_t) and returns true.
+/// one is kept. `look` may be empty; it is told of every event (nlohmann's parser_callback_t), and returns whether what
+/// it is told of is kept: what is not takes no memory.
 /// Json: nlohmann::json or nlohmann::ordered_json.
 template <typename Json = nlohmann::json>
 absl::StatusOr<Json> ParseJson(std::string_view text, int depth_max = kJsonDepthMax,

@@ -89,7 +89,7 @@ struct TextPiece {
 struct Encoded {
   absl::Status status;
   std::vector<int32_t> tokens;
-  int64_t documents = 0, empty_documents = 0;  // of lines
+  int64_t documents = 0, empty_documents = 0, text_bytes = 0;  // of lines
   std::optional<TextPiece> piece = std::nullopt;
 };
 
@@ -252,6 +252,7 @@ class Packer {
     ASSIGN_OR_RETURN(const std::string document, DocumentOfLine(line, options_.jsonl_field));
     ASSIGN_OR_RETURN(std::vector<int32_t> tokens, tokenizer_.Encode(document));
     ++encoded.documents;
+    encoded.text_bytes += static_cast<int64_t>(document.size());
     if (tokens.empty()) {
       ++encoded.empty_documents;
       return absl::OkStatus();
@@ -267,6 +268,7 @@ class Packer {
     RETURN_IF_ERROR(encoded.status);
     report_.documents += encoded.documents;
     report_.empty_documents += encoded.empty_documents;
+    report_.text_bytes += encoded.text_bytes;
     return Append(encoded.tokens);
   }
 
@@ -294,6 +296,7 @@ class Packer {
     if (document_is_empty_ && !encoded.tokens.empty()) MarkStart(encoded.tokens);
     document_is_empty_ = document_is_empty_ && encoded.tokens.empty();
     text_done_ += static_cast<int64_t>(piece.encoded);
+    report_.text_bytes += static_cast<int64_t>(piece.encoded);
     text_rest_ = piece.text.substr(piece.encoded);
     text_left_ = text_rest_.size();
     if (piece.is_last) {

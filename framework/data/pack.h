@@ -32,7 +32,8 @@ struct PackOptions {
 
 struct PackReport {
   int64_t documents = 0, empty_documents = 0;
-  int64_t input_bytes = 0;                    // of text: what is compressed counts as what it holds
+  int64_t input_bytes = 0;                    // what is compressed counts as what it holds
+  int64_t text_bytes = 0;                     // of the documents: of JSON Lines the field alone
   int64_t tokens = 0, validation_tokens = 0;  // in `output` and in `validation_output`
 };
 

@@ -43,7 +43,7 @@ void PrintPackReport(const DataPackCommand& arguments, const Tokenizer& tokenize
               Counted(report.documents, "document").c_str(),
               report.empty_documents > 0 ? absl::StrFormat(" (%d of them empty)", report.empty_documents).c_str() : "");
   std::printf("tokens      %lld (%.2f bytes per token), vocabulary %lld, %s\n", static_cast<long long>(tokens),
-              static_cast<double>(report.input_bytes) / static_cast<double>(tokens),
+              static_cast<double>(report.text_bytes) / static_cast<double>(tokens),
               static_cast<long long>(tokenizer.vocab_size()), bits.c_str());
   if (!documents && !tokenizer.end_of_text().has_value() && report.documents > 1) {
     std::printf("note        %s: nothing marks where a document ends\n", NoEndOfText(arguments.tokenizer).c_str());

@@ -87,6 +87,7 @@ TEST_F(PackTest, ALongTextHasTheIdsOfTheWhole) {
   EXPECT_TRUE(ReadTokens(out_) == expected);
   EXPECT_EQ(report->tokens, expected.size());
   EXPECT_EQ(report->input_bytes, text.size());
+  EXPECT_EQ(report->text_bytes, text.size());
   EXPECT_GE(progress.size(), 4);
   EXPECT_EQ(progress.back(), text.size());
 }
@@ -176,6 +177,7 @@ TEST_F(PackTest, AByteOrderMarkIsNoText) {
   EXPECT_EQ(ReadTokens(out_), (std::vector<int32_t>{'a', 0xef, 0xbb, 0xbf, 'c'})) << "within a text it stays";
   EXPECT_EQ(report->empty_documents, 1);
   EXPECT_EQ(report->input_bytes, 27);
+  EXPECT_EQ(report->text_bytes, 5);
 }
 
 TEST_F(PackTest, JsonlDocuments) {

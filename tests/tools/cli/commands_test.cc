@@ -841,6 +841,15 @@ TEST(DataPackCommand, WhatItSaysBeginsInOneColumn) {
                  3);
 }
 
+// Not of the JSON around it.
+TEST(DataPackCommand, BytesOfATokenAreThoseOfTheText) {
+  const TemporaryDirectory directory;
+  ASSERT_TRUE(WriteFileAtomically(directory / "a.jsonl", R"({"id": 12345, "text": "ab"})").ok());
+  testing::internal::CaptureStdout();
+  EXPECT_TRUE(Parse<DataPackCommand>({directory / "a.jsonl", "--out", directory / "a.bin"})->Run().ok());
+  EXPECT_THAT(testing::internal::GetCapturedStdout(), HasSubstr("tokens      2 (1.00 bytes per token), vocabulary"));
+}
+
 // What is to be changed is the command, the template or the conversation.
 TEST(DataPackCommand, WhatAChatTemplateDoesNotTakeIsAMistake) {
   const TemporaryDirectory directory;

@@ -33,6 +33,19 @@ constexpr int64_t kMaxPatternRank = int64_t{1} << 24;
 
 std::string PathOf(const std::string& directory) { return absl::StrCat(directory, "/", kAdapterConfigFile); }
 
+/// "Llama-3.2-1B" of "meta-llama/Llama-3.2-1B", of any directory of that name, and of its place in the hub's cache,
+/// "models--meta-llama--Llama-3.2-1B/snapshots/...".
+std::string NameOfModel(const std::string& place) {
+  std::error_code error;
+  std::string name;
+  for (const std::filesystem::path& part : std::filesystem::absolute(place, error).lexically_normal()) {
+    if (part.empty()) continue;  // behind a slash at the end
+    name = part.string();
+    if (absl::StartsWith(name, "models--")) return name.substr(name.rfind("--") + 2);
+  }
+  return name;
+}
+
 std::string LastWord(const std::string& module) { return module.substr(module.rfind('.') + 1); }
 
 /// As adapter_config.json names modules: by their last words, or whole where others end in one of these, too.
@@ -231,6 +244,12 @@ absl::StatusOr<std::string> BaseModelOf(const std::string& directory) {
   const json base = config.value("base_model_name_or_path", json());
   if (base.is_string() && !base.get<std::string>().empty()) return base.get<std::string>();
   return absl::InvalidArgumentError(absl::StrCat(PathOf(directory), ": base_model_name_or_path names no directory"));
+}
+
+bool MayBeModel(const std::string& base, const std::string& directory) {
+  std::error_code error;
+  return std::filesystem::equivalent(base, directory, error) ||
+         absl::EqualsIgnoreCase(NameOfModel(base), NameOfModel(directory));
 }
 
 std::string AdapterConfigJson(const Config& config, const std::vector<AdaptedLayer>& adapted) {

@@ -18,6 +18,10 @@ absl::StatusOr<bool> HoldsAdapter(const std::string& directory);
 /// The model that the adapters in `directory` are for, as they say.
 absl::StatusOr<std::string> BaseModelOf(const std::string& directory);
 
+/// Whether adapters whose model is `base` may be for the one in `directory`, by the names alone: one of the hub
+/// ("org/model") says nothing of where a copy lies, but for the last part of it.
+bool MayBeModel(const std::string& base, const std::string& directory);
+
 /// What an adapter adds is scale * B A, of this rank.
 struct RankAndScale {
   int64_t rank = 0;

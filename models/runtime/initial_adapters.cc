@@ -23,6 +23,7 @@
 #include "absl/types/span.h"
 #include "checkpoint/model_directory.h"
 #include "framework/base/join_first.h"
+#include "framework/base/log.h"
 #include "framework/base/status.h"
 #include "framework/nn/trained_part.h"
 #include "models/runtime/adapted_layers.h"
@@ -225,6 +226,18 @@ absl::Status CheckAdapterDigest(const Config& config, const AdapterValues& value
                                                     ": these are others than the run began with; bring those back"));
 }
 
+/// Adapters of PEFT say by a name alone for which model they are. Those of our runs have been compared by a digest.
+void WarnOfOtherBase(const Config& config) {
+  const std::string& directory = config.lora.init_from;
+  const auto file = SafetensorsReader::Open(absl::StrCat(directory, "/", kAdapterWeightsFile));
+  const absl::StatusOr<std::string> base = BaseModelOf(directory);
+  if (!base.ok() || !file.ok() || (*file)->metadata().contains(kBaseDigestKey)) return;
+  if (MayBeModel(*base, config.train.init_from)) return;
+  LogWarning("lora.init_from: the adapters in ", directory, " are for the model ", *base, " (", kAdapterConfigFile,
+             "), and train.init_from is ", config.train.init_from,
+             ": if that is another one, they do not fit it, though their shapes do");
+}
+
 /// Those of lora.init_from, in memory from when they are asked for until they are freed. Thread-safe.
 class ReadAdapterValues {
  public:
@@ -274,6 +287,7 @@ absl::Status ResolveAdapterDigest(Config* config) {
   const absl::StatusOr<AdapterValues> values = ReadAdapters(*config, TransformerLayout(config->model, lora));
   if (!values.ok()) return Annotate(values.status(), "lora.init_from");
   RETURN_IF_ERROR(CheckAdapterDigest(*config, *values));
+  if (config->lora.init_digest.empty()) WarnOfOtherBase(*config);  // workers have the resolved config
   config->lora.init_digest = DigestOfAdapters(*values);
   return absl::OkStatus();
 }

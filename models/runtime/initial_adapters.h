@@ -24,7 +24,8 @@ absl::StatusOr<InitialAdapters> OpenInitialAdapters(const Config& config, const 
                                                     ReadWeightsFn base);
 
 /// Where lora.init_from is set: fills in lora.init_digest, or checks what it says. After ResolveInitDigest, for
-/// adapters may say which weights they are for. Errors as above.
+/// adapters may say which weights they are for; of adapters that say it by a name alone it warns where that is another
+/// one than that of train.init_from. Errors as above.
 absl::Status ResolveAdapterDigest(Config* config);
 
 }  // namespace holdfast

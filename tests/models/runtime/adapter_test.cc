@@ -500,6 +500,47 @@ TEST_P(BadAdapterTest, ARunDoesNotBeginWithOthersThanItsConfigSays) {
   EXPECT_THAT(error_with([](LoraConfig*) {}), HasSubstr("adapter_model.safetensors"));
 }
 
+TEST_P(BadAdapterTest, ForAModelOfAnotherNameARunBeginsWithAWarning) {
+  config_.lora.init_from = directory_.string();
+  const fs::path place = directory_ / "here", cache = directory_ / "models--org--tiny--small/snapshots/0123";
+  fs::create_directories(cache.parent_path());
+  for (const fs::path& link : {place, cache}) fs::create_directory_symlink(base_, link);
+  json adapter = json::parse(ReadText(directory_ / "adapter_config.json"));
+  const auto warning = [&](const json& base, const fs::path& init_from) {
+    adapter["base_model_name_or_path"] = base;
+    Write(adapter);
+    Config config = config_;
+    config.train.init_from = init_from.string();
+    ::testing::internal::CaptureStderr();
+    const absl::Status resolved = ResolveAdapterDigest(&config);
+    EXPECT_TRUE(resolved.ok()) << resolved;
+    return ::testing::internal::GetCapturedStderr();
+  };
+  EXPECT_THAT(warning("org/other", base_), HasSubstr("are for the model org/other (adapter_config.json), and "
+                                                     "train.init_from is " +
+                                                     base_ + ": if that is another one"));
+  EXPECT_THAT(warning("/models/other/", place), HasSubstr("are for the model /models/other/ (adapter"));
+  for (const auto& [base, init_from] : {std::pair<json, fs::path>{"org/" + GetParam(), base_},
+                                        {"Org/Tiny_Llama", base_ + "/"},
+                                        {"/models/" + GetParam() + "/", base_},
+                                        {"org/here", place},
+                                        {base_, place},
+                                        {"org/small", cache},
+                                        {"", place},
+                                        {nullptr, place}}) {
+    EXPECT_EQ(warning(base, init_from), "") << base << " " << init_from;
+  }
+  const ParameterLayout layout = TransformerLayout(config_.model, LoraOptionsOf(config_).value());
+  const auto zeros = [](int64_t, absl::Span<float> out) {
+    std::fill(out.begin(), out.end(), 0.0f);
+    return absl::OkStatus();
+  };
+  config_.train.init_digest = InitialWeightsDigest(config_).value();
+  ASSERT_TRUE(SaveAdapter(directory_, config_, layout, zeros, FileDType::kF32).ok());
+  adapter = json::parse(ReadText(directory_ / "adapter_config.json"));
+  EXPECT_EQ(warning("where/it/was", base_), "") << "a digest of our own run says that it is this model";
+}
+
 // As those of TRL have it, with tokens for padding: it has more than these models have.
 TEST_P(BadAdapterTest, ATokenizerBesideThatDoesNotFitIsNotUsed) {
   fs::copy(absl::StrCat(SourceDir(), "/tests/framework/data/golden/tokenizer_gpt2_style.json"),

@@ -137,7 +137,11 @@ std::string MixedKeys(absl::Span<const MixableRun> runs) {
   const auto same_validation = [](const MixableRun& a, const MixableRun& b) {
     return FileNames(a.config.data.validation) == FileNames(b.config.data.validation);
   };
-  std::vector<std::string> mixed = {MixedData(kTrainKey, runs, same_training, TrainingDataText),
+  // Last come those that may be equal to any: one that came first would make runs that differ equal to it.
+  std::vector<MixableRun> known_first(runs.begin(), runs.end());
+  std::stable_partition(known_first.begin(), known_first.end(),
+                        [](const MixableRun& run) { return run.data_tokens.has_value(); });
+  std::vector<std::string> mixed = {MixedData(kTrainKey, known_first, same_training, TrainingDataText),
                                     MixedData(kValidationKey, runs, same_validation, ValidationDataText)};
   if (mixed[0].empty() && mixed[1].empty()) mixed.push_back(MixedContents(runs));  // other files hold other tokens
   for (auto& [key, values] : seen) {

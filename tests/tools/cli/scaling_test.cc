@@ -384,6 +384,7 @@ TEST_F(Scaling, RunsOfOtherDataAreNamed) {
   write("namesake", 64000, {"data.train=[/new/train.bin]", "data.validation=[v.bin]"});
   EXPECT_THAT(said({"base", "namesake"}),
               HasSubstr("in data.train (train.bin of 6.40 K tokens, /new/train.bin of 64.0 K tokens): a law"));
+  EXPECT_THAT(said({"of_long_ago", "base", "namesake"}), HasSubstr("in data.train (train.bin of 6.40 K tokens, /new/"));
   // Of one name and length.
   const auto hold = [&](const std::string& name, const std::string& digest) {
     event::RunStarted started;

@@ -33,18 +33,9 @@ bool Cluster::StartCoordinator(const std::vector<std::string>& more) {
   arguments.insert(arguments.end(), set.begin(), set.end());
   arguments.insert(arguments.end(), more.begin(), more.end());
   const std::string address_file = run_ + "/coordinator.address";
-  for (int attempt = 0; attempt < 100; ++attempt, Sleep(100)) {
-    std::remove(address_file.c_str());  // a killed one leaves it
-    coordinator_ = std::make_unique<LoggedProcess>(arguments, run_ + ".coordinator.log");
-    std::string address;
-    if (WaitFor(*coordinator_, [&] { return !(address = FirstLine(address_file)).empty(); })) {
-      options_.listen = address;
-      return true;
-    }
-    // The port of the first may be another process's for a moment.
-    if (coordinator_->Log().find("the port is in use") == std::string::npos) return false;
-  }
-  return false;
+  std::remove(address_file.c_str());  // a killed one leaves it
+  coordinator_ = std::make_unique<LoggedProcess>(arguments, run_ + ".coordinator.log");
+  return WaitFor(*coordinator_, [&] { return !FirstLine(address_file).empty(); });
 }
 
 void Cluster::StartAgent(const std::string& node, int workers, const std::string& host,

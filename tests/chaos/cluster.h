@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "tests/chaos/chaos_run.h"
+#include "tests/framework/net/test_ports.h"
 
 namespace holdfast::chaos {
 
@@ -25,7 +26,7 @@ class Cluster {
   struct Options {
     int workers = 4;                                                 // wanted
     std::vector<std::string> overrides{};                            // --set, of coordinator and agents
-    std::string listen = "127.0.0.1:0";                              // the port of the first start is kept
+    std::string listen = FreeAddress();                              // of coordinators and for agents
     int slowdown_milliseconds = 4;                                   // per microbatch, so that metrics stay short
     std::vector<std::pair<std::string, std::string>> environment{};  // of agents, and so of their workers
   };
@@ -37,8 +38,10 @@ class Cluster {
   LoggedProcess& coordinator() { return *coordinator_; }
   LoggedProcess& agent(const std::string& node) { return *agents_.at(node); }
 
-  /// Starts the coordinator, the second time at the port of the first, and waits until it can be reached.
+  /// Starts the coordinator, and waits until it can be reached.
   bool StartCoordinator(const std::vector<std::string>& more = {});
+  /// Which stays free until it is used, and between two coordinators.
+  static std::string FreeAddress() { return "127.0.0.1:" + std::to_string(PortForLater()); }
   /// For the next that is started.
   void ListensAt(const std::string& address) { options_.listen = address; }
   /// `host` may be empty: it finds out by itself.

@@ -150,7 +150,7 @@ TEST_F(ClusterTest, AgentsMayBeStartedBeforeTheCoordinator) {
   ASSERT_TRUE(WaitFor(cluster.agent("a"), [&] {
     return cluster.agent("a").Log().find("waiting for the coordinator to make") != std::string::npos;
   }));
-  cluster.ListensAt("127.0.0.1:0");  // and the agent finds it in the run directory
+  cluster.ListensAt(Cluster::FreeAddress());  // and the agent finds it in the run directory
   ASSERT_TRUE(cluster.StartCoordinator());
   ASSERT_TRUE(cluster.GoesOn(2));
   cluster.StopAndCompare();

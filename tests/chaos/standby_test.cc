@@ -199,7 +199,7 @@ TEST_F(StandbyTest, WorkersTryAllAddressesTheyAreGiven) {
   ASSERT_TRUE(LeaderIs("a"));
   std::string address;
   std::getline(std::ifstream(Run() + "/coordinator.address") >> std::ws, address);
-  const std::string other = "127.0.0.2:" + address.substr(address.find(':') + 1);
+  const std::string other = Cluster::FreeAddress();
   StartCoordinator("b", other);
   ASSERT_TRUE(StandsBy("b", "a"));
   ASSERT_NO_FATAL_FAILURE(StartAgents(address + "," + other, Run() + ".agents"));

@@ -16,10 +16,10 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
-#include "absl/strings/strip.h"
 #include "framework/base/processors.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/framework/net/test_ports.h"
 #include "tests/integration/command.h"
 #include "tests/integration/tiny_runs.h"
 #include "tests/paths.h"
@@ -269,9 +269,9 @@ TEST_F(TrainTest, ACoordinatorThatOverwritesCountsEpochsAnew) {
                                              "--set", "train.epochs=0.02"});
     return arguments;
   };
-  Command first(with({"coordinator", "--listen", "127.0.0.2:0"}));  // no other test gets that port while it is free
+  const std::string address = absl::StrCat("127.0.0.1:", PortForLater());
+  Command first(with({"coordinator", "--listen", address}));
   ASSERT_TRUE(first.WaitForOutput("listening at"));
-  const std::string address(absl::StripSuffix(ReadAll(Path("a/coordinator.address")), "\n"));
   const CommandResult followed = RunHoldfast(with({"agent", "--coordinator", address}));
   ASSERT_EQ(followed.exit_code, 0) << followed.output;
   ASSERT_EQ(first.Wait().exit_code, 0);

@@ -23,6 +23,7 @@
 #include "framework/net/socket_address.h"
 #include "tests/elastic/lease/memory_store.h"
 #include "tests/framework/base/temporary_directory.h"
+#include "tests/framework/net/test_ports.h"
 
 namespace holdfast {
 namespace {
@@ -421,21 +422,21 @@ TEST_F(StoreStandbyTest, AnEndIsSaidAgainWhenTheStoreIsThereAgain) {
 // Told apart by the port: one has ended, the other may be frozen, and what it led is not begun anew.
 TEST_F(StoreStandbyTest, WhoIsDeadIsFollowedAndWhoMayBeFrozenIsReplaced) {
   lease_ = kLease;
-  auto listener = Listen(*ResolveHost("127.0.0.2"));  // where no other test gets its port when it is free
+  const auto listener = Listen(*ResolveHost("127.0.0.1"));
   ASSERT_TRUE(listener.ok()) << listener.status();
+  const RefusingPort refuses;
   LeaveBehind(HostAndPort(listener->address));
   absl::StatusOr<Turn> replaced = WaitInStore().get();
   ASSERT_TRUE(replaced.ok() && replaced->lead != nullptr) << replaced.status();
   EXPECT_EQ(replaced->from, absl::StrCat("process 1 on ", HostName(), " has been silent for 1500 ms"));
 
   replaced->lead.reset();
-  LeaveBehind(HostAndPort(listener->address));
-  listener->socket = FileDescriptor();
+  LeaveBehind(refuses.address());
   absl::StatusOr<Turn> followed = WaitInStore().get();
   ASSERT_TRUE(followed.ok() && followed->lead != nullptr) << followed.status();
   EXPECT_EQ(followed->from, "");
   followed->lead.reset();
-  LeaveBehind(HostAndPort(listener->address));
+  LeaveBehind(refuses.address());
   EXPECT_EQ(WaitInStore(/*has_led=*/true).get()->from, absl::StrCat("process 1 on ", HostName(), " has ended"));
 }
 

@@ -1,10 +1,6 @@
 #include "tests/elastic/lease/etcd_server.h"
 
-#include <arpa/inet.h>
-#include <netinet/in.h>
 #include <signal.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
 #include <chrono>
 #include <cstdio>
@@ -13,24 +9,13 @@
 #include <thread>
 
 #include "framework/http/http_connection.h"
+#include "tests/framework/net/test_ports.h"
 #include "tests/paths.h"
 
 namespace holdfast {
 namespace {
 
 constexpr const char* kBinary = "/usr/bin/etcd";
-
-int FreePort() {
-  const int fd = socket(AF_INET, SOCK_STREAM, 0);
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t size = sizeof(address);
-  const bool bound = bind(fd, reinterpret_cast<sockaddr*>(&address), size) == 0 &&
-                     getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size) == 0;
-  close(fd);
-  return bound ? ntohs(address.sin_port) : 0;
-}
 
 }  // namespace
 
@@ -47,9 +32,9 @@ std::unique_ptr<EtcdServer> EtcdServer::Start(bool tls) {
   std::unique_ptr<EtcdServer> server(new EtcdServer(tls));
   server->folder_ = (std::filesystem::temp_directory_path() / "holdfast-etcd-XXXXXX").string();
   if (mkdtemp(server->folder_.data()) == nullptr) std::abort();
-  // A port that is free now may not be a moment later.
+  // Another one that is started now may have chosen the same port.
   for (int attempt = 0; attempt < 10; ++attempt) {
-    if (server->StartAt(FreePort(), FreePort())) return server;
+    if (server->StartAt(PortForLater(), PortForLater())) return server;
     std::filesystem::remove_all(server->folder_ + "/data");
   }
   std::fprintf(stderr, "etcd does not start\n");
@@ -95,14 +80,7 @@ EtcdServer::~EtcdServer() {
 
 void EtcdServer::Signal(int signal) const { kill(process_->pid(), signal); }
 
-void EtcdServer::StartAgain() {
-  // Its ports may be another process's for a moment.
-  for (int attempt = 0; attempt < 100; ++attempt) {
-    if (StartAt(client_port_, peer_port_)) return;
-    std::this_thread::sleep_for(std::chrono::milliseconds(100));
-  }
-  ADD_FAILURE() << "etcd does not come back";
-}
+void EtcdServer::StartAgain() { EXPECT_TRUE(StartAt(client_port_, peer_port_)) << "etcd does not come back"; }
 
 std::string EtcdServer::Call(const std::string& path, const std::string& body, const std::string& token) const {
   const std::unique_ptr<HttpConnection> connection = *HttpConnection::Create();

@@ -17,6 +17,7 @@
 #include "tests/elastic/lease/etcd_server.h"
 #include "tests/elastic/lease/memory_store.h"
 #include "tests/framework/base/temporary_directory.h"
+#include "tests/framework/net/test_ports.h"
 #include "tests/framework/s3/fault_proxy.h"
 #include "tests/framework/s3/moto_server.h"
 
@@ -157,12 +158,10 @@ TEST(OpenLease, APasswordIsNotSentInPlainText) {
 }
 
 TEST(PortProbe, SaysWhetherAProcessListens) {
-  auto listener = Listen(*ResolveHost("127.0.0.1"));
+  const auto listener = Listen(*ResolveHost("127.0.0.1"));
   ASSERT_TRUE(listener.ok()) << listener.status();
-  const std::string address = HostAndPort(listener->address);
-  EXPECT_FALSE(IsRefused(address, std::chrono::minutes(1)));
-  listener->socket = FileDescriptor();
-  EXPECT_TRUE(IsRefused(address, std::chrono::minutes(1)));
+  EXPECT_FALSE(IsRefused(HostAndPort(listener->address), std::chrono::minutes(1)));
+  EXPECT_TRUE(IsRefused(RefusingPort().address(), std::chrono::minutes(1)));
   EXPECT_FALSE(IsRefused("nowhere", std::chrono::minutes(1)));
 }
 

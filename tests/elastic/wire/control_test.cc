@@ -1,7 +1,6 @@
 // Server and client over loopback: order, reconnecting, ending, status; and who is let in.
 
 #include <fcntl.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -23,6 +22,8 @@
 #include "gtest/gtest.h"
 #include "tests/elastic/wire/control_parts.h"
 #include "tests/elastic/wire/random_messages.h"
+#include "tests/framework/base/few_threads.h"
+#include "tests/framework/net/test_ports.h"
 
 namespace holdfast {
 namespace {
@@ -101,18 +102,10 @@ TEST(ControlTest, GrpcStartsNoMoreThreadsThanAreLookedFor) {
   EXPECT_EQ(ThreadsOfGrpc(256), 60) << "it started 52 at once";
 }
 
-/// Tests that run at the same time need a user each.
-void BecomeAUserWhoMayHaveThreads(uid_t user, rlim_t threads) {
-  const rlimit limit{threads, threads};
-  if (setuid(user) != 0 || setrlimit(RLIMIT_NPROC, &limit) != 0) _exit(2);
-  alarm(120);  // gRPC may wait for ever
-}
-
-const char* WhyNoUserWithFewThreads() {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  return "it has threads of its own";
-#endif
-  return geteuid() == 0 ? nullptr : "becomes another user";
+/// gRPC may wait for ever.
+void BecomeAUserWhoMayHaveOneThreadMore() {
+  BecomeAUserWhoMayHaveThreads(2);
+  alarm(static_cast<unsigned>(2 * kTestTimeout.count()));
 }
 
 // They may be taken by others between that look and gRPC's start. In a process of a user who may have one thread more.
@@ -120,7 +113,7 @@ TEST(ControlDeathTest, AClientWithoutThreadsForGrpcSaysSoAndEnds) {
   if (const char* why = WhyNoUserWithFewThreads()) GTEST_SKIP() << why;
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   const auto start = [] {
-    BecomeAUserWhoMayHaveThreads(64'321, 2);
+    BecomeAUserWhoMayHaveOneThreadMore();
     RecordingClient handler;
     ControlClientOptions options{.address = "127.0.0.1:1"};
     options.connect_timeout = options.look_interval = options.grpc_patience = std::chrono::milliseconds(20);
@@ -143,7 +136,7 @@ TEST(ControlDeathTest, GrpcWithoutThreadsIsNotWaitedForAsTheLastChannelGoes) {
   if (const char* why = WhyNoUserWithFewThreads()) GTEST_SKIP() << why;
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   const auto start = [] {
-    BecomeAUserWhoMayHaveThreads(64'324, 2);
+    BecomeAUserWhoMayHaveOneThreadMore();
     KeepThreadsOfGrpc();
     grpc::CreateChannel("127.0.0.1:1", grpc::InsecureChannelCredentials());
     _exit(0);
@@ -155,7 +148,7 @@ TEST(ControlDeathTest, ALinkOrAServerWithoutThreadsForGrpcIsRefused) {
   if (const char* why = WhyNoUserWithFewThreads()) GTEST_SKIP() << why;
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   const auto start = [] {
-    BecomeAUserWhoMayHaveThreads(64'323, 2);
+    BecomeAUserWhoMayHaveOneThreadMore();
     RecordingServer handler;
     ConnectionOptions connection;
     connection.coordinator = "127.0.0.1:1";
@@ -241,8 +234,9 @@ TEST(ControlTest, StopOfAClientDeliversWhatItSent) {
 
 TEST(ControlTest, ClientComesBackWhenTheServerDoes) {
   RecordingServer handler;
-  auto server = StartServer(&handler);
-  const std::string address = server->address();
+  const std::string address = "127.0.0.1:" + std::to_string(PortForLater());
+  auto server = StartServer(&handler, {.address = address});
+  ASSERT_NE(server, nullptr);
   RecordingClient peer;
   auto client = StartClient(address, &peer);
   for (int round = 1; round <= 3; ++round) {
@@ -253,12 +247,8 @@ TEST(ControlTest, ClientComesBackWhenTheServerDoes) {
     ASSERT_TRUE(peer.Until([&] { return peer.disconnects.size() == static_cast<size_t>(round); }));
     EXPECT_FALSE(client->Send(FinishedMessage{99}));
     ASSERT_TRUE(peer.Until([&, before = peer.failures.size()] { return peer.failures.size() > before; }));
-    // Its port may be another process's for a moment.
-    for (const auto end = std::chrono::steady_clock::now() + kTestTimeout; server == nullptr;) {
-      ASSERT_LT(std::chrono::steady_clock::now(), end);
-      server = StartServer(&handler, {.address = address});
-      if (server == nullptr) std::this_thread::sleep_for(100ms);
-    }
+    server = StartServer(&handler, {.address = address});
+    ASSERT_NE(server, nullptr);
   }
   for (const auto& entry : handler.messages) EXPECT_LE(std::get<FinishedMessage>(entry.second).generation, 3u);
 }

@@ -5,7 +5,6 @@
 
 #include <gtest/gtest.h>
 #include <signal.h>
-#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -15,6 +14,7 @@
 #include <thread>
 
 #include "tests/elastic/worker/scripted_link.h"
+#include "tests/framework/base/few_threads.h"
 
 namespace holdfast {
 namespace {
@@ -314,15 +314,10 @@ TEST_F(SessionShellInWorlds, ARefusalIsLoggedOnceAndWhenItIsAnotherOne) {
 
 // In a process of a user who may have no other thread.
 TEST(SessionShellDeathTest, WithoutAThreadItsLinkIsStopped) {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  GTEST_SKIP() << "which have threads of their own";
-#endif
-  if (geteuid() != 0) GTEST_SKIP() << "becomes another user";
+  if (const char* why = WhyNoUserWithFewThreads()) GTEST_SKIP() << why;
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   const auto start = [] {
-    constexpr uid_t kNobodyElse = 64'322;
-    const rlimit limit{1, 1};
-    if (setuid(kNobodyElse) != 0 || setrlimit(RLIMIT_NPROC, &limit) != 0) _exit(2);
+    BecomeAUserWhoMayHaveThreads(1);
     ScriptedLink link;
     try {
       const StepProgress progress;

@@ -75,12 +75,14 @@ TEST(StopSignalDeathTest, ALaterOneOfASchedulerIsTheSameRequest) {
   EXPECT_EXIT(
       {
         const StopSignal signal;
+        kill(getpid(), SIGUSR1);
+        AwaitStop(signal);
         const auto start = std::chrono::steady_clock::now();
-        while (std::chrono::steady_clock::now() - start < std::chrono::milliseconds(1500)) {
-          kill(getpid(), SIGUSR1);
-          kill(getpid(), SIGTERM);
+        do {
           usleep(10'000);
-        }
+          kill(getpid(), SIGTERM);
+          AwaitNonePending();
+        } while (std::chrono::steady_clock::now() - start < std::chrono::milliseconds(1500));
         _exit(signal.received());
       },
       testing::ExitedWithCode(SIGUSR1), "");

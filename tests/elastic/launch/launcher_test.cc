@@ -16,7 +16,9 @@
 #include <fstream>
 #include <functional>
 #include <iterator>
+#include <optional>
 #include <thread>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "elastic/coordinator/run_id.h"
@@ -73,7 +75,7 @@ class LauncherTest : public TinyRun {
   absl::StatusOr<CoordinatorShell::Outcome> RunHere(const Config& config, const RunDirectory& directory) {
     auto launcher = InProcessLauncher::Open(config, directory);
     if (!launcher.ok()) return launcher.status();
-    return RunWith(**launcher, config, directory, stop_);
+    return RunWith(**launcher, config, directory, *stop_);
   }
 
   static void ExpectEqualBits(const RunDirectory& a, const RunDirectory& b) {
@@ -84,7 +86,7 @@ class LauncherTest : public TinyRun {
     EXPECT_GT(compared->digests_compared, 0);
   }
 
-  StopSignal stop_;  // before any other thread
+  std::optional<StopSignal> stop_{std::in_place};  // before any other thread
 };
 
 TEST_F(LauncherTest, InThisProcess) {
@@ -95,7 +97,7 @@ TEST_F(LauncherTest, InThisProcess) {
   EXPECT_EQ((*launcher)->outline().data.tokens, 4000);
   EXPECT_EQ((*launcher)->outline().data.samples, 3999 / 16);
   EXPECT_FALSE(fs::exists(directory.root())) << "opening a launcher makes nothing";
-  const auto outcome = RunWith(**launcher, config, directory, stop_);
+  const auto outcome = RunWith(**launcher, config, directory, *stop_);
   ASSERT_TRUE(outcome.ok()) << outcome.status();
   EXPECT_EQ(outcome->exit_code, 0) << outcome->reason;
   EXPECT_EQ(outcome->steps, 12);
@@ -111,7 +113,7 @@ TEST_F(LauncherTest, InThisProcessTheAddressOfOneThatWasKilledGoes) {
   const auto run = PrepareRun(config, directory, (*launcher)->outline().layout, {.workers_are_new = true});
   ASSERT_TRUE(run.ok()) << run.status();
   std::ofstream(directory.coordinator_address()) << "127.0.0.1:1\n";
-  ASSERT_TRUE((*launcher)->Run(*run, stop_).ok());
+  ASSERT_TRUE((*launcher)->Run(*run, *stop_).ok());
   EXPECT_FALSE(fs::exists(directory.coordinator_address()));
 }
 
@@ -137,7 +139,7 @@ TEST_F(LauncherTest, LocalProcessesOfWhichOneIsKilledHaveTheBitsOfOneProcess) {
       const std::vector<int> workers = ProcessesWith(local.root());
       if (stepped && !workers.empty()) kill(workers.back(), SIGKILL);
     });
-    const auto outcome = RunWith(**launcher, config, local, stop_);
+    const auto outcome = RunWith(**launcher, config, local, *stop_);
     ended = true;
     killer.join();
     unsetenv("HOLDFAST_TEST_SLOWDOWN_MS");
@@ -152,10 +154,11 @@ TEST_F(LauncherTest, LocalProcessesOfWhichOneIsKilledHaveTheBitsOfOneProcess) {
   }
 }
 
-// They are lost while the run goes on, not before it begins: it goes back to a checkpoint, and waits there.
+// They are lost while the run goes on, not before it begins. One after the other: the last one is not to go back to a
+// checkpoint meanwhile.
 TEST_F(LauncherTest, ARunWhoseWorkersAreAllLostForGoodEnds) {
   const RunDirectory directory(root_ / "run");
-  const Config config = ConfigOf({"elastic.workers=2", "elastic.max_restarts=0", "elastic.lost_state_timeout_ms=200",
+  const Config config = ConfigOf({"elastic.workers=2", "elastic.max_restarts=0", "elastic.lost_state_timeout_ms=600000",
                                   "checkpoint.every_steps=1", "train.steps=100000"});
   const auto launcher = LocalLauncher::Open(config, directory, TestedBinary());
   ASSERT_TRUE(launcher.ok()) << launcher.status();
@@ -168,7 +171,7 @@ TEST_F(LauncherTest, ARunWhoseWorkersAreAllLostForGoodEnds) {
     EXPECT_TRUE(WaitFor([&] { return ended || events().find("\"event\":\"checkpoint\"") != std::string::npos; }));
     for (const int pid : ProcessesWith(directory.root())) kill(pid, SIGKILL);
   });
-  const auto outcome = RunWith(**launcher, config, directory, stop_);
+  const auto outcome = RunWith(**launcher, config, directory, *stop_);
   ended = true;
   killer.join();
   ASSERT_TRUE(outcome.ok()) << outcome.status();
@@ -186,13 +189,14 @@ TEST_F(LauncherTest, WorkersThatHaveNoPlaceForTheirLogsAreNotStarted) {
   const auto run = PrepareRun(config, directory, (*launcher)->outline().layout, {.workers_are_new = true});
   ASSERT_TRUE(run.ok()) << run.status();
   std::ofstream(directory.logs()) << "a file";
-  const auto outcome = (*launcher)->Run(*run, stop_);
+  const auto outcome = (*launcher)->Run(*run, *stop_);
   EXPECT_TRUE(absl::IsInvalidArgument(outcome.status())) << outcome.status();
   EXPECT_THAT(std::string(outcome.status().message()), HasSubstr("/logs: not a directory"));
 }
 
 // It becomes a worker when the agent tells it to end, which is after the end of the run; as one that has begun to join
-// it knows the run and is not ended by the agent's SIGUSR2.
+// it knows the run and is not ended by the agent's SIGUSR2. The agent gives it ten seconds, all of which a busy machine
+// may take to start it: again.
 TEST_F(LauncherTest, AWorkerThatWasStillStartingHearsOfTheEnd) {
   const std::string script = root_ / "slow", ready = root_ / "ready";
   const std::string text = absl::StrCat(
@@ -201,19 +205,26 @@ TEST_F(LauncherTest, AWorkerThatWasStillStartingHearsOfTheEnd) {
   ASSERT_TRUE(WriteFileAtomically(script, text).ok());
   fs::permissions(script, fs::perms::owner_all);
   const Config config = ConfigOf({"elastic.workers=1"});
-  const RunDirectory directory(root_ / "run");
-  const auto launcher = LocalLauncher::Open(config, directory, script);
-  ASSERT_TRUE(launcher.ok()) << launcher.status();
-  std::thread stopper([&] {
-    EXPECT_TRUE(WaitFor([&] { return fs::exists(ready); }));
-    kill(getpid(), SIGTERM);
-  });
-  const auto outcome = RunWith(**launcher, config, directory, stop_);
-  stopper.join();
-  ASSERT_TRUE(outcome.ok()) << outcome.status();
-  EXPECT_EQ(outcome->exit_code, 128 + SIGTERM) << outcome->reason;
-  std::ifstream log(directory.logs() + "/local-0.log");
-  EXPECT_THAT((std::string{std::istreambuf_iterator<char>(log), {}}), HasSubstr("stopped by signal 15"));
+  std::string said;
+  for (int attempt = 0; said.find("stopped by signal 15") == std::string::npos; ++attempt) {
+    ASSERT_LT(attempt, 10) << said;
+    fs::remove(ready);
+    stop_.reset();
+    stop_.emplace();
+    const RunDirectory directory(root_ / absl::StrCat("run_", attempt));
+    const auto launcher = LocalLauncher::Open(config, directory, script);
+    ASSERT_TRUE(launcher.ok()) << launcher.status();
+    std::thread stopper([&] {
+      EXPECT_TRUE(WaitFor([&] { return fs::exists(ready); }));
+      kill(getpid(), SIGTERM);
+    });
+    const auto outcome = RunWith(**launcher, config, directory, *stop_);
+    stopper.join();
+    ASSERT_TRUE(outcome.ok()) << outcome.status();
+    EXPECT_EQ(outcome->exit_code, 128 + SIGTERM) << outcome->reason;
+    std::ifstream log(directory.logs() + "/local-0.log");
+    said = std::string{std::istreambuf_iterator<char>(log), {}};
+  }
 }
 
 // They were asked to save, and nobody answered them for ten seconds.
@@ -235,7 +246,7 @@ TEST_F(LauncherTest, WorkersOfARunThatWasTakenAreNotAskedForAnything) {
     }));
     fs::remove(directory.lock());
   });
-  const auto outcome = RunWith(**launcher, config, directory, stop_);
+  const auto outcome = RunWith(**launcher, config, directory, *stop_);
   remover.join();
   ASSERT_TRUE(outcome.ok()) << outcome.status();
   EXPECT_TRUE(outcome->goes_on) << outcome->reason;
@@ -258,7 +269,7 @@ TEST_F(LauncherTest, AServerSaysWhereItListensAndAStopEndsIt) {
   const auto launcher =
       ServerLauncher::Open(config, directory, {.listen = "127.0.0.1:0", .on_listening = on_listening});
   ASSERT_TRUE(launcher.ok()) << launcher.status();
-  const auto outcome = RunWith(**launcher, config, directory, stop_);
+  const auto outcome = RunWith(**launcher, config, directory, *stop_);
   ASSERT_TRUE(outcome.ok()) << outcome.status();
   EXPECT_THAT(heard, HasSubstr("127.0.0.1:"));
   EXPECT_NE(leader, "");
@@ -285,7 +296,7 @@ TEST_F(LauncherTest, WhatSomebodyRemovesIsWrittenAnew) {
   const auto launcher =
       ServerLauncher::Open(config, directory, {.listen = "127.0.0.1:0", .on_listening = on_listening});
   ASSERT_TRUE(launcher.ok()) << launcher.status();
-  ASSERT_TRUE(RunWith(**launcher, config, directory, stop_).ok());
+  ASSERT_TRUE(RunWith(**launcher, config, directory, *stop_).ok());
   EXPECT_FALSE(fs::exists(directory.coordinator_address())) << "nobody listens there any more";
 }
 
@@ -300,7 +311,7 @@ TEST_F(LauncherTest, WhoHasLostTheRunNotesNoAddress) {
   const auto other = RunLock::TakeFrom(directory, RunLock::Read(directory).value());
   ASSERT_TRUE(other.ok()) << other.status();
   ASSERT_TRUE(WriteFileAtomically(directory.coordinator_address(), "other:1\n").ok());
-  const auto outcome = (*launcher)->Run(*run, stop_);
+  const auto outcome = (*launcher)->Run(*run, *stop_);
   EXPECT_TRUE(absl::IsAborted(outcome.status())) << outcome.status();
   std::ifstream file(directory.coordinator_address());
   EXPECT_EQ(std::string(std::istreambuf_iterator<char>(file), {}), "other:1\n");
@@ -352,7 +363,7 @@ TEST_F(LauncherTest, ATokenBeyondTheVocabularyIsFoundByTheWorkersAndEndsTheRun) 
   const auto launcher = LocalLauncher::Open(config, directory, TestedBinary());
   ASSERT_TRUE(launcher.ok()) << launcher.status();
   EXPECT_EQ((*launcher)->outline().data.tokens, 4000);
-  const auto outcome = RunWith(**launcher, config, directory, stop_);
+  const auto outcome = RunWith(**launcher, config, directory, *stop_);
   ASSERT_TRUE(outcome.ok()) << outcome.status();
   EXPECT_EQ(outcome->exit_code, 1);
   EXPECT_EQ(outcome->reason, "all workers have failed");
@@ -365,7 +376,7 @@ TEST_F(LauncherTest, WorkersThatCannotBeStartedEndTheRun) {
   const RunDirectory directory(root_ / "run");
   const auto launcher = LocalLauncher::Open(config, directory, "/bin/false");
   ASSERT_TRUE(launcher.ok()) << launcher.status();
-  const auto outcome = RunWith(**launcher, config, directory, stop_);
+  const auto outcome = RunWith(**launcher, config, directory, *stop_);
   ASSERT_TRUE(outcome.ok()) << outcome.status();
   EXPECT_EQ(outcome->exit_code, 1);
   EXPECT_EQ(outcome->reason, "all workers have failed");

@@ -13,6 +13,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/elastic/wire/control_parts.h"
+#include "tests/framework/net/test_ports.h"
 
 namespace holdfast {
 namespace {
@@ -140,6 +141,7 @@ TEST_F(DoorTest, AConnectionThatTheServerEndsGivesItsPlaceBack) {
 }
 
 TEST_F(DoorTest, NamesOfPeersAreThoseOfGrpc) {
+  if (!HasIpv6Loopback()) GTEST_SKIP() << "needs IPv6";
   TryWithMorePatience([this](const DoorOptions& options) {
     Begin(options, "::");
     const FileDescriptor mapped = Enter();  // IPv4 at a socket for both

@@ -16,6 +16,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/framework/base/temporary_directory.h"
 
 namespace holdfast {
 namespace {
@@ -28,7 +29,6 @@ constexpr auto kDeadline = std::chrono::minutes(5);  // no measure of speed
 class TrialRunTest : public ::testing::Test {
  protected:
   void SetUp() override { fs::create_directories(directory_ / "runs/a"); }
-  void TearDown() override { fs::remove_all(directory_); }
 
   /// What stands for `holdfast`: `coordinator` is run as one, and agents write their arguments down.
   std::string Binary(const std::string& coordinator) const {
@@ -66,7 +66,8 @@ class TrialRunTest : public ::testing::Test {
     return text.str();
   }
 
-  const fs::path directory_ = fs::path(::testing::TempDir()) / ("trial_run_test_" + std::to_string(getpid()));
+  const TemporaryDirectory root_;
+  const fs::path directory_ = root_.path();
   HostHealth health_{1};
   HostSlots slots_{{2}};
 };

@@ -108,15 +108,14 @@ TEST(AccessTest, BeyondLoopbackOnlyWithASecret) {
 
 class TokenFileTest : public ::testing::Test {
  protected:
-  TokenFileTest() { std::filesystem::create_directories(directory_); }
-  ~TokenFileTest() override { std::filesystem::remove_all(directory_); }
   std::string Write(const std::string& contents, mode_t mode) {
     const std::string path = directory_ + "/token";
     std::ofstream(path, std::ios::binary) << contents;
     chmod(path.c_str(), mode);
     return path;
   }
-  const std::string directory_ = ::testing::TempDir() + "/token_test." + std::to_string(getpid());
+  const TemporaryDirectory root_;
+  const std::string directory_ = root_.path();
 };
 
 TEST_F(TokenFileTest, IsReadWithoutSpaceAround) {
@@ -316,8 +315,8 @@ TEST(AccessTest, CertificatesAreMadeAsTheReadmeSays) {
   const size_t begin = text.str().find("```\n", section) + 4;
   std::string lines = text.str().substr(begin, text.str().find("```", begin) - begin);
   lines = absl::StrReplaceAll(lines, {{"10.0.0.1", "127.0.0.1"}});
-  const std::string directory = ::testing::TempDir() + "/certificates." + std::to_string(getpid());
-  std::filesystem::create_directories(directory);
+  const TemporaryDirectory root;
+  const std::string& directory = root.path();
   std::ofstream(directory + "/make.sh") << lines;
   ASSERT_EQ(std::system(("cd " + directory + " && sh -e make.sh >log 2>&1").c_str()), 0) << lines;
   const TlsFiles made{directory + "/node1.pem", directory + "/node1.key", directory + "/authority.pem"};
@@ -328,7 +327,6 @@ TEST(AccessTest, CertificatesAreMadeAsTheReadmeSays) {
   EXPECT_TRUE(status.ok()) << status.status();
   const auto of_another_authority = FetchStatusPatiently({.address = server->address(), .tls = Files("node")});
   EXPECT_EQ(of_another_authority.status().code(), absl::StatusCode::kUnavailable) << of_another_authority.status();
-  std::filesystem::remove_all(directory);
 }
 
 TEST(AccessTest, HalfOfTheTlsFilesIsAnError) {

@@ -8,9 +8,11 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <future>
+#include <limits>
 #include <stop_token>
 #include <string>
 #include <thread>
@@ -30,7 +32,8 @@ class EndOfInputTest : public testing::Test {
     int64_t sleeps = 0;  // of the thread that waited
   };
 
-  EndOfInputTest() {
+  EndOfInputTest() { MakePipe(); }
+  void MakePipe() {
     int ends[2] = {-1, -1};
     EXPECT_EQ(pipe(ends), 0);
     reads_ = FileDescriptor(ends[0]);
@@ -45,7 +48,7 @@ class EndOfInputTest : public testing::Test {
   }
   /// A wait that does not end is stopped, so that the test fails and ends.
   Waited EndOf(std::future<Waited> waited) {
-    if (waited.wait_for(std::chrono::seconds(20)) == std::future_status::timeout) {
+    if (waited.wait_for(std::chrono::minutes(2)) == std::future_status::timeout) {
       ADD_FAILURE() << "it waits on";
       stop_.request_stop();
     }
@@ -62,13 +65,19 @@ class EndOfInputTest : public testing::Test {
   std::stop_source stop_;
 };
 
+// A thread also sleeps while its process is frozen: then again.
 TEST_F(EndOfInputTest, IsSeenInOneWait) {
-  std::future<Waited> waited = Wait();
-  EXPECT_EQ(waited.wait_for(milliseconds(950)), std::future_status::timeout);
-  writes_ = FileDescriptor();
-  const Waited result = EndOf(std::move(waited));
-  EXPECT_TRUE(result.has_ended);
-  EXPECT_LT(result.sleeps, 4) << "it looks again and again";
+  int64_t least = std::numeric_limits<int64_t>::max();
+  for (int i = 0; i < 5 && least >= 4; ++i) {
+    MakePipe();
+    std::future<Waited> waited = Wait();
+    EXPECT_EQ(waited.wait_for(milliseconds(950)), std::future_status::timeout);
+    writes_ = FileDescriptor();
+    const Waited result = EndOf(std::move(waited));
+    EXPECT_TRUE(result.has_ended);
+    least = std::min(least, result.sleeps);
+  }
+  EXPECT_LT(least, 4) << "it looks again and again";
 }
 
 TEST_F(EndOfInputTest, WhatIsWrittenIsPassedOver) {

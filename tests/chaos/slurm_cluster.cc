@@ -59,7 +59,8 @@ SlurmCluster::SlurmCluster(std::string directory, int nodes)
 }
 
 // Limits are those of a slow machine. What has a period of its own has a short one: how soon a job is looked at, and
-// how long one that is requeued waits (cred_expire).
+// how long one that is requeued waits (cred_expire), which is also how late a node may begin it. Jobs stay known when
+// they are done, for who looks late.
 void SlurmCluster::WriteConfig(int nodes) const {
   std::string key;
   std::ifstream random("/dev/urandom");
@@ -69,12 +70,13 @@ void SlurmCluster::WriteConfig(int nodes) const {
   std::ofstream(Path("cgroup.conf")) << "CgroupPlugin=cgroup/v1\n";  // none is used; else slurmd looks for one
   std::ofstream config(Path("slurm.conf"));
   config << "ClusterName=test\nSlurmctldHost=lead(" << network_.Address("lead") << ")\n"
-         << "SlurmUser=root\nAuthInfo=socket=" << Path("munge") << ",cred_expire=5\n"
+         << "SlurmUser=root\nAuthInfo=socket=" << Path("munge") << ",cred_expire=20\n"
          << "StateSaveLocation=" << Path("state") << "\nSlurmdSpoolDir=" << Path("spool.%n") << "\n"
          << "SlurmctldPidFile=" << Path("slurmctld.pid") << "\nSlurmdPidFile=" << Path("slurmd-%n.pid") << "\n"
          << "ProctrackType=proctrack/linuxproc\nTaskPlugin=task/none\nJobAcctGatherType=jobacct_gather/none\n"
          << "AccountingStorageType=accounting_storage/none\nMpiDefault=none\nSelectType=select/linear\n"
          << "ReturnToService=2\nKillWait=120\nSlurmdParameters=config_overrides\n"
+         << "MessageTimeout=60\nBatchStartTimeout=300\nMinJobAge=86400\n"
          << "SchedulerParameters=sched_interval=1,bf_interval=1,batch_sched_delay=0\n"
          << "PreemptType=preempt/partition_prio\nPreemptMode=REQUEUE\n";
   for (int node = 1; node <= nodes; ++node) {

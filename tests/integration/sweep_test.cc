@@ -211,7 +211,7 @@ class SweepOnHosts : public Sweep {
 };
 
 TEST_F(SweepOnHosts, HasTheTableOfOneMachine) {
-  setenv("HOLDFAST_TEST_SLOWDOWN_MS", "100", 1);
+  setenv("HOLDFAST_TEST_SLOWDOWN_MS", "300", 1);  // agents there are to come before all trials are done
   const CommandResult hosts = RunHoldfast({"sweep", file_, "--sweep-dir", Path("hosts")});
   unsetenv("HOLDFAST_TEST_SLOWDOWN_MS");
   ASSERT_EQ(hosts.exit_code, 0) << hosts.output;

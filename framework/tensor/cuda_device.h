@@ -34,8 +34,8 @@ absl::StatusOr<std::string> CheckCudaDevice(int index, const CudaDeviceOptions& 
 /// `index` to train heads of `head_dim`, computed in `dtype`. Takes nothing of the GPU either.
 absl::Status CheckCudaHeads(int index, kernels::DType dtype, int64_t head_dim);
 
-/// GPU `index` as CUDA numbers them. Unimplemented in a build without CUDA; FailedPrecondition, saying what to do, if
-/// there is no such GPU or it is older than compute capability 8.0; InvalidArgument if the table cannot be used.
+/// GPU `index` as CUDA numbers them. FailedPrecondition, saying what to do, in a build without CUDA, or if there is no
+/// such GPU or it is older than compute capability 8.0; InvalidArgument if the table cannot be used.
 absl::StatusOr<std::unique_ptr<Device>> MakeCudaDevice(int index, const CudaDeviceOptions& options = {});
 
 }  // namespace holdfast

@@ -672,6 +672,21 @@ TEST_F(TrainTest, ATunedTableIsTakenAndAnotherOneIsNoticed) {
   const CommandResult tuned = RunHoldfast(tune);
   if (LacksGpu(tuned)) GTEST_SKIP() << tuned.output;
   ASSERT_EQ(tuned.exit_code, 0) << tuned.output;
+// Nothing is wrong with the config: on another machine, or with another build, it will do.
+TEST_F(TrainTest, AMissingGpuIsAFailureOfEveryCommand) {
+  for (std::vector<std::string> arguments : std::vector<std::vector<std::string>>{
+           {"tune", Path("config.yaml"), "-o", Path("a.gemm")},
+           {"validate", Path("config.yaml")},
+           {"train", Path("config.yaml"), "--run-dir", Path("a")},
+           {"train", Path("config.yaml"), "--run-dir", Path("a"), "--workers", "2"}}) {
+    arguments.insert(arguments.end(), {"--set", "train.device=cuda"});
+    const CommandResult result = RunHoldfast(arguments);
+    if (result.exit_code == 0) GTEST_SKIP() << "there is a GPU";
+    EXPECT_EQ(result.exit_code, 1) << arguments[0] << ": " << result.output;
+  }
+  EXPECT_FALSE(fs::exists(Path("a")));
+}
+
   EXPECT_THAT(tuned.output, HasSubstr("products"));
   const CommandResult one = Train("one", settings);
   ASSERT_EQ(one.exit_code, 0) << one.output;

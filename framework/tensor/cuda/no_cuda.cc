@@ -9,7 +9,7 @@ size_t GemmLibraryVersion() { return 0; }
 namespace {
 
 absl::Status NotInThisBuild() {
-  return absl::UnimplementedError(
+  return absl::FailedPreconditionError(
       "train.device: cuda needs a build with CUDA (cmake --preset cuda); this one has only train.device: cpu");
 }
 

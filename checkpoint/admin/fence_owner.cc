@@ -26,8 +26,7 @@ absl::Status CheckNotInUse(Storage& storage) {
     case Life::kDead:
       return absl::OkStatus();
     case Life::kAlive:
-      return absl::FailedPreconditionError(
-          absl::StrCat(storage.Describe(), " is in use by ", owner, ", which is running"));
+      return absl::AbortedError(absl::StrCat(storage.Describe(), " is in use by ", owner, ", which is running"));
     case Life::kUnknown:
       break;
   }

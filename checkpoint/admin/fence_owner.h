@@ -12,8 +12,8 @@ namespace holdfast {
 /// This process, for Fence::Claim; `what` it is doing: "holdfast ckpt prune".
 std::string FenceOwner(const std::string& what);
 
-/// OK if nobody claimed `storage`, or the process that did last has ended, or is this one. FailedPrecondition, naming
-/// the owner, if it runs, or if that cannot be told from here: of another machine, container or boot.
+/// OK if nobody claimed `storage`, or the process that did last has ended, or is this one. Naming the owner, Aborted if
+/// it runs, FailedPrecondition if that cannot be told from here: of another machine, container or boot.
 absl::Status CheckNotInUse(Storage& storage);
 
 }  // namespace holdfast

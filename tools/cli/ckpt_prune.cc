@@ -98,12 +98,14 @@ absl::StatusOr<std::vector<Deletion>> PlanAndVerify(Storage& storage, Catalog& c
 }
 
 absl::Status RefuseIfInUse(Storage& storage) {
-  absl::Status status = CheckNotInUse(storage);
+  const absl::Status status = CheckNotInUse(storage);
+  if (absl::IsAborted(status)) {
+    return absl::AbortedError(absl::StrCat(status.message(), ": wait for the run, or stop it"));
+  }
   if (!absl::IsFailedPrecondition(status)) return status;
   return absl::FailedPreconditionError(
-      absl::StrCat(std::string(status.message()),
-                   ": stop the run first, or, if it has ended, pass --take-over (a run that "
-                   "still works could write no more checkpoints)"));
+      absl::StrCat(status.message(),
+                   ": once it has ended, pass --take-over (a run that still works could write no more checkpoints)"));
 }
 
 }  // namespace

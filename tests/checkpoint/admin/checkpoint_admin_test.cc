@@ -28,6 +28,7 @@
 namespace holdfast {
 namespace {
 
+using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
@@ -238,15 +239,18 @@ TEST_F(CheckpointAdminTest, WhoeverUsesThemIsNotDisturbed) {
     ProcessId process = ThisProcess();
     change(process);
     EXPECT_TRUE(Fence::Claim(storage, "process of a test", {}, process).ok());
-    return std::string(CheckNotInUse(storage).message());
+    return CheckNotInUse(storage).ToString();
   };
-  EXPECT_EQ(claimed_by([](ProcessId& p) { ++p.started; }), "") << "one that had our number before us";
-  EXPECT_THAT(claimed_by([](ProcessId& p) { p.pid = getppid(), p.started = 0; }), HasSubstr("which is running"));
-  const std::string unknown = "was used last by process of a test; this machine cannot tell whether it still runs";
+  EXPECT_EQ(claimed_by([](ProcessId& p) { ++p.started; }), "OK") << "one that had our number before us";
+  EXPECT_THAT(claimed_by([](ProcessId& p) { p.pid = getppid(), p.started = 0; }),
+              AllOf(HasSubstr("ABORTED: "), HasSubstr("which is running")));
+  const auto unknown =
+      AllOf(HasSubstr("FAILED_PRECONDITION: "),
+            HasSubstr("was used last by process of a test; this machine cannot tell whether it still runs"));
   // A container with the name of its host; the machine before it was started anew; a claim of an earlier version.
-  EXPECT_THAT(claimed_by([](ProcessId& p) { p.numbers = "pid:[1]"; }), HasSubstr(unknown));
-  EXPECT_THAT(claimed_by([](ProcessId& p) { p.boot = "another"; }), HasSubstr(unknown));
-  EXPECT_THAT(claimed_by([](ProcessId& p) { p = ProcessId{}; }), HasSubstr(unknown));
+  EXPECT_THAT(claimed_by([](ProcessId& p) { p.numbers = "pid:[1]"; }), unknown);
+  EXPECT_THAT(claimed_by([](ProcessId& p) { p.boot = "another"; }), unknown);
+  EXPECT_THAT(claimed_by([](ProcessId& p) { p = ProcessId{}; }), unknown);
 }
 
 }  // namespace

@@ -236,10 +236,9 @@ absl::Status CheckNewest(const Config& config, const std::vector<StoredTensor>& 
   const Catalog& found = run->keeper->found();
   RETURN_IF_ERROR(CheckFits(config, tensors, found, run->usable.front()));
   const Manifest& newest = ManifestOf(found, run->usable.front());
-  run->warning = Differences(config, newest);
-  for (const std::string& moved :
-       {ScheduleChange(config, newest), DataChange(config, newest), ValidationChange(config, newest)}) {
-    if (!moved.empty()) absl::StrAppend(&run->warning, run->warning.empty() ? "" : "; ", moved);
+  for (std::string& change : std::vector<std::string>{Differences(config, newest), ScheduleChange(config, newest),
+                                                      DataChange(config, newest), ValidationChange(config, newest)}) {
+    if (!change.empty()) run->warnings.push_back(std::move(change));
   }
   return absl::OkStatus();
 }
@@ -265,9 +264,9 @@ absl::Status Choose(const Config& config, const RunDirectory& directory, const s
   if (!run->usable.empty()) {
     RETURN_IF_ERROR(CheckNewest(config, tensors, run));
     if (run->history.recorded_step == 0 && run->history.has_saved) {
-      absl::StrAppend(&run->warning, run->warning.empty() ? "" : "; ", directory.metrics(),
-                      " has no step of this run, which has saved checkpoints: the record begins after step ",
-                      run->usable.front().step);
+      run->warnings.push_back(absl::StrCat(
+          directory.metrics(), " has no step of this run, which has saved checkpoints: the record begins after step ",
+          run->usable.front().step));
     }
   }
   if (step.has_value() && gives_up && !options.overwrite) {  // else it was read before the old run was removed
@@ -312,14 +311,14 @@ absl::Status OpenCheckpoints(const Config& config, const RunDirectory& directory
                        !run->history.finished && !is_damaged;
     if (!began) return CannotGoOn(directory, run->history, run->keeper->found());
     RETURN_IF_ERROR(GoBack(directory, 0, run));
-    run->warning = "the run has saved no checkpoint: starting from step 0";
+    run->warnings = {"the run has saved no checkpoint: starting from step 0"};
     return absl::OkStatus();
   }
   const std::string changes = ChangesToWorkers(config, directory);
   if (!changes.empty()) {
-    run->warning =
+    run->warnings = {
         absl::StrCat("the run has no checkpoint to resume from, and this is not the config that it had last (", changes,
-                     "): workers that have that one are refused, and the state they hold with them");
+                     "): workers that have that one are refused, and the state they hold with them")};
   }
   return absl::OkStatus();
 }
@@ -334,7 +333,7 @@ absl::StatusOr<PreparedRun> PrepareRun(const Config& config, const RunDirectory&
     RETURN_IF_ERROR(lease->Take({}, /*begins=*/true));
     lead = std::make_shared<Lead>(std::move(lease), std::chrono::milliseconds(0));
   }
-  PreparedRun run{.lead = std::move(lead), .history = {}, .keeper = nullptr, .usable = {}, .warning = ""};
+  PreparedRun run{.lead = std::move(lead), .history = {}, .keeper = nullptr, .usable = {}, .warnings = {}};
   run.leader = RunLock::Read(directory).value_or(LockText()).owner;
   RETURN_IF_ERROR(CheckAlerts(config.alerts));
   RETURN_IF_ERROR(directory.TakeOver([&run] { return StillOurs(*run.lead); }));
@@ -406,7 +405,7 @@ std::string ResumeText(const PreparedRun& run) {
     absl::StrAppend(&text, "resuming    after generation ", run.history.state.generation, "; ",
                     Counted(run.history.recorded_step, "step"), " recorded\n");
   }
-  if (!run.warning.empty()) absl::StrAppend(&text, "warning: ", run.warning, "\n");
+  for (const std::string& warning : run.warnings) absl::StrAppend(&text, "warning: ", warning, "\n");
   return text;
 }
 

@@ -9,6 +9,8 @@
 #include "absl/functional/function_ref.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
 #include "elastic/coordinator/run_digests.h"
 #include "framework/base/counted.h"
 #include "framework/config/decides.h"
@@ -32,19 +34,45 @@ std::string ProgramDifferences(const Config& config, const Manifest& manifest) {
   return absl::StrCat("build ", manifest.build, " of Holdfast wrote the checkpoint, this is ", now.build);
 }
 
+struct KeyChange {
+  std::string key, was, is;
+};
+
 /// Of the keys that `counts` is true of.
-std::string Changes(const std::string& printed, const Config& config,
-                    absl::FunctionRef<bool(const std::string& key)> counts) {
+std::vector<KeyChange> Changes(const std::string& printed, const Config& config,
+                               absl::FunctionRef<bool(const std::string& key)> counts) {
   const auto was = ValuesByKey(printed), is = ValuesByKey(PrintConfig(config));
-  std::vector<std::string> changes;
+  std::vector<KeyChange> changes;
   for (const auto& [key, value] : is) {
     const auto before = was.find(key);
-    if (counts(key) && before != was.end() && before->second != value) {
-      changes.push_back(absl::StrCat(key, " was ", before->second, " and is ", value));
-    }
+    if (counts(key) && before != was.end() && before->second != value) changes.push_back({key, before->second, value});
   }
-  return absl::StrJoin(changes, "; ");
+  return changes;
 }
+
+/// Of many changes the first, and how many more there are.
+std::vector<std::string> Words(const std::vector<KeyChange>& changes, absl::string_view was, absl::string_view is) {
+  constexpr size_t kMost = 10;
+  std::vector<std::string> words;
+  for (const KeyChange& change : absl::MakeSpan(changes).first(std::min(changes.size(), kMost))) {
+    words.push_back(absl::StrCat(change.key, was, change.was, is, change.is));
+  }
+  if (changes.size() > kMost) words.push_back(absl::StrCat("and ", Counted(std::ssize(changes) - kMost, "more key")));
+  return words;
+}
+
+std::string OnOneLine(const std::vector<KeyChange>& changes) {
+  return absl::StrJoin(Words(changes, " was ", " and is "), "; ");
+}
+
+/// After a text, each on a line of its own.
+std::string OnLines(const std::vector<KeyChange>& changes) {
+  std::string text = changes.empty() ? "" : ":";
+  for (const std::string& words : Words(changes, ": ", " -> ")) absl::StrAppend(&text, "\n  ", words);
+  return text;
+}
+
+bool DecidesBits(const std::string& key) { return WhatDecides(key) == Decides::kBits; }
 
 /// Steps after `begin`, up to `end`.
 struct Decay {
@@ -118,9 +146,9 @@ std::string Differences(const Config& config, const Manifest& manifest) {
   // An earlier build did not have every key: what it left out has its default.
   const auto stored = StoredConfig(config, manifest);
   if (stored.ok() && BitsDigest(*stored) == BitsDigest(config)) return ProgramDifferences(config, manifest);
-  return absl::StrCat("this is not the config that wrote the checkpoint (",
-                      ChangedKeys(stored.ok() ? PrintConfig(*stored) : manifest.config, config),
-                      "): the run may differ from one that was never stopped");
+  return absl::StrCat(
+      "this is not the config that wrote the checkpoint, so the run may differ from one that was never stopped",
+      OnLines(Changes(stored.ok() ? PrintConfig(*stored) : manifest.config, config, DecidesBits)));
 }
 
 std::string ScheduleChange(const Config& config, const Manifest& manifest) {
@@ -177,24 +205,24 @@ std::string ValidationChange(const Config& config, const Manifest& manifest) {
 }
 
 std::string ChangedKeys(const std::string& printed, const Config& config) {
-  return Changes(printed, config, [](const std::string& key) { return WhatDecides(key) == Decides::kBits; });
+  return OnOneLine(Changes(printed, config, DecidesBits));
 }
 
 std::string ChangesToWorkers(const Config& config, const RunDirectory& directory) {
   const auto of_run = LoadStoredConfig(directory.config(), FamilyPresets());
   if (!of_run.ok()) return "";
-  return Changes(PrintConfig(*of_run), config, [](const std::string& key) {
+  return OnOneLine(Changes(PrintConfig(*of_run), config, [](const std::string& key) {
     const Decides decides = WhatDecides(key);
     return decides == Decides::kBits || decides == Decides::kContent || decides == Decides::kLayout;
-  });
+  }));
 }
 
 absl::Status CheckOptimizer(const Config& config, const Manifest& manifest, const std::vector<StoredTensor>& tensors) {
   const absl::Status same = CheckPlanes(manifest, tensors);
   if (same.ok()) return absl::OkStatus();
-  const std::string changes = Changes(manifest.config, config, [](const std::string& key) {
+  const std::string changes = OnOneLine(Changes(manifest.config, config, [](const std::string& key) {
     return key == "optimizer.name" || key == "optimizer.ema_decay";  // which decide what is kept
-  });
+  }));
   return absl::FailedPreconditionError(
       absl::StrCat(same.message(), changes.empty() ? ": " : absl::StrCat(" (", changes, "): set that as it was, "),
                    "choose another --run-dir or checkpoint.directory, or pass --overwrite to start a new run"));
@@ -218,7 +246,7 @@ LeadingConfig ConfigToLeadOnWith(const Config& config, const RunDirectory& direc
   if (!of_run.ok()) return leading;
   leading.config = WithKeysThat({Decides::kBits, Decides::kContent, Decides::kLayout}, *of_run, config);
   if (!ValidateConfig(leading.config).empty()) leading.config = *of_run;  // what this one has of its own does not fit
-  leading.changes = Changes(PrintConfig(leading.config), config, [](const std::string&) { return true; });
+  leading.changes = OnOneLine(Changes(PrintConfig(leading.config), config, [](const std::string&) { return true; }));
   return leading;
 }
 

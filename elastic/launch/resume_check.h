@@ -12,8 +12,8 @@
 namespace holdfast {
 
 /// What decides the bits of a run, config or program, and is not as it was when the checkpoint was written; empty if
-/// nothing is known to differ. An import computed nothing: a train.arithmetic that its config leaves open (auto,
-/// native) is no difference.
+/// nothing is known to differ. Of a config each key on a line of its own, of many keys the first ten. An import
+/// computed nothing: a train.arithmetic that its config leaves open (auto, native) is no difference.
 std::string Differences(const Config& config, const Manifest& manifest);
 
 /// How the learning rates of steps to come move, without a key of the schedule having changed: a cosine or linear decay
@@ -30,7 +30,8 @@ std::string DataChange(const Config& config, const Manifest& manifest);
 /// another part of data.validation than those before. Of other files their digest tells. Empty if nothing has changed.
 std::string ValidationChange(const Config& config, const Manifest& manifest);
 
-/// Keys that decide the bits of a run and are not as in the printed config: "run.seed was 1 and is 2; ...".
+/// Keys that decide the bits of a run and are not as in the printed config, on one line: "run.seed was 1 and is 2;
+/// ...". Of many the first ten.
 std::string ChangedKeys(const std::string& printed, const Config& config);
 
 /// Keys that all workers have alike and that are not as in the config that the run in `directory` had last: workers

@@ -35,6 +35,9 @@ namespace holdfast {
 namespace {
 
 using testing::AllOf;
+using testing::Contains;
+using testing::ElementsAre;
+using testing::EndsWith;
 using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::Not;
@@ -254,10 +257,11 @@ TEST_F(PreparedRunTest, AMovedDecayIsSaidWithWhatKeepsIt) {
   Train(ConfigOf({"checkpoint.every_steps=4", "schedule.warmup_steps=2", "optimizer.lr=0.5"}));
   const std::string text = resumed({"train.steps=20"});
   constexpr char kMoved[] =
-      "; the learning rate of the steps to come moves: its cosine decay ends with the run, at step 20 instead of step "
+      "\nwarning: the learning rate of the steps to come moves: its cosine decay ends with the run, at step 20 instead "
+      "of step "
       "12; set schedule.decay_steps to 10 to keep the old course, with the lowest rate, 0.05, after step 12; "
       "steps 3 to 12, which are done, had another rate than in a run of 20 steps that was never stopped\n";
-  EXPECT_THAT(text, HasSubstr("train.steps was 12 and is 20"));
+  EXPECT_THAT(text, HasSubstr("never stopped:\n  train.steps: 12 -> 20\nwarning: "));
   EXPECT_THAT(text, HasSubstr(kMoved));
   EXPECT_EQ(text.find("to keep the old course"), text.rfind("to keep the old course")) << "once";
   EXPECT_THAT(resumed({"train.steps=20", "schedule.decay_steps=10"}), testing::Not(HasSubstr("of the steps to come")))
@@ -343,7 +347,7 @@ TEST_F(PreparedRunTest, AnotherBatchSaysWhatComesAgain) {
       ConfigOf({"checkpoint.every_steps=4", "train.steps=20", absl::StrCat("batch.microbatches=", more)});
   const auto run = Prepare(other, {.workers_are_new = true});
   ASSERT_TRUE(run.ok()) << run.status();
-  EXPECT_THAT(ResumeText(*run), HasSubstr("; step 13 reads the data from sequence "));
+  EXPECT_THAT(ResumeText(*run), HasSubstr("\nwarning: step 13 reads the data from sequence "));
 }
 
 // A loss is lower than another one by what it is of, too.
@@ -662,7 +666,30 @@ TEST_F(PreparedRunTest, WhatOfTheConfigIsNotAsItWasIsNamed) {
   const auto changed =
       Prepare(ConfigOf({"checkpoint.every_steps=4", "train.steps=20", "optimizer.lr=0.5"}), {.workers_are_new = true});
   ASSERT_TRUE(changed.ok()) << changed.status();
-  EXPECT_THAT(changed->warning, HasSubstr("optimizer.lr was"));
+  EXPECT_THAT(changed->warnings, Contains(HasSubstr("\n  optimizer.lr: ")));
+}
+
+// In a log and on a terminal: whoever looks for his key finds it at the beginning of a line.
+TEST_F(PreparedRunTest, EachKeyThatIsNotAsItWasHasALineAndOfManyTheFirstTen) {
+  const Config config = ConfigOf({"optimizer.lr=0.25"});
+  Manifest manifest;
+  manifest.config = PrintConfig(config);
+  EXPECT_EQ(Differences(ConfigOf({"optimizer.lr=0.5", "run.seed=7"}), manifest),
+            "this is not the config that wrote the checkpoint, so the run may differ from one that was never stopped:\n"
+            "  optimizer.lr: 0.25 -> 0.5\n"
+            "  run.seed: 1 -> 7");
+  std::vector<std::string> many = {"batch.microbatches=5",   "data.shuffle=false",  "model.norm_eps=0.25",
+                                   "optimizer.beta1=0.5",    "optimizer.beta2=0.5", "optimizer.grad_clip_norm=7",
+                                   "optimizer.eps=0.5",      "optimizer.lr=0.5",    "optimizer.weight_decay=0.5",
+                                   "schedule.warmup_steps=3"};
+  EXPECT_THAT(Differences(ConfigOf(many), manifest), EndsWith("\n  schedule.warmup_steps: 0 -> 3"));
+  many.emplace_back("train.steps=20");
+  EXPECT_THAT(Differences(ConfigOf(many), manifest), EndsWith("\n  schedule.warmup_steps: 0 -> 3\n  and 1 more key"));
+  many.emplace_back("run.seed=7");
+  const std::string twelve = Differences(ConfigOf(many), manifest);
+  EXPECT_THAT(twelve, EndsWith("\n  run.seed: 1 -> 7\n  and 2 more keys"));
+  EXPECT_EQ(std::count(twelve.begin(), twelve.end(), '\n'), 11);
+  EXPECT_THAT(ChangedKeys(manifest.config, ConfigOf(many)), EndsWith("; and 2 more keys"));
 }
 
 // As a coordinator that is started again, while its workers wait for it.
@@ -673,13 +700,14 @@ TEST_F(PreparedRunTest, WithoutACheckpointTheWorkersConfigCounts) {
   {
     const auto other = Prepare(ConfigOf({"checkpoint.every=never", "optimizer.lr=0.5", "data.shuffle=false"}), {});
     ASSERT_TRUE(other.ok()) << other.status();
-    EXPECT_THAT(other->warning, HasSubstr("(data.shuffle was true and is false; optimizer.lr was "));
-    EXPECT_THAT(other->warning, Not(HasSubstr("elastic"))) << "which a coordinator may have of its own";
+    EXPECT_THAT(other->warnings, ElementsAre(AllOf(HasSubstr("(data.shuffle was true and is false; optimizer.lr was "),
+                                                   Not(HasSubstr("elastic")))))
+        << "which a coordinator may have of its own";
     EXPECT_THAT(ResumeText(*other), HasSubstr("warning: the run has no checkpoint to resume from"));
   }
   const auto same = Prepare(ConfigOf({"checkpoint.every=never", "optimizer.lr=0.5", "data.shuffle=false"}), {});
   ASSERT_TRUE(same.ok()) << same.status();
-  EXPECT_EQ(same->warning, "") << "it is the run's by now";
+  EXPECT_THAT(same->warnings, IsEmpty()) << "it is the run's by now";
 }
 
 // Its record would be cut and its model replaced.
@@ -712,7 +740,8 @@ TEST_F(PreparedRunTest, ALostRecordIsSaid) {
   const auto run = Prepare(ConfigOf({"checkpoint.every_steps=4", "train.steps=20"}), {.workers_are_new = true});
   ASSERT_TRUE(run.ok()) << run.status();
   EXPECT_EQ(run->usable.front().step, 12);
-  EXPECT_THAT(run->warning, HasSubstr("has no step of this run, which has saved checkpoints: the record begins after"));
+  EXPECT_THAT(run->warnings,
+              Contains(HasSubstr("has no step of this run, which has saved checkpoints: the record begins after")));
 }
 
 // Both ways that the message names: the cut one may have no checkpoint left.
@@ -750,7 +779,7 @@ TEST_F(PreparedRunTest, OnlyWhatDecidesBitsIsADifference) {
   config.log.every_steps = 7;
   EXPECT_EQ(Differences(config, manifest), "");
   config.run.seed = 7;
-  EXPECT_THAT(Differences(config, manifest), HasSubstr("run.seed was"));
+  EXPECT_THAT(Differences(config, manifest), HasSubstr("run.seed: 1 -> 7"));
 }
 
 // Workers that have the run's config would be refused by a coordinator with another one.
@@ -801,7 +830,7 @@ TEST_F(PreparedRunTest, AnImportLeavesTheArithmeticToTheRun) {
   manifest.config = PrintConfig(imported);
   manifest.config_digest = BitsDigest(imported);
   EXPECT_THAT(Differences(config, manifest),
-              testing::AllOf(HasSubstr("run.seed was 7"), testing::Not(HasSubstr("arithmetic"))));
+              testing::AllOf(HasSubstr("run.seed: 7 -> 1"), testing::Not(HasSubstr("arithmetic"))));
 }
 
 TEST_F(PreparedRunTest, AnImportLeavesTheStepsOfEpochsToTheRun) {
@@ -814,7 +843,7 @@ TEST_F(PreparedRunTest, AnImportLeavesTheStepsOfEpochsToTheRun) {
   manifest.config_digest = BitsDigest(imported);
   EXPECT_EQ(Differences(config, manifest), "");
   manifest.sharding.clear();
-  EXPECT_THAT(Differences(config, manifest), HasSubstr("train.steps was 0 and is 12"));
+  EXPECT_THAT(Differences(config, manifest), HasSubstr("train.steps: 0 -> 12"));
 }
 
 TEST_F(PreparedRunTest, AnImportedModelMustComputeWhatItsFilesSay) {

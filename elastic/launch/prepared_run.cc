@@ -97,10 +97,7 @@ absl::Status CheckFits(const Config& config, const std::vector<StoredTensor>& te
   const Manifest& manifest = ManifestOf(found, choice);
   RETURN_IF_ERROR(CheckImported(config, manifest));
   RETURN_IF_ERROR(CheckFrozenWeights(config, manifest));
-  if (const absl::Status model = CheckModel(manifest, tensors); !model.ok()) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        model.message(), ": choose another --run-dir or checkpoint.directory, or pass --overwrite to start a new run"));
-  }
+  RETURN_IF_ERROR(CheckSameModel(config, manifest, tensors));
   return CheckOptimizer(config, manifest, tensors);
 }
 

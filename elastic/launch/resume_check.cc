@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/functional/function_ref.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
@@ -73,6 +74,8 @@ std::string OnLines(const std::vector<KeyChange>& changes) {
 }
 
 bool DecidesBits(const std::string& key) { return WhatDecides(key) == Decides::kBits; }
+
+constexpr char kWhatElse[] = "choose another --run-dir or checkpoint.directory, or pass --overwrite to start a new run";
 
 /// Steps after `begin`, up to `end`.
 struct Decay {
@@ -217,15 +220,27 @@ std::string ChangesToWorkers(const Config& config, const RunDirectory& directory
   }));
 }
 
+absl::Status CheckSameModel(const Config& config, const Manifest& manifest, const std::vector<StoredTensor>& tensors) {
+  const absl::Status same = CheckModel(manifest, tensors);
+  if (same.ok()) return absl::OkStatus();
+  const std::vector<KeyChange> changes = Changes(manifest.config, config, [](const std::string& key) {
+    return absl::StartsWith(key, "model.") || absl::StartsWith(key, "lora.") || key == "train.only" ||
+           key == "train.freeze";
+  });
+  if (changes.empty()) return absl::FailedPreconditionError(absl::StrCat(same.message(), ": ", kWhatElse));
+  return absl::FailedPreconditionError(absl::StrCat("the model of the config is another than the checkpoint's (",
+                                                    OnOneLine(changes), "): set that as it was to resume the run, ",
+                                                    kWhatElse, " (", same.message(), ")"));
+}
+
 absl::Status CheckOptimizer(const Config& config, const Manifest& manifest, const std::vector<StoredTensor>& tensors) {
   const absl::Status same = CheckPlanes(manifest, tensors);
   if (same.ok()) return absl::OkStatus();
   const std::string changes = OnOneLine(Changes(manifest.config, config, [](const std::string& key) {
     return key == "optimizer.name" || key == "optimizer.ema_decay";  // which decide what is kept
   }));
-  return absl::FailedPreconditionError(
-      absl::StrCat(same.message(), changes.empty() ? ": " : absl::StrCat(" (", changes, "): set that as it was, "),
-                   "choose another --run-dir or checkpoint.directory, or pass --overwrite to start a new run"));
+  return absl::FailedPreconditionError(absl::StrCat(
+      same.message(), changes.empty() ? ": " : absl::StrCat(" (", changes, "): set that as it was, "), kWhatElse));
 }
 
 absl::Status CheckFrozenWeights(const Config& config, const Manifest& manifest) {

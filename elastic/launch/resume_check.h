@@ -42,6 +42,9 @@ std::string ChangesToWorkers(const Config& config, const RunDirectory& directory
 /// no run of its own that a change could be meant for: its weights mean what its files say.
 absl::Status CheckImported(const Config& config, const Manifest& manifest);
 
+/// FailedPrecondition, with the keys that say so, if the checkpoint is of another model, or of other parts of one.
+absl::Status CheckSameModel(const Config& config, const Manifest& manifest, const std::vector<StoredTensor>& tensors);
+
 /// FailedPrecondition, with the keys that say so, if the checkpoint holds the state of another optimizer.
 absl::Status CheckOptimizer(const Config& config, const Manifest& manifest, const std::vector<StoredTensor>& tensors);
 

@@ -501,7 +501,11 @@ TEST_F(PreparedRunTest, AnotherModelCostsNoCheckpoint) {
   other.model.num_layers += 1;
   for (const char* resume : {"auto", "8"}) {
     const auto run = Prepare(other, {.resume = resume, .workers_are_new = true});
-    EXPECT_THAT(std::string(run.status().message()), HasSubstr("is not of this model")) << resume;
+    EXPECT_THAT(std::string(run.status().message()),
+                AllOf(HasSubstr("the model of the config is another than the checkpoint's (model.num_layers was 1 and "
+                                "is 2): set that as it was to resume the run, choose another --run-dir"),
+                      HasSubstr("is not of this model: ")))
+        << resume;
   }
   EXPECT_EQ(directory_.ReadMetrics()->size(), 12u);
   config.train.steps = 20;

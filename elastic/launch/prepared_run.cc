@@ -320,16 +320,8 @@ absl::Status OpenCheckpoints(const Config& config, const RunDirectory& directory
   return absl::OkStatus();
 }
 
-}  // namespace
-
-absl::StatusOr<PreparedRun> PrepareRun(const Config& config, const RunDirectory& directory,
-                                       const ParameterLayout& layout, const PrepareOptions& options,
-                                       std::shared_ptr<Lead> lead) {
-  if (lead == nullptr) {
-    auto lease = std::make_unique<DirectoryLease>(directory);
-    RETURN_IF_ERROR(lease->Take({}, /*begins=*/true));
-    lead = std::make_shared<Lead>(std::move(lease), std::chrono::milliseconds(0));
-  }
+absl::StatusOr<PreparedRun> PrepareLed(std::shared_ptr<Lead> lead, const Config& config, const RunDirectory& directory,
+                                       const ParameterLayout& layout, const PrepareOptions& options) {
   PreparedRun run{.lead = std::move(lead), .history = {}, .keeper = nullptr, .usable = {}, .warnings = {}};
   run.leader = RunLock::Read(directory).value_or(LockText()).owner;
   RETURN_IF_ERROR(CheckAlerts(config.alerts));
@@ -383,6 +375,21 @@ absl::StatusOr<PreparedRun> PrepareRun(const Config& config, const RunDirectory&
   if (!goes_on) return run;
   RETURN_IF_ERROR(StillOurs(*run.lead));
   RETURN_IF_ERROR(directory.WriteConfig(PrintConfig(config)));
+  return run;
+}
+
+}  // namespace
+
+absl::StatusOr<PreparedRun> PrepareRun(const Config& config, const RunDirectory& directory,
+                                       const ParameterLayout& layout, const PrepareOptions& options,
+                                       std::shared_ptr<Lead> lead) {
+  if (lead != nullptr) return PrepareLed(std::move(lead), config, directory, layout, options);
+  auto lease = std::make_unique<DirectoryLease>(directory);
+  const DirectoryLease& lock = *lease;
+  RETURN_IF_ERROR(lease->Take({}, /*begins=*/true));
+  lead = std::make_shared<Lead>(std::move(lease), std::chrono::milliseconds(0));
+  absl::StatusOr<PreparedRun> run = PrepareLed(lead, config, directory, layout, options);
+  if (!run.ok() && !directory.HoldsRun()) lock.UndoTake();
   return run;
 }
 

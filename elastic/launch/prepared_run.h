@@ -40,7 +40,8 @@ struct PrepareOptions {
 /// Takes the directory's lock first, unless it is given. AlreadyExists, saying what to do, if the directory holds a run
 /// that is done (unless workers of it may be alive, who are to be told then), or one that cannot go on, or if
 /// checkpoints of another run would be given up. What is given up is so durably, by a barrier
-/// (framework/base/branch.h), before anything else changes.
+/// (framework/base/branch.h), before anything else changes. After an error nothing is left of a lock that was not
+/// given and of a directory made for it, unless a run has begun there.
 absl::StatusOr<PreparedRun> PrepareRun(const Config& config, const RunDirectory& directory,
                                        const ParameterLayout& layout, const PrepareOptions& options,
                                        std::shared_ptr<Lead> lead = nullptr);

@@ -25,6 +25,8 @@ class DirectoryLease final : public Lease {
   absl::Status Say(const LeaderWords& words) override;
   absl::Status Check() override;
   std::string Describe() const override;
+  /// RunLock::UndoTake
+  void UndoTake() const { lock_->UndoTake(); }
 
  private:
   absl::Status Removed() const;

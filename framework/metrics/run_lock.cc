@@ -19,6 +19,7 @@ namespace holdfast {
 namespace {
 
 constexpr size_t kMarkDigits = 16;
+constexpr char kOwnerBegin[] = "process ";
 
 std::string NewMark() {
   std::random_device random;
@@ -62,6 +63,21 @@ void RemoveLeftOver(const std::string& lock) {
   }
 }
 
+/// Of `path` and the directories on the way to it what is not there, from the inside.
+std::vector<std::string> MissingOnTheWayTo(std::string path) {
+  std::vector<std::string> missing;
+  std::error_code error;
+  while (std::filesystem::symlink_status(path, error).type() == std::filesystem::file_type::not_found) {
+    missing.push_back(path);
+    if (path == DirectoryOf(path)) break;
+    path = DirectoryOf(path);
+  }
+  return missing;
+}
+
+/// What NewOwner has not made: a lock of another program.
+bool IsForeign(const LockText& text) { return !text.owner.empty() && !text.owner.starts_with(kOwnerBegin); }
+
 absl::Status CannotWrite(const std::string& path) { return ErrnoToStatus(errno, absl::StrCat("cannot write ", path)); }
 
 }  // namespace
@@ -72,12 +88,13 @@ std::string LockText::Name() const {
 }
 
 std::string RunLock::NewOwner() {
-  return absl::StrCat("process ", getpid(), " on ", HostName(), "\n", NewMark(), "\n");
+  return absl::StrCat(kOwnerBegin, getpid(), " on ", HostName(), "\n", NewMark(), "\n");
 }
 
 absl::StatusOr<RunLock> RunLock::Take(const RunDirectory& directory, const std::string& owner) {
-  RETURN_IF_ERROR(Annotate(MakeDirectories(directory.root()), "cannot create the run directory"));
   const std::string path = directory.lock();
+  std::vector<std::string> made = MissingOnTheWayTo(path);
+  RETURN_IF_ERROR(Annotate(MakeDirectories(directory.root()), "cannot create the run directory"));
   for (;;) {
     const RunLock there(path, OpenFile(path, O_RDWR | O_CREAT | O_NOFOLLOW, 0644));
     if (!there.file_.ok()) return ErrnoToStatus(errno, absl::StrCat("cannot open ", path));
@@ -90,9 +107,16 @@ absl::StatusOr<RunLock> RunLock::Take(const RunDirectory& directory, const std::
                                              ": wait for it, stop it, or choose another --run-dir"));
     }
     RETURN_IF_ERROR(text.status());
+    if (IsForeign(*text)) {
+      return absl::AlreadyExistsError(
+          absl::StrCat(path, " exists and does not belong to a run: choose another --run-dir"));
+    }
     // Another file may have been put in its place, or it was removed. Who has the lock of the one that is there puts
     // the next one there.
-    if (there.IsInPlace()) return Place(path, *text, owner);
+    if (!there.IsInPlace()) continue;
+    ASSIGN_OR_RETURN(RunLock lock, Place(path, *text, owner));
+    lock.made_ = std::move(made);
+    return lock;
   }
 }
 
@@ -129,6 +153,15 @@ bool RunLock::IsInPlace() const {
   struct stat ours, there;
   return fstat(file_.get(), &ours) == 0 && stat(path_.c_str(), &there) == 0 && ours.st_dev == there.st_dev &&
          ours.st_ino == there.st_ino;
+}
+
+void RunLock::UndoTake() const {
+  std::error_code is_needed;
+  for (const std::string& path : made_) {
+    if (path == path_ && !IsInPlace()) return;
+    std::filesystem::remove(path, is_needed);
+    if (is_needed) return;
+  }
 }
 
 absl::StatusOr<LockText> RunLock::Read(const RunDirectory& directory) {

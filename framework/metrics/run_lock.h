@@ -5,6 +5,7 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -30,8 +31,8 @@ struct LockText {
 /// What the old owner still says goes into the old file. Thread-safe but for Take, TakeFrom and moves.
 class RunLock {
  public:
-  /// Creates the directory if needed. Aborted, naming the other process, if it is taken.
-  /// `owner`: NewOwner's, of this process.
+  /// Creates the directory if needed. Aborted, naming the other process, if it is taken; AlreadyExists if the file is
+  /// somebody else's. `owner`: NewOwner's, of this process.
   static absl::StatusOr<RunLock> Take(const RunDirectory& directory, const std::string& owner = NewOwner());
   /// Takes it from an owner that still holds it, but has been silent for too long (it is frozen, or cut off).
   /// Aborted if by now another text stands there than `silent`. Of two processes that do this at once both
@@ -59,6 +60,9 @@ class RunLock {
   absl::Status Say(absl::string_view words) const;
   /// What stood there before; empty if nobody had the lock.
   const LockText& previous() const { return previous_; }
+  /// What Take has made is gone, where nothing else has come into it: the file and the directories on the way to it, if
+  /// they were not there. For who begins no run after all; the lock is lost by that.
+  void UndoTake() const;
 
  private:
   RunLock(std::string path, FileDescriptor file) : path_(std::move(path)), file_(std::move(file)) {}
@@ -71,6 +75,7 @@ class RunLock {
   FileDescriptor file_;
   std::string owner_;  // what we have written into it
   LockText previous_;
+  std::vector<std::string> made_;  // by Take: paths, from the inside
   std::unique_ptr<std::atomic<bool>> was_away_ = std::make_unique<std::atomic<bool>>(false);  // once not found by name
 };
 

@@ -42,6 +42,12 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::Not;
 
+std::vector<std::string> NamesIn(const std::string& directory) {
+  std::vector<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator(directory)) names.push_back(entry.path().filename());
+  return names;
+}
+
 class PreparedRunTest : public TinyRun {
  protected:
   absl::StatusOr<PreparedRun> Prepare(const Config& config, const PrepareOptions& options) {
@@ -477,7 +483,7 @@ TEST_F(PreparedRunTest, AStepThatIsNotThereCostsNoOldRun) {
   const Config config = ConfigOf({"checkpoint.every_steps=4"});
   const auto fresh = Prepare(config, {.resume = "4", .workers_are_new = true});
   EXPECT_TRUE(absl::IsNotFound(fresh.status())) << fresh.status();
-  EXPECT_FALSE(directory_.HoldsRun());
+  EXPECT_FALSE(std::filesystem::exists(directory_.root()));
   Train(config);
   const auto over = Prepare(config, {.overwrite = true, .resume = "12", .workers_are_new = true});
   EXPECT_THAT(std::string(over.status().message()), HasSubstr("leave --overwrite out to go back to that step"));
@@ -490,6 +496,32 @@ TEST_F(PreparedRunTest, AStepThatIsNotThereCostsNoOldRun) {
   EXPECT_EQ(directory_.ReadMetrics()->size(), 12u);
   EXPECT_TRUE(std::filesystem::exists(directory_.model()));
   EXPECT_FALSE(std::filesystem::is_empty(directory_.checkpoints()));
+}
+
+// Its files would lie between those of somebody else, who would have to find out whose they are.
+TEST_F(PreparedRunTest, WhatDoesNotBeginLeavesNothing) {
+  const auto refused = [&](const std::string& root, const std::string& resume) {
+    const Config config = ConfigOf();
+    const auto outline = CheckTraining(config, 1);
+    EXPECT_TRUE(outline.ok()) << outline.status();
+    return PrepareRun(config, RunDirectory(root), outline->layout, {.resume = resume, .workers_are_new = true})
+        .status();
+  };
+  EXPECT_TRUE(absl::IsNotFound(refused(root_ / "runs/of/mine", "4")));
+  EXPECT_FALSE(std::filesystem::exists(root_ / "runs"));
+
+  const std::filesystem::path mine = root_ / "mine";
+  std::filesystem::create_directories(mine / "checkpoints");
+  std::ofstream(mine / "checkpoints/notes") << "mine";
+  EXPECT_TRUE(absl::IsAlreadyExists(refused(mine, "")));
+  EXPECT_THAT(NamesIn(mine), ElementsAre("checkpoints"));
+  std::filesystem::remove_all(mine / "checkpoints");
+  EXPECT_TRUE(absl::IsNotFound(refused(mine, "4")));
+  EXPECT_THAT(NamesIn(mine), IsEmpty()) << "it was there before";
+
+  std::ofstream(mine / ".lock") << "";  // as of somebody who has led, and was killed
+  EXPECT_TRUE(absl::IsNotFound(refused(mine, "4")));
+  EXPECT_THAT(NamesIn(mine), ElementsAre(".lock"));
 }
 
 TEST_F(PreparedRunTest, AnotherModelCostsNoCheckpoint) {

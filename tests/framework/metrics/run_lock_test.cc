@@ -14,7 +14,9 @@
 #include <utility>
 #include <vector>
 
+#include "framework/base/files.h"
 #include "framework/metrics/run_directory.h"
+#include "framework/storage/atomic_file.h"
 #include "tests/framework/base/temporary_directory.h"
 #include "tests/framework/storage/syscalls.h"
 
@@ -219,6 +221,39 @@ TEST_F(RunLockTest, LeavesNoOtherFiles) {
   std::vector<std::string> names;
   for (const auto& entry : std::filesystem::directory_iterator(directory_.root())) names.push_back(entry.path());
   EXPECT_EQ(names, std::vector<std::string>{directory_.lock()});
+}
+
+// As the lock of a package manager, in a directory that was named by mistake.
+TEST_F(RunLockTest, TheLockOfAnotherProgramIsNotReplaced) {
+  std::filesystem::create_directory(directory_.root());
+  ASSERT_TRUE(WriteFileAtomically(directory_.lock(), "4711\n").ok());
+  const absl::Status taken = RunLock::Take(directory_).status();
+  EXPECT_EQ(taken.code(), absl::StatusCode::kAlreadyExists) << taken;
+  EXPECT_EQ(*ReadFile(directory_.lock(), 100), "4711\n");
+}
+
+TEST_F(RunLockTest, WhatItTookToTakeItIsUndone) {
+  const RunDirectory deep(root_ / "runs/a/");
+  RunLock::Take(deep)->UndoTake();
+  EXPECT_FALSE(std::filesystem::exists(root_ / "runs"));
+  {
+    const RunLock lock = *RunLock::Take(deep);
+    ASSERT_TRUE(WriteFileAtomically(deep.root() + "/file", "").ok());
+    lock.UndoTake();
+    EXPECT_FALSE(std::filesystem::exists(deep.lock()));
+    EXPECT_TRUE(std::filesystem::exists(deep.root() + "/file"));
+  }
+  { MustTake(); }
+  MustTake().UndoTake();
+  EXPECT_TRUE(std::filesystem::exists(directory_.lock())) << "it was there before";
+}
+
+TEST_F(RunLockTest, WhatAnotherOneHasTakenStays) {
+  const RunLock first = MustTake();
+  const auto next = RunLock::TakeFrom(directory_, *RunLock::Read(directory_));
+  ASSERT_TRUE(next.ok()) << next.status();
+  first.UndoTake();
+  EXPECT_TRUE(next->Check().ok()) << next->Check();
 }
 
 // A process that was killed right before its file became the lock has left it. One that does that now has another.

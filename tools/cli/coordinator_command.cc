@@ -34,10 +34,10 @@ void Say(const std::string& text) {
   std::fflush(stdout);
 }
 
-/// What the command ends with: an error, unless the run is done or was stopped by a signal.
-absl::StatusOr<int> EndWith(int exit_code, const std::string& reason) {
+/// What the command ends with: an error, unless the run is done or was stopped by a signal. `is_said`: by an event.
+absl::StatusOr<int> EndWith(int exit_code, const std::string& reason, bool is_said) {
   if (exit_code != 0 && exit_code <= 128) return absl::InternalError(reason);
-  Say(reason);
+  if (!is_said) Say(reason);
   return exit_code;
 }
 
@@ -138,7 +138,7 @@ absl::StatusOr<int> CoordinatorCommand::Run() const {
   RareLog failures(kLogInterval);
   while (true) {
     ASSIGN_OR_RETURN(Turn turn, TakeTurn(config, directory, has_led, stop_signal));
-    if (turn.exit_code.has_value()) return EndWith(*turn.exit_code, turn.reason);
+    if (turn.exit_code.has_value()) return EndWith(*turn.exit_code, turn.reason, /*is_said=*/false);
     if (turn.lead == nullptr) return 128 + stop_signal.received();
     StopOfStart start_stop(stop_signal);
     const absl::StatusOr<CoordinatorShell::Outcome> outcome = LeadRun(config, directory, turn, stop_signal, start_stop);
@@ -162,7 +162,7 @@ absl::StatusOr<int> CoordinatorCommand::Run() const {
       LogWarning(outcome->reason);
       continue;
     }
-    return EndWith(outcome->exit_code, outcome->reason);
+    return EndWith(outcome->exit_code, outcome->reason, /*is_said=*/!outcome->goes_on);
   }
 }
 

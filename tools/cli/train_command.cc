@@ -144,12 +144,12 @@ absl::StatusOr<int> Report(const Config& config, const RunDirectory& directory, 
     if (!sampled.ok() && !is_warning) return sampled;
   }
   std::error_code error;
-  std::printf("\n");
-  if (std::filesystem::exists(directory.model(), error)) std::printf("model       %s\n", directory.model().c_str());
+  const bool has_model = std::filesystem::exists(directory.model(), error);
+  if (has_model || outcome.steps > 0) std::printf("\n");
+  if (has_model) std::printf("model       %s\n", directory.model().c_str());
   if (outcome.steps > 0) std::printf("metrics     %s\n", directory.metrics().c_str());
   if (curve) std::printf("loss curve  %s\n", directory.loss_plot().c_str());
   if (loads) std::printf("loads       %s\n", directory.load_plot().c_str());
-  if (stopped) std::printf("%s\n", outcome.reason.c_str());
   return outcome.exit_code;
 }
 

@@ -117,7 +117,8 @@ absl::Status LocalStorage::BeginWriting() {
 }
 
 absl::Status LocalStorage::CheckWritable() const {
-  return AtomicFile::CreateObject(root_, kProbeName, options_.file_system).status();  // which removes it at once
+  const absl::Status probed = AtomicFile::CreateObject(root_, kProbeName, options_.file_system).status();
+  return Annotate(probed, absl::StrCat("cannot write in ", root_));  // the probe, which it names, is gone by now
 }
 
 absl::Status LocalStorage::Create(const std::string& name, absl::string_view contents) {

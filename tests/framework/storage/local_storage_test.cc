@@ -359,7 +359,8 @@ TEST(LocalStorageFaults, NoPermission) {
     constexpr uid_t kNobody = 65534;
     const auto opened = OpenLocalStorage(directory / "store");
     if (geteuid() == 0 && setresuid(kNobody, kNobody, kNobody) != 0) return std::string("cannot drop rights");
-    std::string wrong = Expected(Code::kPermissionDenied, "store", OpenLocalStorage(directory / "store").status());
+    std::string wrong = Expected(Code::kPermissionDenied, "cannot write in " + (directory / "store"),
+                                 OpenLocalStorage(directory / "store").status());
     wrong += Expected(Code::kPermissionDenied, "new", OpenLocalStorage(directory / "new").status());
     const auto storage = OpenLocalStorage(directory / "store", {.read_only = true});
     if (!storage.ok()) return wrong + storage.status().ToString();

@@ -218,14 +218,14 @@ void AgentCommand::AddTo(CLI::App& command) {
   run.AddTo(command);
   AddConnectionOptions(command, connection);
   command.add_option("--workers", workers, absl::StrCat("worker processes on this machine; default ", workers))
-      ->check(CLI::Range(int64_t{1}, int64_t{kMaxWorkers}));
+      ->check(WholeNumberWithin(1, kMaxWorkers));
   command
       .add_option("--workers-of-host", workers_of_host,
                   "with those of other agents on this machine: all share its processors, memory and GPUs; default: "
                   "--workers")
-      ->check(CLI::Range(int64_t{1}, int64_t{kMaxWorkers}));
+      ->check(WholeNumberWithin(1, kMaxWorkers));
   command.add_option("--first-of-host", first_of_host, "which of those the first worker is, from 0; default 0")
-      ->check(CLI::Range(int64_t{0}, int64_t{kMaxWorkers}));
+      ->check(WholeNumberWithin(0, kMaxWorkers));
   command.add_flag("--while-stdin-open", while_stdin_open,
                    "leave the run when standard input ends, as if by SIGTERM: for what starts agents through ssh");
   command

@@ -118,7 +118,7 @@ absl::StatusOr<int> CheckWidthCommand::Run() const {
 
 void CheckWidthCommand::AddTo(CLI::App& command) {
   config.AddTo(command);
-  const CLI::Range sizes(int64_t{1}, int64_t{1} << 17);
+  const CLI::Validator sizes = WholeNumberWithin(1, int64_t{1} << 17);
   const std::string list = "INT,INT,... in [1 - 131072]";  // the parser would show spaces between them
   command
       .add_option("--widths", widths, "values of model.hidden_size; default 64,128,256,512 unless --depths is given")
@@ -133,8 +133,8 @@ void CheckWidthCommand::AddTo(CLI::App& command) {
       ->allow_extra_args(false)
       ->check(sizes)
       ->option_text(list);
-  command.add_option("--steps", steps, "of training; default 10")->check(CLI::Range(1, 1000));
-  command.add_option("--seeds", seeds, "runs of each model; default 8")->check(CLI::Range(1, 1000));
+  command.add_option("--steps", steps, "of training; default 10")->check(WholeNumberWithin(1, 1000));
+  command.add_option("--seeds", seeds, "runs of each model; default 8")->check(WholeNumberWithin(1, 1000));
   command.add_option("--slope", slope, "a larger one of log(change) over log(size) fails; default 0.05")
       ->check(NumberWithin(1e-6, 10.0));
   AddPathOption(command, "-o,--out", out, "directory for widths.svg and depths.svg; default: none are written");

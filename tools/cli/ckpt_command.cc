@@ -43,7 +43,7 @@ CLI::Option* AddStep(CLI::App* command, TargetOptions& target) {
 void AddThreads(CLI::App* command, int& threads) {
   threads = AvailableProcessors();
   command->add_option("--threads", threads, "threads that read and decompress; default: all processors")
-      ->check(CLI::Range(1, 4096));
+      ->check(WholeNumberWithin(1, 4096));
 }
 
 void AddList(CLI::App& ckpt, CommandBody& body) {
@@ -93,7 +93,7 @@ void AddPrune(CLI::App& ckpt, CommandBody& body) {
       ckpt, body, "prune", "Delete old and unfinished checkpoints; never the newest valid one", options, CkptPrune);
   AddWhere(command, options->target);
   command->add_option("--keep-last", options->keep_last, "keep so many of the newest; default: as the config says")
-      ->check(CLI::Range(int64_t{1}, int64_t{1} << 40));
+      ->check(WholeNumberWithin(1, int64_t{1} << 40));
   command
       ->add_option("--keep-every", options->keep_every_steps,
                    "and those whose step is a multiple of this; 0 = none; default: as the config says")

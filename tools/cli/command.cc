@@ -45,6 +45,15 @@ int ExitCodeOf(const absl::Status& error) {
   return absl::IsUnavailable(error) || absl::IsAborted(error) ? kExitRetry : kExitFailure;
 }
 
+CLI::Validator WholeNumberWithin(int64_t least, int64_t most) {
+  return {[=](const std::string& text) {
+            int64_t value = 0;
+            const bool within = absl::SimpleAtoi(text, &value) && value >= least && value <= most;
+            return within ? std::string() : absl::StrCat("'", text, "' is no whole number from ", least, " to ", most);
+          },
+          absl::StrCat("INT in [", least, " - ", most, "]")};
+}
+
 CLI::Validator NumberWithin(double least, double most) {
   const std::string range = absl::StrCat("FLOAT in [", least, " - ", most, "]");
   return {[=](const std::string& text) {

@@ -2,6 +2,7 @@
 // What every command of `holdfast` is made of. A command is a struct: its members are what its arguments say, AddTo
 // tells the parser about them, Run does the work.
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
@@ -51,6 +52,8 @@ absl::Status AsDataMistake(const absl::Status& status);
 /// What a command that is not of a run exits with, of an error.
 int ExitCodeOf(const absl::Status& error);
 
+/// For an option of an integer type: CLI::Range says of 1e3, too, that it is not in the range.
+CLI::Validator WholeNumberWithin(int64_t least, int64_t most);
 /// For an option of type double: CLI::Range lets "nan" through.
 CLI::Validator NumberWithin(double least, double most);
 /// For an option of type double: CLI::PositiveNumber lets "nan" through, and tells the range that it wants with 309

@@ -399,7 +399,7 @@ void DataPackCommand::AddTo(CLI::App& command) {
   command
       .add_option("--threads", options.threads,
                   "threads that encode; the files are the same with any number. Default: all processors")
-      ->check(CLI::Range(1, 4096));
+      ->check(WholeNumberWithin(1, 4096));
   command.add_flag(
       "--documents", options.documents,
       "say where documents begin, so that training keeps them apart: 4 bytes a token, a format of Holdfast");
@@ -413,7 +413,7 @@ void DataPackCommand::AddChatTo(CLI::App& command) {
   auto* length = command
                      .add_option("--sequence-length", sequence_length,
                                  "tokens of a row that conversations are packed into: batch.sequence_length")
-                     ->check(CLI::Range(int64_t{2}, int64_t{1} << 24));
+                     ->check(WholeNumberWithin(2, int64_t{1} << 24));
   for (const char* of_text : {"--format", "--jsonl-field", "--append-eot", "--no-eot", "--threads", "--documents"}) {
     is_chat->excludes(command.get_option(of_text));
   }
@@ -446,7 +446,7 @@ void DataShowCommand::AddTo(CLI::App& command) {
   command.add_option("--tokenizer", tokenizer,
                      "bytes, or a tokenizer.json, or its directory: shows the tokens as text");
   command.add_option("--tokens", tokens, "how many tokens to print")
-      ->check(CLI::Range(int64_t{0}, int64_t{1} << 24))
+      ->check(WholeNumberWithin(0, int64_t{1} << 24))
       ->capture_default_str();
   command.add_option("--at", at, "position of the first token to print")->check(NotNegative())->capture_default_str();
 }

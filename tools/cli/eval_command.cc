@@ -278,9 +278,9 @@ void EvalCommand::AddTo(CLI::App& command) {
       .add_option("--sequence-length", sequence,
                   "tokens of a sequence; 0, the default: those of packed rows; else as in the run, and of a model "
                   "without a run its own, at most 1024")
-      ->check(CLI::Range(0, 1 << 24));
+      ->check(WholeNumberWithin(0, 1 << 24));
   command.add_option("--batch", batch, absl::StrCat("sequences at a time; default ", batch))
-      ->check(CLI::Range(1, 65536));
+      ->check(WholeNumberWithin(1, 65536));
   command
       .add_option(
           "--microbatches", microbatches,
@@ -290,7 +290,7 @@ void EvalCommand::AddTo(CLI::App& command) {
   AddPathOption(command, "--logits", logits,
                 "file for the logits of every evaluated token: safetensors, F32 (sequences, length, vocabulary)");
   command.add_option("--threads", threads, "threads that compute; 0, the default: all processors")
-      ->check(CLI::Range(0, 4096));
+      ->check(WholeNumberWithin(0, 4096));
 }
 
 }  // namespace holdfast

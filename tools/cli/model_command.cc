@@ -35,9 +35,9 @@ void ModelUpcycleCommand::AddTo(CLI::App& command) {
   AddPathOption(command, "DENSE", options.dense, "directory of a saved Llama, Mistral, Qwen2 or Qwen3")->required();
   AddPathOption(command, "MOE", options.output, "directory of the new one; not there yet, or empty")->required();
   command.add_option("--experts", options.experts, "experts of each layer, copies of its MLP; default 8")
-      ->check(CLI::Range(1, 4096));
+      ->check(WholeNumberWithin(1, 4096));
   command.add_option("--experts-per-token", options.experts_per_token, "experts that each token goes to; default 2")
-      ->check(CLI::Range(1, 64));
+      ->check(WholeNumberWithin(1, 64));
   command.add_option("--seed", options.seed, "of the routers' first weights; default 0")->check(IsSeed());
   AddFileDTypeOption(command, options.dtype, "of the weights; default: the dense model's");
 }

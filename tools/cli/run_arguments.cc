@@ -93,7 +93,7 @@ absl::Status ConfigArguments::Read() {
 }
 
 void AddWorkersOption(CLI::App& command, int64_t& workers, const std::string& help) {
-  command.add_option("--workers", workers, help)->check(CLI::Range(int64_t{1}, int64_t{kMaxWorkers}));
+  command.add_option("--workers", workers, help)->check(WholeNumberWithin(1, kMaxWorkers));
 }
 
 absl::StatusOr<Config> ConfigArguments::LoadUnresolved(const std::string& model) const {

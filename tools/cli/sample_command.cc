@@ -253,11 +253,11 @@ void SampleCommand::AddTo(CLI::App& command) {
   auto* of_prompts =
       command.add_option("--prompts", prompts_file, "file of prompts, one on each line, after those of --prompt");
   command.add_option("--samples", samples, absl::StrCat("texts of each prompt; default ", samples))
-      ->check(CLI::Range(1, 1'000'000));
+      ->check(WholeNumberWithin(1, 1'000'000));
   command
       .add_option("--batch", batch,
                   absl::StrCat("texts sampled at a time, which changes none of them; default ", batch))
-      ->check(CLI::Range(1, 4096));
+      ->check(WholeNumberWithin(1, 4096));
   auto* is_chat = command.add_flag("--chat", chat,
                                    "write prompts by the model's chat template; with no prompt, each line of standard "
                                    "input is a message of a conversation, until its end or an empty line");
@@ -279,7 +279,7 @@ void SampleCommand::AddTo(CLI::App& command) {
         return stop.empty() ? std::string("a stop must not be empty") : std::string();
       });
   command.add_option("--tokens", options.tokens, absl::StrCat("most tokens of each text; default ", options.tokens))
-      ->check(CLI::Range(1, 1'000'000));
+      ->check(WholeNumberWithin(1, 1'000'000));
   command
       .add_option("--temperature", options.temperature,
                   absl::StrCat("0 = always the likeliest; default ", options.temperature))
@@ -297,7 +297,7 @@ void SampleCommand::AddTo(CLI::App& command) {
       ->check(IsSeed());
   AddDTypeOption(command, dtype);
   command.add_option("--threads", threads, "threads that compute; 0, the default: all processors")
-      ->check(CLI::Range(0, 4096));
+      ->check(WholeNumberWithin(0, 4096));
 }
 
 }  // namespace holdfast

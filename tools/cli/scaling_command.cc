@@ -252,13 +252,13 @@ void ScalingFitCommand::AddTo(CLI::App& command) {
       ->check(Positive());
   command.add_option("--level", options.level, "level of the intervals; default 0.9")->check(NumberWithin(0.5, 0.99));
   command.add_option("--resamples", options.resamples, "fits for the intervals; default 1000")
-      ->check(CLI::Range(20, kMaxResamples));
+      ->check(WholeNumberWithin(20, kMaxResamples));
   command.add_option("--seed", options.seed, "of the resamples; default 0")->check(IsSeed());
   command
       .add_option("--huber-delta", options.huber_delta, "errors of log loss beyond it count linearly; default 0.001")
       ->check(Positive());
   command.add_option("--threads", threads, "default: all processors; the result does not depend on it")
-      ->check(CLI::Range(1, 4096));
+      ->check(WholeNumberWithin(1, 4096));
 }
 
 absl::StatusOr<int> ScalingFitCommand::Run() const {
@@ -313,7 +313,7 @@ void ScalingNextCommand::AddTo(CLI::App& command) {
   command.add_option("--max-flops", flops_max, "of the next run")->required()->check(Positive());
   command.add_option("--min-narrowing", narrowing_percent_min, "percent that a run has to narrow by; default 10")
       ->check(NumberWithin(0, 100));
-  command.add_option("--rows", rows, "how many to print; default 10")->check(CLI::Range(1, 1000));
+  command.add_option("--rows", rows, "how many to print; default 10")->check(WholeNumberWithin(1, 1000));
 }
 
 absl::StatusOr<int> ScalingNextCommand::Run() const {

@@ -368,7 +368,7 @@ void SweepCommand::AddTo(CLI::App& command) {
   AddPathOption(command, "SWEEP", path, "file that says what to try (YAML): see SWEEPS.md")->required();
   AddPathOption(command, "--sweep-dir", directory, "directory of the sweep; default sweeps/<sweep.name>");
   command.add_option("--workers", workers, "worker processes that the trials share; default sweep.workers")
-      ->check(CLI::Range(int64_t{1}, int64_t{kMaxWorkers}));
+      ->check(WholeNumberWithin(1, kMaxWorkers));
   command.add_flag("--watch", watch, "show how the sweep goes, and start nothing");
   command.add_flag("--dry-run", dry_run, "print the first trials and what they cost, and start nothing");
 }

@@ -758,6 +758,21 @@ TEST(Commands, ANegativeNumberIsRefusedInOneLine) {
   }
 }
 
+TEST(Commands, WhatIsNoWholeNumberIsNotSaidToBeBeyondARange) {
+  for (const char* wrong : {"1e3", "2.0", "many", "0", "1000001", "99999999999999999999"}) {
+    CLI::App app;
+    SampleCommand sample;
+    sample.AddTo(app);
+    try {
+      app.parse(std::vector<std::string>{wrong, "--samples", "run"});  // from the last to the first
+      ADD_FAILURE() << wrong;
+    } catch (const CLI::ParseError& error) {
+      EXPECT_EQ(error.what(), absl::StrCat("--samples: '", wrong, "' is no whole number from 1 to 1000000"));
+    }
+  }
+  EXPECT_EQ(Parse<SampleCommand>({"run", "--samples", "1000000"})->samples, 1'000'000);
+}
+
 TEST(Commands, ANumberThatCannotBeIsRefusedWhileItIsParsed) {
   for (const char* wrong : {"nan", "inf", "0", "-1"}) {
     EXPECT_FALSE(Parse<ScalingFitCommand>({"r", "--huber-delta", wrong}).has_value()) << wrong;

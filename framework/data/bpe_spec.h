@@ -38,6 +38,7 @@ struct MetaspaceSteps {
 struct BpeSpec {
   BpeModel model;
   std::vector<std::optional<std::string>> token_bytes;  // by id
+  int64_t base_vocab_size = 0;                          // of these, without added tokens at the end
   AddedTokens added_first;                              // found first: those with "normalized": false
   AddedTokens added_second;                             // found in what is left
   std::optional<int32_t> end_of_text, begin_of_text;

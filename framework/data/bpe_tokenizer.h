@@ -22,6 +22,7 @@ class BpeTokenizer final : public Tokenizer {
   BpeTokenizer(BpeSpec spec, ByteLevelSteps steps) : spec_(std::move(spec)), steps_(std::move(steps)) {}
 
   int64_t vocab_size() const override { return static_cast<int64_t>(spec_.token_bytes.size()); }
+  int64_t base_vocab_size() const override { return spec_.base_vocab_size; }
   absl::StatusOr<std::vector<int32_t>> Encode(std::string_view text) const override;
   absl::StatusOr<TokensOfText> EncodeWithRanges(std::string_view text) const override;
   absl::StatusOr<size_t> EncodeBeginning(std::string_view text, std::vector<int32_t>& out) const override;

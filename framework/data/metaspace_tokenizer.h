@@ -21,6 +21,7 @@ class MetaspaceTokenizer final : public Tokenizer {
   MetaspaceTokenizer(BpeSpec spec, MetaspaceSteps steps) : spec_(std::move(spec)), steps_(steps) {}
 
   int64_t vocab_size() const override { return static_cast<int64_t>(spec_.token_bytes.size()); }
+  int64_t base_vocab_size() const override { return spec_.base_vocab_size; }
   absl::StatusOr<std::vector<int32_t>> Encode(std::string_view text) const override;
   absl::StatusOr<TokensOfText> EncodeWithRanges(std::string_view text) const override;
   std::string Decode(absl::Span<const int32_t> tokens) const override { return spec_.Decode(tokens); }

@@ -111,6 +111,10 @@ TokenizerJsonSettings SettingsBeside(const std::string& tokenizer_json) {
   return beside;
 }
 
+std::string TextOf(const Tokenizer& tokenizer, int32_t token) {
+  return absl::Utf8SafeCEscape(tokenizer.Decode({&token, 1}));
+}
+
 }  // namespace
 
 std::unique_ptr<const Tokenizer> MakeTokenizer(BpeSpec spec) {
@@ -144,12 +148,20 @@ std::string NoEndOfText(const std::string& name) {
 }
 
 absl::Status CheckVocabulary(const Tokenizer& tokenizer, const std::string& name, int64_t vocab_size) {
-  if (tokenizer.vocab_size() <= vocab_size) return absl::OkStatus();
-  const auto first = static_cast<int32_t>(vocab_size);
+  if (tokenizer.base_vocab_size() <= vocab_size) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(
       "the tokenizer ", name, " has ", tokenizer.vocab_size(), " tokens, model.vocab_size is only ", vocab_size,
-      ": from \"", absl::Utf8SafeCEscape(tokenizer.Decode({&first, 1})), "\" on they have no embeddings; if it is the ",
-      "model's own tokenizer, `resize_token_embeddings` of transformers gives them some"));
+      ": from \"", TextOf(tokenizer, static_cast<int32_t>(vocab_size)), "\" on they have no embeddings"));
+}
+
+absl::Status CheckTokens(const Tokenizer& tokenizer, absl::Span<const int32_t> tokens, int64_t vocab_size) {
+  for (const int32_t token : tokens) {
+    if (token < vocab_size) continue;
+    return absl::InvalidArgumentError(absl::StrCat(
+        "the text has token ", token, ", \"", TextOf(tokenizer, token), "\", for which the model has no embedding ",
+        "(model.vocab_size: ", vocab_size, "); `resize_token_embeddings` of transformers gives it one"));
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace holdfast

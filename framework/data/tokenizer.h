@@ -31,6 +31,8 @@ class Tokenizer {
  public:
   virtual ~Tokenizer() = default;
   virtual int64_t vocab_size() const = 0;
+  /// Without the tokens at its end that were added to the vocabulary.
+  virtual int64_t base_vocab_size() const { return vocab_size(); }
   /// An error if the tokenizer cannot split this text (see Regex::Find).
   virtual absl::StatusOr<std::vector<int32_t>> Encode(std::string_view text) const = 0;
   virtual absl::StatusOr<TokensOfText> EncodeWithRanges(std::string_view text) const = 0;
@@ -61,7 +63,11 @@ absl::StatusOr<std::unique_ptr<const Tokenizer>> OpenTokenizer(const std::string
 /// That this tokenizer has none, for a message: "the tokenizer NAME has no end of text", and where one was looked for.
 std::string NoEndOfText(const std::string& name);
 
-/// InvalidArgument if it has tokens beyond a model's vocabulary. `name` as for OpenTokenizer.
+/// InvalidArgument if it has tokens beyond a model's vocabulary, but for added ones: Gemma 3 1B has one for images, and
+/// programs add them for padding. `name` as for OpenTokenizer.
 absl::Status CheckVocabulary(const Tokenizer& tokenizer, const std::string& name, int64_t vocab_size);
+
+/// InvalidArgument, with the first of them, if a text has tokens beyond a model's vocabulary.
+absl::Status CheckTokens(const Tokenizer& tokenizer, absl::Span<const int32_t> tokens, int64_t vocab_size);
 
 }  // namespace holdfast

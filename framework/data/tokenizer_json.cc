@@ -466,6 +466,12 @@ absl::Status PutThoseBeside(const TokenizerJsonSettings& beside, const Ids& voca
 absl::Status ParseAddedTokens(const Json& entries, Ids& ids, BpeSpec& spec) {
   AddedEntries added;
   for (const Json& entry : entries) RETURN_IF_ERROR(ParseAddedToken(entry, ids, spec, added));
+  std::vector<bool> is_added(spec.token_bytes.size());
+  for (const auto* some : {&added.first, &added.second}) {
+    for (const AddedTokens::Entry& entry : *some) is_added[static_cast<size_t>(entry.token)] = true;
+  }
+  spec.base_vocab_size = std::ssize(spec.token_bytes);
+  while (spec.base_vocab_size > 0 && is_added[static_cast<size_t>(spec.base_vocab_size - 1)]) --spec.base_vocab_size;
   ASSIGN_OR_RETURN(spec.added_first, AddedTokens::Create(std::move(added.first)));
   const auto* const metaspace = std::get_if<MetaspaceSteps>(&spec.steps);
   if (metaspace != nullptr && metaspace->is_normalizer) {  // they are looked for in what is normalized as they are

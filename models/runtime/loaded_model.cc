@@ -40,8 +40,7 @@ absl::StatusOr<std::unique_ptr<const Tokenizer>> OpenFitting(const std::string& 
   return tokenizer;
 }
 
-/// Those of TRL have one beside them, with the chat template that they were trained with. It may have tokens for
-/// padding beyond the model's.
+/// Those of TRL have one beside them, with the chat template that they were trained with.
 bool OpenTokenizerOfAdapter(SavedModel* saved) {
   const std::string name = saved->adapter + "/tokenizer.json";
   if (saved->adapter.empty() || !Exists(name)) return false;
@@ -80,6 +79,12 @@ absl::StatusOr<ReadWeightsFn> OpenWeights(const Config& config, const std::strin
 }
 
 }  // namespace
+
+absl::StatusOr<std::vector<int32_t>> SavedModel::Encode(std::string_view text) const {
+  ASSIGN_OR_RETURN(std::vector<int32_t> tokens, tokenizer->Encode(text));
+  RETURN_IF_ERROR(CheckTokens(*tokenizer, tokens, config.vocab_size));
+  return tokens;
+}
 
 absl::StatusOr<std::unique_ptr<CachedDecoder>> LoadedModel::MakeDecoder(int64_t sequences, int64_t context) const {
   return CachedDecoder::Create(*model, config, *device, runner->stream(), *store,

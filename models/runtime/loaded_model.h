@@ -4,6 +4,8 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "framework/config/config.h"
@@ -22,6 +24,9 @@ struct SavedModel {
   ModelConfig config;
   std::unique_ptr<const Tokenizer> tokenizer;  // null if there is none
   std::string tokenizer_directory;             // where it lies, with its settings and chat templates
+
+  /// With the tokenizer that there is. InvalidArgument if the text has a token beyond the vocabulary.
+  absl::StatusOr<std::vector<int32_t>> Encode(std::string_view text) const;
 };
 
 /// Members are in order of construction.

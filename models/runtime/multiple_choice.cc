@@ -58,8 +58,9 @@ size_t EndOfContext(const std::string& context) {
   return stripped > 0 ? stripped : context.size();
 }
 
-absl::StatusOr<Continued> Continue(const Tokenizer& tokenizer, const ChoiceQuestion& question,
-                                   const std::string& choice, int64_t sequence) {
+absl::StatusOr<Continued> Continue(const LoadedModel& model, const ChoiceQuestion& question, const std::string& choice,
+                                   int64_t sequence) {
+  const Tokenizer& tokenizer = *model.tokenizer;
   Continued continued;
   ASSIGN_OR_RETURN(TokensOfText encoded, tokenizer.EncodeWithRanges(question.context + choice));
   continued.tokens = std::move(encoded.tokens);
@@ -72,6 +73,7 @@ absl::StatusOr<Continued> Continue(const Tokenizer& tokenizer, const ChoiceQuest
     continued.tokens.insert(continued.tokens.begin(), *tokenizer.begin_of_text());
     continued.first = 1;
   }
+  RETURN_IF_ERROR(CheckTokens(tokenizer, continued.tokens, model.config.vocab_size));
   const auto most = static_cast<size_t>(sequence) + 1;
   if (continued.tokens.size() <= most) return continued;
   const size_t cut = continued.tokens.size() - most;
@@ -112,7 +114,7 @@ absl::Status Answer(const LoadedModel& model, int64_t sequence, const ChoiceQues
   double most = -std::numeric_limits<double>::infinity(), most_by_length = most;
   for (size_t i = 0; i < question.choices.size(); ++i) {
     const std::string& choice = question.choices[i];
-    ASSIGN_OR_RETURN(const Continued continued, Continue(*model.tokenizer, question, choice, sequence));
+    ASSIGN_OR_RETURN(const Continued continued, Continue(model, question, choice, sequence));
     cut = cut || continued.cut;
     ASSIGN_OR_RETURN(const double log, LogProbability(model, continued));
     if (!std::isfinite(log)) {  // else the first choice would be taken, and be right now and then

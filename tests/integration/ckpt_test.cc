@@ -259,7 +259,27 @@ TEST_F(CkptTest, SettingsBesideTheTokenizerAreExported) {
   EXPECT_FALSE(fs::exists(Path("out/chat_template.jinja")));
 }
 
-// As where tokens were added, and the embedding was not made larger.
+// As where tokens were added, and the embedding was not made larger; Gemma 3 1B is published so.
+TEST_F(CkptTest, AddedTokensMayBeBeyondTheModelWhereNoTextHasThem) {
+  fs::copy(Model("llama-1"), Path("more"));
+  nlohmann::json tokenizer = nlohmann::json::parse(ReadAll(Model("llama-1") + "/tokenizer.json"));
+  tokenizer["added_tokens"].push_back({{"id", 256}, {"content", "<image>"}, {"special", true}});
+  WriteAll(Path("more/tokenizer.json"), tokenizer.dump());
+  std::string config = ReadAll(Path("more/config.json"));
+  WriteAll(Path("more/config.json"), config.replace(config.find("holdfast_tokenizer"), 18, "_name_or_path"));
+  const auto sample = [&](const std::string& prompt) {
+    return RunHoldfast({"sample", Path("more"), "--prompt", prompt, "--tokens", "1"});
+  };
+  EXPECT_EQ(sample("an image").exit_code, 0);
+  const CommandResult refused = sample("an <image>");
+  EXPECT_EQ(refused.exit_code, 2);
+  EXPECT_THAT(refused.output, HasSubstr("token 256, \"<image>\", for which the model has no embedding"));
+  WriteAll(Path("questions.jsonl"), R"({"context": "<image>", "choices": ["a", "b"], "answer": 0})");
+  const CommandResult question = RunHoldfast({"eval", Path("more"), Path("questions.jsonl")});
+  EXPECT_NE(question.exit_code, 0);
+  EXPECT_THAT(question.output, HasSubstr("for which the model has no embedding"));
+}
+
 TEST_F(CkptTest, ATokenizerWithMoreTokensThanTheModelIsRefused) {
   fs::copy(Model("llama-1"), Path("more"));
   std::string tokenizer = ReadAll(Model("llama-1") + "/tokenizer.json");

@@ -164,7 +164,7 @@ absl::StatusOr<std::vector<SampleRequest>> SampleCommand::Requests(const SavedMo
   std::vector<SampleRequest> requests;
   for (size_t i = 0; i < start.texts.size(); ++i) {
     const std::string name = is_prompt ? absl::StrCat("prompt ", i + 1) : "the conversation";
-    ASSIGN_OR_RETURN(std::vector<int32_t> tokens, saved.tokenizer->Encode(start.texts[i]));
+    ASSIGN_OR_RETURN(std::vector<int32_t> tokens, saved.Encode(start.texts[i]));
     PutBefore(start.prefix, tokens);
     if (tokens.empty()) return absl::InvalidArgumentError(name + " is empty");
     if (static_cast<int64_t>(tokens.size()) > longest) {

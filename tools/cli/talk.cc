@@ -25,7 +25,7 @@ class Answerer {
   /// What follows `text`; it is printed as it is made.
   absl::StatusOr<std::string> Answer(const std::string& text) {
     SampleRequest request;
-    ASSIGN_OR_RETURN(request.prompt, model_.tokenizer->Encode(text));
+    ASSIGN_OR_RETURN(request.prompt, model_.Encode(text));
     RETURN_IF_ERROR(MakeRoomAfter(static_cast<int64_t>(request.prompt.size())));
     StopText wanted(options_.stops);
     std::string answer;

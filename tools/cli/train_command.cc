@@ -83,14 +83,14 @@ absl::StatusOr<SampleStart> StartOfSample(const SavedModel& model, bool has_conv
     const absl::StatusOr<std::string> text =
         chat.ok() ? chat->RenderPrompt(/*system=*/"", kSampleMessage) : chat.status();
     if (text.ok()) {
-      ASSIGN_OR_RETURN(start.prompt, model.tokenizer->Encode(*text));
+      ASSIGN_OR_RETURN(start.prompt, model.Encode(*text));
       start.ends = chat->ends();
       if (chat->end_of_text().has_value()) start.ends.push_back(*chat->end_of_text());
       start.title = absl::StrCat("sample, an answer to '", kSampleMessage, "'");
       return start;
     }
   }
-  ASSIGN_OR_RETURN(start.prompt, model.tokenizer->Encode("\n"));
+  ASSIGN_OR_RETURN(start.prompt, model.Encode("\n"));
   return start;
 }
 

@@ -568,13 +568,24 @@ TEST(Tokenizer, MayBeNamedByItsDirectory) {
   EXPECT_EQ((*of_file)->Decode({*end}), "<｜end▁of▁sentence｜>");
 }
 
-// As where tokens were added, and no embeddings.
-TEST(Tokenizer, TheFirstTokenBeyondAVocabularyIsNamed) {
+// It has 1,000 tokens and five that were added.
+TEST(Tokenizer, OnlyAddedTokensMayBeBeyondAVocabulary) {
   const auto tokenizer = Open(kGolden + "tokenizer_gpt2_style.json");
-  EXPECT_TRUE(CheckVocabulary(*tokenizer, "its.json", 1005).ok());
-  EXPECT_THAT(
-      Message(CheckVocabulary(*tokenizer, "its.json", 1003)),
-      HasSubstr("the tokenizer its.json has 1005 tokens, model.vocab_size is only 1003: from \"added\" on they"));
+  const auto llama = Open(kGolden + "tokenizer_llama2_style.json");
+  EXPECT_LT(llama->base_vocab_size(), llama->vocab_size());
+  EXPECT_EQ(tokenizer->base_vocab_size(), 1000);
+  EXPECT_TRUE(CheckVocabulary(*tokenizer, "its.json", 1000).ok());
+  const std::string last = tokenizer->Decode({999});
+  EXPECT_THAT(Message(CheckVocabulary(*tokenizer, "its.json", 999)),
+              HasSubstr("the tokenizer its.json has 1005 tokens, model.vocab_size is only 999: from \"" + last));
+}
+
+TEST(Tokenizer, ATextWithATokenBeyondAVocabularyIsRefused) {
+  const auto tokenizer = Open(kGolden + "tokenizer_gpt2_style.json");
+  const std::vector<int32_t> tokens = tokenizer->Encode("some added text").value();
+  EXPECT_TRUE(CheckTokens(*tokenizer, tokens, 1004).ok());
+  EXPECT_THAT(Message(CheckTokens(*tokenizer, tokens, 1003)),
+              HasSubstr("the text has token 1003, \"added\", for which the model has no embedding"));
 }
 
 // Its vocabulary has <s> and </s>, too, which are tags of HTML there.

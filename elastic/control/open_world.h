@@ -51,6 +51,7 @@ struct OpenWorld {
   void Forgive(Instant gap) {
     published += gap;
     if (failed_since.has_value()) *failed_since += gap;
+    last_commit += gap;
   }
   /// Everything is held as often as it should be.
   bool mirrored() const { return mirrored_count == size(); }

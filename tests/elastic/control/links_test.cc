@@ -655,6 +655,22 @@ TEST_F(LinksTest, AStepThatBeganWithAValidationIsNotSlow) {
   EXPECT_EQ(Count<event::StepSlow>(), 1);
 }
 
+// Frozen, or paused as the disk was full: members waited for it, and are not to be named as those that were waited for.
+TEST_F(LinksTest, AStepIsNotSlowForWhatItsCoordinatorWasAway) {
+  StartFour();
+  for (int step = 0; step < 12; ++step) {
+    Wait(milliseconds(100), {0, 1, 2, 3});
+    Commit({0, 1, 2, 3});
+  }
+  now_ += milliseconds(2 * DefaultOptions().elastic.progress_timeout_ms);
+  Event(TickEvent{});
+  EXPECT_EQ(Count<event::StepSlow>(), 0);
+  EXPECT_EQ(Count<event::NoProgress>(), 0);
+  Wait(milliseconds(2000), {0, 1, 2, 3});
+  EXPECT_EQ(Count<event::StepSlow>(), 1) << "this time it was there";
+  EXPECT_LT(Last<event::StepSlow>().seconds, 10);
+}
+
 TEST_F(LinksTest, AStandstillBelowTheLeastIsSaid) {
   CoordinatorOptions options = DefaultOptions();
   options.elastic.min_workers = 3;

@@ -122,7 +122,7 @@ absl::StatusOr<RunStatus> StatusByRecord(const RunDirectory& directory) {
   ASSIGN_OR_RETURN(const Config config, ReadRunConfig(directory));
   const std::string owner = RunLock::Read(directory).value_or(LockText()).Name();
   if (config.elastic.workers > 1 && config.parallel.transport != Transport::kMpi) {
-    return absl::NotFoundError(
+    return absl::UnavailableError(
         absl::StrCat("the run in ", directory.root(), " is alive, but ", owner, ", who leads it, does not listen yet"));
   }
   ASSIGN_OR_RETURN(RunStatus status, Recorded(directory));

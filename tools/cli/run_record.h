@@ -37,7 +37,7 @@ absl::StatusOr<Config> ReadRunConfig(const RunDirectory& directory);
 absl::StatusOr<RunStatus> StatusAtTheEnd(const RunDirectory& directory);
 
 /// Of a run that is alive and has no coordinator that listens, as one of one worker: by its last step, without workers.
-/// NotFound if its coordinator is going to listen.
+/// Unavailable if its coordinator is going to listen.
 absl::StatusOr<RunStatus> StatusByRecord(const RunDirectory& directory);
 
 /// For a command that is given `directory` for that of a run: of what was not found there, where it holds a sweep, says

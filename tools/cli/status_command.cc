@@ -130,7 +130,7 @@ absl::StatusOr<RunStatus> StatusCommand::Fetch() const {
 void StatusCommand::Print(const RunStatus& status) const {
   constexpr int kEvents = 8;
   if (json) {
-    std::printf("%s\n", StatusJson(status).c_str());
+    std::printf("%s\n", StatusJson(status, /*on_one_line=*/watch).c_str());
   } else {
     if (watch) std::printf("\033[H\033[2J");
     std::printf("%s\n%s", StatusText(status).c_str(), LastEvents(RunDirectory(target).events(), kEvents).c_str());

@@ -69,7 +69,7 @@ std::string StatusText(const RunStatus& s) {
   return text;
 }
 
-std::string StatusJson(const RunStatus& s) {
+std::string StatusJson(const RunStatus& s, bool on_one_line) {
   const RunFigures& f = s.figures;
   nlohmann::ordered_json status{{"run", f.run},
                                 {"state", RunStateName(s.state)},
@@ -101,7 +101,7 @@ std::string StatusJson(const RunStatus& s) {
                                  {"relative_compute_time", w.relative_compute_time},
                                  {"microbatches", w.microbatches}});
   }
-  return status.dump(2, ' ', false, nlohmann::json::error_handler_t::replace);
+  return status.dump(on_one_line ? -1 : 2, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
 std::string LastEvents(const std::string& path, int count) {

@@ -47,6 +47,7 @@ using testing::AllOf;
 using testing::ElementsAre;
 using testing::EndsWith;
 using testing::HasSubstr;
+using testing::MatchesRegex;
 using testing::Not;
 using testing::StartsWith;
 
@@ -527,6 +528,12 @@ TEST(StatusCommand, ARunThatHasEndedSaysHow) {
   EXPECT_THAT(StatusJson(*ended), HasSubstr("\"state\": \"ended\""));
   status.watch = true;
   EXPECT_EQ(*status.Run(), 0);
+  status.json = true;
+  testing::internal::CaptureStdout();
+  EXPECT_EQ(*status.Run(), 0);
+  EXPECT_THAT(testing::internal::GetCapturedStdout(), MatchesRegex("\\{\"run\":\"tiny\"[^\n]*\\}\n"))
+      << "one JSON object a line";
+  status.json = false;
 
   ASSERT_TRUE(WriteFileAtomically(directory.events(), events + EventLine(3, event::RunStarted{}) + "\n").ok());
   EXPECT_EQ(*status.Run(), kExitFailure) << "it was started again";
@@ -548,7 +555,9 @@ TEST(StatusCommand, ARunThatHasEndedSaysHow) {
   EXPECT_EQ(*status.Run(), 0);
   config.elastic.workers = 2;
   ASSERT_TRUE(directory.WriteConfig(PrintConfig(config)).ok());
-  EXPECT_THAT(std::string(status.Run().status().message()), HasSubstr("does not listen yet"));
+  const absl::Status silent = status.Run().status();
+  EXPECT_THAT(std::string(silent.message()), HasSubstr("does not listen yet"));
+  EXPECT_EQ(ExitCodeOf(silent), kExitRetry);
 }
 
 TEST(StatusCommand, ARunThatNobodyRunsSaysWhatItHasLost) {

@@ -20,6 +20,7 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::AnyOf;
+using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
@@ -166,6 +167,8 @@ TEST_F(Sweep, ThatIsStoppedGoesOn) {
   EXPECT_EQ(watched.exit_code, 0) << watched.output;
   EXPECT_THAT(watched.output, testing::ContainsRegex("[0-9] trials? done"));
   EXPECT_THAT(watched.output, AnyOf(HasSubstr("to go with"), HasSubstr(" 0 % of the budget")));
+  EXPECT_THAT(watched.output,
+              EndsWith("no process works at this sweep: the same command without --watch resumes it\n"));
   ASSERT_EQ(RunSweep(file, "stopped").exit_code, 0);
   ASSERT_EQ(RunSweep(file, "whole").exit_code, 0);
   EXPECT_EQ(Results("stopped"), Results("whole"));

@@ -257,6 +257,9 @@ absl::StatusOr<int> Watch(const SweepConfig& config, const SweepPlace& place, Sw
     const bool terminal = isatty(STDOUT_FILENO) != 0;
     if (terminal) std::printf("\033[H\033[2J");
     std::printf("%s", WatchText(config, place, plan).c_str());
+    if (!plan.done() && !RunLock::IsHeld(RunDirectory(place.directory)).value_or(true)) {
+      std::printf("no process works at this sweep: the same command without --watch resumes it\n");
+    }
     std::fflush(stdout);
     if (!terminal || plan.done() || stop.received() != 0) return kExitDone;
     std::this_thread::sleep_for(kWatchInterval);

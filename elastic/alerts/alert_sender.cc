@@ -83,8 +83,12 @@ class AlertSender::Service {
  private:
   void Work();
   void Deliver(const Alert& alert);
-  /// False if it is time to give up.
-  bool WaitForNextAttempt(std::chrono::milliseconds backoff);
+  /// False if it is time to give up. An attempt that began before the drain is followed by one at its beginning.
+  bool WaitForNextAttempt(std::chrono::milliseconds backoff, bool in_drain);
+  bool InDrain() {
+    const std::lock_guard lock(mutex_);
+    return draining_;
+  }
   bool IsOver() const { return draining_ && Clock::now() >= deadline_; }
   void Report(const std::string& problem) const {
     if (options_.on_failure) options_.on_failure(absl::StrCat(name_, ": ", problem));
@@ -164,21 +168,24 @@ void AlertSender::Service::Deliver(const Alert& alert) {
   const Clock::time_point last = Clock::now() + options_.retry_for;
   bool is_first = true;
   for (auto backoff = options_.first_backoff;; backoff = std::min(2 * backoff, options_.max_backoff)) {
+    const bool in_drain = InDrain();
     status = Post(request);
     if (status.ok()) return;
     if (!absl::IsUnavailable(status) || Clock::now() + backoff > last) break;
-    if (!WaitForNextAttempt(backoff)) break;
+    if (!WaitForNextAttempt(backoff, in_drain)) break;
     if (is_first) Report(absl::StrCat(std::string(status.message()), "; trying again: ", alert.summary));
     is_first = false;
   }
   Report(absl::StrCat(std::string(status.message()), "; not delivered: ", alert.summary));
 }
 
-bool AlertSender::Service::WaitForNextAttempt(std::chrono::milliseconds backoff) {
+// The pause between two attempts may be longer than a drain, and the service be back.
+bool AlertSender::Service::WaitForNextAttempt(std::chrono::milliseconds backoff, bool in_drain) {
   const Clock::time_point next = Clock::now() + backoff;
   std::unique_lock lock(mutex_);
-  // A drain that begins meanwhile may bring the end forward.
-  while (Clock::now() < next && !IsOver()) changed_.wait_until(lock, draining_ ? std::min(next, deadline_) : next);
+  while (Clock::now() < next && draining_ == in_drain && !IsOver()) {
+    changed_.wait_until(lock, draining_ ? std::min(next, deadline_) : next);
+  }
   return !IsOver();
 }
 

@@ -155,6 +155,22 @@ TEST_F(AlertSenderTest, ALongOutageLosesNothing) {
   EXPECT_THAT(problems(), ElementsAre("slack: HTTP status 503; trying again: 1"));
 }
 
+// The pause has grown beyond the drain: without another attempt the end of the run would be told to nobody.
+TEST_F(AlertSenderTest, AServiceThatIsBackIsToldWhenTheRunEnds) {
+  HttpServer server({503, 200});
+  AlertOptions options = Slack(server);
+  options.first_backoff = options.max_backoff = 1h;
+  options.retry_for = 3h;
+  {
+    AlertSender sender(options);
+    sender.Send(Lost());
+    ASSERT_TRUE(server.WaitForRequests(1));
+    sender.Send(News());
+  }
+  EXPECT_EQ(server.requests().size(), 3u);
+  EXPECT_THAT(problems(), ElementsAre("slack: HTTP status 503; trying again: lost"));
+}
+
 TEST_F(AlertSenderTest, ARefusalIsFinal) {
   for (const int status : {400, 404, 302}) {
     HttpServer server({status});

@@ -24,7 +24,8 @@ std::string TimesAsLongAs(double factor) {
 
 template <class Event>
 std::string Place(const Event& e) {
-  return absl::StrCat(e.worker, " (rank ", e.rank, " on ", e.host, ")");
+  const std::string rank = e.rank < 0 ? "" : absl::StrCat("rank ", e.rank, " ");  // else it was in no world
+  return absl::StrCat(e.worker, " (", rank, "on ", e.host, ")");
 }
 
 std::string Hosts(const event::LinkFields& e) { return absl::StrCat(e.host, " and ", e.peer_host); }

@@ -150,6 +150,8 @@ TEST(EventJson, BytesThatAreNotTextDoNotBreakTheLine) {
 TEST(EventText, InWordsOrListed) {
   EXPECT_EQ(EventText(event::WorkerLost{"local/1", 1, "n", "vm", "killed by signal 9 (Killed)", 3, 89}),
             "lost local/1 (rank 1 on vm) in step 89: killed by signal 9 (Killed)");
+  EXPECT_EQ(EventText(event::WorkerLost{"local/1", -1, "n", "vm", "killed by signal 9 (Killed)", 3, 89}),
+            "lost local/1 (on vm) in step 89: killed by signal 9 (Killed)");
   EXPECT_EQ(EventText(event::WorkerHung{"a", 1, "n", "h", Phase::kReduce, 7, 3.25, "no heartbeat"}),
             "hung: a (rank 1 on h) in phase reduce of step 7 for 3.25 s: no heartbeat");
   EXPECT_EQ(EventText(event::Rewind{9, 0, "", "r"}), "rewinding from step 9 to step 0: r");

@@ -15,10 +15,12 @@ std::string LimitAdvice(int error) {
   const bool is_size = error == EFBIG;
   rlimit limit{};
   if (getrlimit(is_size ? RLIMIT_FSIZE : RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return "";
+  constexpr rlim_t kFiles = 65536;
+  const bool is_hard = limit.rlim_max < (is_size ? RLIM_INFINITY : kFiles);
   return absl::StrCat(is_size ? ": this process may write files of " : ": this process may have ", limit.rlim_cur,
                       is_size ? " bytes" : " open", "; raise that by `prlimit --pid ", getpid(),
-                      is_size ? " --fsize=unlimited`" : " --nofile=65536`", ", or `ulimit ", is_size ? "-f" : "-n",
-                      "` before it is started");
+                      is_size ? " --fsize=unlimited`" : absl::StrCat(" --nofile=", kFiles, "`"),
+                      is_hard ? " as root" : "", ", or `ulimit ", is_size ? "-f" : "-n", "` before it is started");
 }
 
 }  // namespace

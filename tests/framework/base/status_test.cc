@@ -66,9 +66,10 @@ TEST(StatusTest, ALimitOfTheProcessIsSaidWithWhatRaisesIt) {
   ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &low), 0);
   const absl::Status size = ErrnoToStatus(EFBIG, "f");
   ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &before), 0);
-  EXPECT_EQ(size.message(), absl::StrCat("f: File too large: this process may write files of ", low.rlim_cur,
-                                         " bytes; raise that by `prlimit --pid ", getpid(),
-                                         " --fsize=unlimited`, or `ulimit -f` before it is started"));
+  EXPECT_EQ(size.message(),
+            absl::StrCat("f: File too large: this process may write files of ", low.rlim_cur,
+                         " bytes; raise that by `prlimit --pid ", getpid(), " --fsize=unlimited`",
+                         low.rlim_max == RLIM_INFINITY ? "" : " as root", ", or `ulimit -f` before it is started"));
   rlimit files{};
   ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &files), 0);
   const std::string open = absl::StrCat("f: Too many open files: this process may have ", files.rlim_cur, " open; ");
@@ -76,6 +77,17 @@ TEST(StatusTest, ALimitOfTheProcessIsSaidWithWhatRaisesIt) {
     EXPECT_EQ(ErrnoToStatus(EMFILE, "f").message().substr(0, open.size()), open);
   }
   EXPECT_EQ(ErrnoToStatus(ENOSPC, "f").message(), "f: No space left on device") << "no limit of the process";
+}
+
+// `ulimit -f` sets both limits, of which nobody else may raise the hard one.
+TEST(StatusDeathTest, AHardLimitIsForRootToRaise) {
+  const auto meet_it = [] {
+    const rlimit hard = {100, 100};
+    if (setrlimit(RLIMIT_FSIZE, &hard) != 0) _exit(2);
+    const absl::Status met = ErrnoToStatus(EFBIG, "f");
+    _exit(met.message().find("--fsize=unlimited` as root, or ") != absl::string_view::npos ? 0 : 1);
+  };
+  EXPECT_EXIT(meet_it(), ::testing::ExitedWithCode(0), "");
 }
 
 TEST(StatusDeathTest, CheckSaysWhere) { EXPECT_DEATH(HOLDFAST_CHECK(1 + 1 == 3), "status_test.cc.*1 \\+ 1 == 3"); }

@@ -175,7 +175,9 @@ absl::Status CheckVocabulary(const TokenFile& file, const TokenIndex& index, int
     if (bad == tokens.end()) continue;
     return absl::OutOfRangeError(absl::StrCat(file.path(), ": token ", static_cast<uint32_t>(*bad), " at position ",
                                               first + (bad - tokens.begin()), " is beyond the vocabulary of ",
-                                              vocab_size, ": the file was made with another tokenizer, or is corrupt"));
+                                              vocab_size,
+                                              ": the file was made with another tokenizer, or one to which tokens were "
+                                              "added, or is corrupt"));
   }
   return absl::DataLossError(absl::StrCat(file.path(), ": has no token ", index.largest,
                                           ", though its index says so; holdfast data verify ", file.path()));

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <iterator>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -24,17 +25,48 @@ namespace {
 constexpr size_t kMostIndexesRead = 100;  // there may be thousands
 constexpr int kIndexesAtOnce = 16;        // they may be behind a network
 
-/// The token that ends a document, where documents are to be taken apart by it. Checks the tokenizer.
-absl::StatusOr<std::optional<int32_t>> EndOfDocument(const Config& config) {
+/// Of the first files, by their indexes; 0 for one that has none.
+std::vector<uint32_t> LargestTokens(absl::Span<const std::string> files, FileAccess& access) {
+  files = files.first(std::min(files.size(), kMostIndexesRead));
+  std::vector<uint32_t> largest(files.size());
+  const auto read = [&](int64_t i) {
+    const auto at = static_cast<size_t>(i);
+    const auto index = ReadTokenIndex(access, files[at]);
+    if (index.ok()) largest[at] = index->largest;
+    return absl::OkStatus();
+  };
+  if (!RunParallel(std::ssize(largest), kIndexesAtOnce, read).ok()) return {};
+  return largest;
+}
+
+/// The token that ends a document, where documents are to be taken apart by it.
+absl::StatusOr<std::optional<int32_t>> EndOfDocument(const Config& config, const Tokenizer& tokenizer) {
+  if (!config.data.document_mask) return std::nullopt;
+  const std::optional<int32_t> end = tokenizer.end_of_text();
+  if (end.has_value() && *end < config.model.vocab_size) return end;
+  const std::string why =
+      end.has_value()
+          ? absl::StrCat("the tokenizer ", config.data.tokenizer, " ends a text with token ", *end,
+                         ", for which the model has no embedding (model.vocab_size: ", config.model.vocab_size, ")")
+          : NoEndOfText(config.data.tokenizer);
+  return absl::InvalidArgumentError(
+      absl::StrCat("data.document_mask: ", why,
+                   "; pack the data with --documents, whose files say where documents begin and need no such key"));
+}
+
+/// The same. Checks the tokenizer, and the files against what it has beyond the model.
+absl::StatusOr<std::optional<int32_t>> CheckTokenizer(const Config& config, const std::stop_token& stop) {
   const auto tokenizer = OpenTokenizer(config.data.tokenizer);
   if (!tokenizer.ok()) return Annotate(tokenizer.status(), "data.tokenizer");
   const absl::Status fits = CheckVocabulary(**tokenizer, config.data.tokenizer, config.model.vocab_size);
   if (!fits.ok()) return Annotate(fits, "data.tokenizer");
-  if (!config.data.document_mask) return std::nullopt;
-  if ((*tokenizer)->end_of_text().has_value()) return (*tokenizer)->end_of_text();
-  return absl::InvalidArgumentError(
-      absl::StrCat("data.document_mask: ", NoEndOfText(config.data.tokenizer),
-                   "; pack the data with --documents, whose files say where documents begin and need no such key"));
+  Places places(DataPlaces(config.data, stop));
+  for (const auto& [key, files] :
+       {std::pair("data.train", &config.data.train), {"data.validation", &config.data.validation}}) {
+    const absl::Status known = CheckAddedTokens(**tokenizer, *files, places, config.model.vocab_size);
+    if (!known.ok()) return Annotate(known, key);
+  }
+  return EndOfDocument(config, **tokenizer);
 }
 
 /// Else the first validation would fail, after hours of training. Reads up to the first token that is learned.
@@ -103,7 +135,7 @@ uint64_t TrainingData::token_digest() const {
 
 absl::StatusOr<TrainingData> OpenTrainingData(const Config& config, const std::stop_token& stop) {
   Places places(DataPlaces(config.data, stop));
-  ASSIGN_OR_RETURN(const std::optional<int32_t> end_of_document, EndOfDocument(config));
+  ASSIGN_OR_RETURN(const std::optional<int32_t> end_of_document, CheckTokenizer(config, stop));
   const DatasetOptions options{.files = &places, .end_of_document = end_of_document, .on_scan = ScanNotice()};
   TrainingData data;
   ASSIGN_OR_RETURN(data.training, Open("data.train", config.data.train, config, options));
@@ -121,7 +153,7 @@ absl::StatusOr<DatasetSize> MeasureTraining(const Config& config, const std::sto
 absl::StatusOr<DatasetSize> MeasureTrainingData(const Config& config, const std::stop_token& stop) {
   ASSIGN_OR_RETURN(const DatasetSize size, MeasureTraining(config, stop));
   RETURN_IF_ERROR(MeasureValidation(config, stop));
-  RETURN_IF_ERROR(EndOfDocument(config).status());
+  RETURN_IF_ERROR(CheckTokenizer(config, stop).status());
   return size;
 }
 
@@ -131,17 +163,22 @@ bool LearnsEveryToken(const Config& config, const std::stop_token& stop) {
   return size.ok() && !size->has_documents;
 }
 
+absl::Status CheckAddedTokens(const Tokenizer& tokenizer, absl::Span<const std::string> files, FileAccess& access,
+                              int64_t vocab_size) {
+  if (tokenizer.vocab_size() <= vocab_size) return absl::OkStatus();
+  const std::vector<uint32_t> largest = LargestTokens(files, access);
+  for (size_t i = 0; i < largest.size(); ++i) {
+    if (largest[i] >= tokenizer.vocab_size()) continue;
+    const auto token = static_cast<int32_t>(largest[i]);
+    const absl::Status known = CheckTokens(tokenizer, {&token, 1}, vocab_size);
+    if (!known.ok()) return Annotate(known, files[i]);
+  }
+  return absl::OkStatus();
+}
+
 std::string WithTokensOfAnother(const Tokenizer& tokenizer, absl::Span<const std::string> files, FileAccess& access) {
-  files = files.first(std::min(files.size(), kMostIndexesRead));
-  std::vector<uint32_t> largest(files.size());
-  const auto read = [&](int64_t i) {
-    const auto at = static_cast<size_t>(i);
-    const auto index = ReadTokenIndex(access, files[at]);
-    if (index.ok()) largest[at] = index->largest;
-    return absl::OkStatus();
-  };
-  if (!RunParallel(std::ssize(largest), kIndexesAtOnce, read).ok()) return "";
-  for (size_t i = 0; i < files.size(); ++i) {
+  const std::vector<uint32_t> largest = LargestTokens(files, access);
+  for (size_t i = 0; i < largest.size(); ++i) {
     if (largest[i] < tokenizer.vocab_size()) continue;
     return absl::StrCat("has ", Counted(tokenizer.vocab_size(), "token"), ", but ", files[i], " holds token ",
                         largest[i], ", so it was packed with another tokenizer");
@@ -179,8 +216,8 @@ void WarnOfUnreadValidation(const Config& config, const std::stop_token& stop) {
 absl::Status CheckTrainingData(const Config& config, const std::stop_token& stop) {
   std::vector<std::string> problems;
   bool is_damaged = false;
-  for (const absl::Status& status :
-       {MeasureTraining(config, stop).status(), MeasureValidation(config, stop), EndOfDocument(config).status()}) {
+  for (const absl::Status& status : {MeasureTraining(config, stop).status(), MeasureValidation(config, stop),
+                                     CheckTokenizer(config, stop).status()}) {
     if (status.ok()) continue;
     if (!IsOfTheConfig(status)) return status;
     problems.emplace_back(status.message());

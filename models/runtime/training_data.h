@@ -6,6 +6,7 @@
 #include <stop_token>
 #include <string>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "framework/config/config.h"
@@ -34,13 +35,19 @@ absl::StatusOr<TrainingData> OpenTrainingData(const Config& config, const std::s
 /// Size of the training files, by their headers alone.
 absl::StatusOr<DatasetSize> MeasureTraining(const Config& config, const std::stop_token& stop = {});
 
-/// The same. Checks all that OpenTrainingData does but the tokens: for a process
-/// that starts a run and leaves reading to the workers.
+/// The same. Checks all that OpenTrainingData does but the tokens (CheckAddedTokens alone): for a process that starts a
+/// run and leaves reading to the workers.
 absl::StatusOr<DatasetSize> MeasureTrainingData(const Config& config, const std::stop_token& stop = {});
 
 /// Whether every token of the training files is learned in every step, by their headers and the config. False also
 /// where that cannot be told.
 bool LearnsEveryToken(const Config& config, const std::stop_token& stop = {});
+
+/// InvalidArgument, with the file and the token, if one holds a token of the tokenizer for which the model has no
+/// embedding; of those that the tokenizer has not either Dataset::Open tells. By the indexes of the first hundred
+/// files.
+absl::Status CheckAddedTokens(const Tokenizer& tokenizer, absl::Span<const std::string> files, FileAccess& access,
+                              int64_t vocab_size);
 
 /// Of token files with a token that the tokenizer has not, which says that they were packed with another one, as a file
 /// does not name its own: what to say of the first, "has 256 tokens, but FILE holds token 300, so ...". Else "". By the

@@ -278,6 +278,13 @@ TEST_F(CkptTest, AddedTokensMayBeBeyondTheModelWhereNoTextHasThem) {
   const CommandResult question = RunHoldfast({"eval", Path("more"), Path("questions.jsonl")});
   EXPECT_NE(question.exit_code, 0);
   EXPECT_THAT(question.output, HasSubstr("for which the model has no embedding"));
+  WriteAll(Path("image.txt"), "an <image> of a house");
+  const CommandResult packed =
+      RunHoldfast({"data", "pack", Path("image.txt"), "--tokenizer", Path("more"), "--out", Path("image.bin")});
+  ASSERT_EQ(packed.exit_code, 0) << packed.output;
+  const CommandResult loss = RunHoldfast({"eval", Path("more"), Path("image.bin"), "--sequence-length", "4"});
+  EXPECT_EQ(loss.exit_code, 2);
+  EXPECT_THAT(loss.output, HasSubstr("image.bin: the text has token 256, \"<image>\", for which the model has no "));
 }
 
 TEST_F(CkptTest, ATokenizerWithMoreTokensThanTheModelIsRefused) {

@@ -137,6 +137,7 @@ absl::StatusOr<int> EvalCommand::Run() const {
   if (loaded->tokenizer != nullptr) {
     const std::string found = WithTokensOfAnother(*loaded->tokenizer, token_files, access);
     if (!found.empty()) LogWarning("the tokenizer of ", model, " ", found);
+    RETURN_IF_ERROR(CheckAddedTokens(*loaded->tokenizer, token_files, access, loaded->config.vocab_size));
   }
   RETURN_IF_ERROR(PrintLosses(access, *loaded, token_files, opened, length));
   for (const std::string& file : data) {

@@ -1,7 +1,8 @@
 // Proves that a config whose tokenizer cannot be the one that its data was packed with is warned of, and only such a
 // one: by the largest token that an index of its files names. Of a vocabulary far beyond the tokenizer's, and of files
-// that no validation comes to. And that data.document_mask takes documents apart by the end of text that lies beside
-// the tokenizer, or says what is missing.
+// that no validation comes to. That a token which was added to the tokenizer, and for which the model has no embedding,
+// is named with its file before a run begins. And that data.document_mask takes documents apart by the end of text that
+// lies beside the tokenizer, or says what is missing.
 
 #include "models/runtime/training_data.h"
 
@@ -65,6 +66,31 @@ TEST_F(TrainingDataTest, ATokenThatTheTokenizerHasNotIsWarnedOf) {
       HasSubstr(of_more));
 }
 
+TEST_F(TrainingDataTest, AnAddedTokenThatHasNoEmbeddingIsRefusedByName) {
+  const std::string more = root_ / "more.bin",
+                    gpt2 = SourceDir() + "/tests/framework/data/golden/tokenizer_gpt2_style.json";
+  const auto config = [&](const char* key, int vocabulary) {
+    return ConfigOf({absl::StrCat("model.vocab_size=", vocabulary), "data.tokenizer=" + gpt2,
+                     absl::StrCat(key, "=[", root_ / "train.bin", ", ", more, "]")});
+  };
+  for (const char* key : {"data.train", "data.validation"}) {
+    WriteTokens("more.bin", 1003);
+    const std::string named =
+        absl::StrCat(key, ": ", more, ": the text has token 1003, \"added\", for which the model ");
+    const absl::Status looked_at = CheckTrainingData(config(key, 1003));
+    EXPECT_TRUE(absl::IsInvalidArgument(looked_at)) << looked_at;
+    for (const absl::Status& refused :
+         {looked_at, MeasureTrainingData(config(key, 1003)).status(), OpenTrainingData(config(key, 1003)).status()}) {
+      EXPECT_THAT(std::string(refused.message()), HasSubstr(named));
+    }
+    EXPECT_TRUE(OpenTrainingData(config(key, 1004)).ok());
+    WriteTokens("more.bin", 1005);  // which the tokenizer has not either
+    EXPECT_THAT(LogOfCheck(config(key, 1003)), HasSubstr("so it was packed with another tokenizer"));
+    EXPECT_THAT(std::string(OpenTrainingData(config(key, 1003)).status().message()),
+                HasSubstr("is beyond the vocabulary of 1003"));
+  }
+}
+
 // One that is rounded up, as is usual, is not.
 TEST_F(TrainingDataTest, AVocabularyFarBeyondTheTokenizersIsWarnedOf) {
   const std::string gpt2 = SourceDir() + "/tests/framework/data/golden/tokenizer_gpt2_style.json";  // 1005 tokens
@@ -121,6 +147,21 @@ TEST_F(TrainingDataTest, DocumentsEndWithWhatTheFilesBesideTheTokenizerName) {
   EXPECT_EQ(other->token_digest(), data->token_digest());
   const Config whole = ConfigOf({"model.vocab_size=1100", "data.tokenizer=" + tokenizer});
   EXPECT_EQ(OpenTrainingData(whole)->digest(), data->token_digest()) << "as it was in older builds";
+}
+
+// No file could have it, and all documents would be one.
+TEST_F(TrainingDataTest, AnEndOfTextThatTheModelLacksTakesNoDocumentsApart) {
+  const std::string gpt2 = SourceDir() + "/tests/framework/data/golden/tokenizer_gpt2_style.json";
+  const auto message = [&](int vocabulary) {
+    return std::string(CheckTrainingData(ConfigOf({absl::StrCat("model.vocab_size=", vocabulary),
+                                                   "data.document_mask=true", "data.tokenizer=" + gpt2}))
+                           .message());
+  };
+  EXPECT_THAT(message(1000), AllOf(HasSubstr("data.document_mask: the tokenizer " + gpt2 +
+                                             " ends a text with token "
+                                             "1000, for which the model has no embedding (model.vocab_size: 1000)"),
+                                   HasSubstr("--documents")));
+  EXPECT_EQ(message(1001), "");
 }
 
 // Their marks say where documents begin, whatever the tokenizer.

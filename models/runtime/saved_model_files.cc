@@ -34,15 +34,18 @@ std::string Beside(const std::string& tokenizer, const std::string& name) {
   return ReadFile(absl::StrCat(DirectoryOf(tokenizer), "/", name), kMaxSettingsBytes).value_or("");
 }
 
-/// The token that the settings name, else the one that the tokenizer itself has for the purpose; none if they say none.
+/// The token that the settings name, else the one that the tokenizer itself has for the purpose; none if they say none,
+/// or the model has no embedding for it.
 std::optional<SpecialToken> Find(const Tokenizer& tokenizer, const std::optional<std::string>& text,
-                                 std::optional<int32_t> own) {
+                                 std::optional<int32_t> own, int64_t vocab_size) {
   if (text == "") return std::nullopt;
   if (text.has_value()) {
     const auto ids = tokenizer.Encode(*text);
-    if (ids.ok() && ids->size() == 1) return SpecialToken{ids->front(), *text};
+    if (ids.ok() && ids->size() == 1) {
+      return ids->front() < vocab_size ? std::optional(SpecialToken{ids->front(), *text}) : std::nullopt;
+    }
   }
-  if (!own.has_value()) return std::nullopt;
+  if (!own.has_value() || *own >= vocab_size) return std::nullopt;
   return SpecialToken{*own, tokenizer.Decode({*own})};
 }
 
@@ -121,8 +124,8 @@ absl::StatusOr<SavedModelFiles> MakeSavedModelFiles(const ModelConfig& model, co
   // As the chat template takes it (framework/chat/tokenizer_settings.h).
   const SpecialTokenTexts older =
       ReadTokenizerConfigJson(saved.bytes || texts.adds_tokens ? "" : Beside(file, kSpecialTokensMapFile));
-  saved.bos = Find(*opened, older.bos.has_value() ? older.bos : texts.bos, opened->begin_of_text());
-  saved.eos = Find(*opened, older.eos.has_value() ? older.eos : texts.eos, opened->end_of_text());
+  saved.bos = Find(*opened, older.bos.has_value() ? older.bos : texts.bos, opened->begin_of_text(), model.vocab_size);
+  saved.eos = Find(*opened, older.eos.has_value() ? older.eos : texts.eos, opened->end_of_text(), model.vocab_size);
   files.others[kTokenizerConfigFile] = HuggingFaceTokenizerConfigJson(model, saved, settings);
   files.others[kGenerationConfigFile] =
       HuggingFaceGenerationConfigJson(saved, saved.bytes ? "" : Beside(file, kGenerationConfigFile));

@@ -285,6 +285,15 @@ TEST_F(CkptTest, AddedTokensMayBeBeyondTheModelWhereNoTextHasThem) {
   const CommandResult loss = RunHoldfast({"eval", Path("more"), Path("image.bin"), "--sequence-length", "4"});
   EXPECT_EQ(loss.exit_code, 2);
   EXPECT_THAT(loss.output, HasSubstr("image.bin: the text has token 256, \"<image>\", for which the model has no "));
+
+  // Programs that load what is exported look for what is named there in the model.
+  WriteAll(Path("more/tokenizer_config.json"), R"({"eos_token": "<image>", "bos_token": "<image>"})");
+  MustImport("llama-1", "ck");
+  ASSERT_EQ(Ckpt({"export", Path("ck"), Path("out"), "--tokenizer", Path("more")}).exit_code, 0);
+  for (const char* file : {"out/config.json", "out/generation_config.json"}) {
+    EXPECT_THAT(ReadAll(Path(file)), AllOf(HasSubstr("\"bos_token_id\": null"), HasSubstr("\"eos_token_id\": null")));
+  }
+  EXPECT_THAT(ReadAll(Path("out/tokenizer_config.json")), HasSubstr("\"eos_token\": \"<image>\""));
 }
 
 TEST_F(CkptTest, ATokenizerWithMoreTokensThanTheModelIsRefused) {

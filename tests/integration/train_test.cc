@@ -19,6 +19,7 @@
 #include "framework/base/processors.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "nlohmann/json.hpp"
 #include "tests/framework/net/test_ports.h"
 #include "tests/integration/command.h"
 #include "tests/integration/tiny_runs.h"
@@ -127,6 +128,20 @@ TEST_F(TrainTest, ConversationsTrainWithEqualBitsInAnyWorld) {
   const CommandResult other = train("other", {"--set", "batch.sequence_length=32"});
   EXPECT_NE(other.exit_code, 0);
   EXPECT_THAT(other.output, HasSubstr("packed into rows of 64 tokens; set batch.sequence_length to 64"));
+}
+
+// All is saved by then.
+TEST_F(TrainTest, ASampleThatCannotBeginIsNoFailureOfARun) {
+  nlohmann::json tokenizer =
+      nlohmann::json::parse(ReadAll(SourceDir() + "/tests/framework/data/golden/tokenizer_gpt2_style.json"));
+  tokenizer["added_tokens"].push_back({{"id", 1005}, {"content", "\n"}, {"special", true}});  // with which it begins
+  WriteAll(directory_ / "tokenizer.json", tokenizer.dump());
+  const CommandResult result =
+      Train("a", {"--set", "model.vocab_size=1000", "--set", "data.tokenizer=" + Path("tokenizer.json")});
+  EXPECT_EQ(result.exit_code, 0) << result.output;
+  EXPECT_THAT(result.output, AllOf(HasSubstr("no sample of the model: the text has token 1005, \"\\n\", for which"),
+                                   HasSubstr("\nmodel       " + Path("a/model"))));
+  EXPECT_THAT(ReadAll(Path("a/model/generation_config.json")), HasSubstr("\"eos_token_id\": null")) << "which is 1000";
 }
 
 TEST_F(TrainTest, PortableArithmeticHasEqualBitsOnEveryInstructionSet) {

@@ -138,8 +138,10 @@ absl::StatusOr<int> Report(const Config& config, const RunDirectory& directory, 
     loads = IsDrawn(has_loads.status(), "curve of experts' loads") && *has_loads;
     if (outcome.validation_loss.has_value()) std::printf("validation loss  %.4f\n", *outcome.validation_loss);
     const absl::Status sampled = PrintSample(config, directory, has_conversations, stop_signal.token());
-    // All is saved: no memory for a sample, or a model that has diverged, is no failure of the run.
-    const bool is_warning = absl::IsResourceExhausted(sampled) || absl::IsFailedPrecondition(sampled);
+    // All is saved: no memory for a sample, a model that has diverged, or a chat template that writes a token which the
+    // model has not, is no failure of the run.
+    const bool is_warning =
+        absl::IsResourceExhausted(sampled) || absl::IsFailedPrecondition(sampled) || absl::IsInvalidArgument(sampled);
     if (is_warning) LogWarning("no sample of the model: ", sampled.message());
     if (!sampled.ok() && !is_warning) return sampled;
   }

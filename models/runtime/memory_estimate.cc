@@ -82,8 +82,9 @@ double KernelBytes(const Config& config) {
 }
 
 /// What would take less, of what the config does not say already.
-std::string MemoryAdvice(const Config& config, int64_t workers_here) {
+std::string MemoryAdvice(const Config& config, int64_t workers_here, const MemoryEstimate& e) {
   std::vector<std::string> advice;
+  if (2 * e.kernels > e.total() && config.train.threads != 1) advice.emplace_back("set train.threads to fewer");
   if (workers_here > 1) advice.emplace_back("start fewer workers on this machine");
   if (config.batch.microbatch_size > 1) advice.emplace_back("lower batch.microbatch_size");
   const bool has_tree = config.batch.gradient_sum == GradientSumKind::kTree && config.batch.microbatches > 1;
@@ -173,7 +174,7 @@ absl::Status CheckHostMemory(const MemoryEstimate& e, const Config& config, int6
                    ", gradients ", FormatBytes(e.gradients), ", optimizer ", FormatBytes(e.optimizer), ", activations ",
                    FormatBytes(e.activations), ", kernels' working memory ", FormatBytes(e.kernels), "), but only ",
                    FormatBytes(available), workers_here == 1 ? " are" : " for each are", " available; ",
-                   MemoryAdvice(config, workers_here)));
+                   MemoryAdvice(config, workers_here, e)));
 }
 
 absl::Status CheckHostMemory(const std::string& directory, const ParameterLayout& model, DType compute_dtype,

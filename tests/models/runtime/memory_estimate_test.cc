@@ -238,6 +238,18 @@ TEST(CheckHostMemoryTest, SaysWhatMakesTheStateSmaller) {
       << refused;
 }
 
+// Each thread has memory of its own.
+TEST(CheckHostMemoryTest, SaysThatFewerThreadsTakeLessWhereTheyTakeMost) {
+  Config config;
+  const auto message = [&](double weights) {
+    return std::string(CheckHostMemory({.weights = weights, .kernels = 1e18}, config, 1).message());
+  };
+  EXPECT_NE(message(9e17).find("available; set train.threads to fewer, "), std::string::npos) << message(9e17);
+  EXPECT_EQ(message(2e18).find("train.threads"), std::string::npos);
+  config.train.threads = 1;
+  EXPECT_EQ(message(0).find("train.threads"), std::string::npos);
+}
+
 TEST(CheckHostMemoryTest, WhatIsSetAlreadyIsNotAdvised) {
   Config config;
   config.batch.microbatch_size = config.batch.microbatches = 2;

@@ -1,6 +1,6 @@
 // Proves FLOP counts against formulas written by hand, of windows by counting pairs, and that recomputation costs what
-// it should; the bytes that a mixture sends, and what follows from them. That arena sizes are exact is proven by every
-// pass in transformer_test.cc, whose arenas have the planned capacity.
+// it should; scratch memory by what passes leave; the bytes that a mixture sends, and what follows from them. That
+// arena sizes are exact is proven by every pass in transformer_test.cc, whose arenas have the planned capacity.
 #include "models/plan.h"
 
 #include <gtest/gtest.h>

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "elastic/coordinator/coordinator_shell.h"
 #include "elastic/coordinator/run_alerts.h"
 #include "elastic/launch/prepared_run.h"
 #include "elastic/launch/resume_check.h"
@@ -116,7 +117,10 @@ absl::StatusOr<CoordinatorShell::Outcome> CoordinatorCommand::LeadRunWith(const 
   // Directories know of no stop, and workers may hold what that of the run is to save.
   if (IsRemotePlace(config.checkpoint.directory)) RETURN_IF_ERROR(stopped);
   resume_text = ResumeText(prepared);
-  return launcher->Run(prepared, stop);
+  absl::StatusOr<CoordinatorShell::Outcome> outcome = launcher->Run(prepared, stop);
+  // The event was that of the coordinator before: this one told only workers that had not heard of it.
+  if (outcome.ok() && !outcome->goes_on && IsDone(config, prepared.history)) Say(outcome->reason);
+  return outcome;
 }
 
 absl::StatusOr<int> CoordinatorCommand::Run() const {

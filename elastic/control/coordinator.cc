@@ -13,6 +13,7 @@ Coordinator::Coordinator(const CoordinatorOptions& options)
       branch_(options.branch),
       committed_(options.recorded_step),
       agreed_(std::min(options.agreed_step, options.recorded_step)),
+      agreed_in_(options.recorded_step > 0 ? options.last_generation : 0),
       state_(/*claimed=*/options.recorded_step > 0 && !options.workers_are_new),
       checkpoints_(options.checkpoint, options.checkpoints),
       validations_(options.early_stop, options.validations),

@@ -440,7 +440,8 @@ class Coordinator {
   uint64_t generation_;  // the last one used
   Branch branch_;
   int64_t committed_ = 0;
-  int64_t agreed_ = 0;  // the last digest step, or the one loaded: the holders of every chunk agreed about it
+  int64_t agreed_ = 0;      // the last digest step, or the one loaded: the holders of every chunk agreed about it
+  uint64_t agreed_in_ = 0;  // the world in which they did, or that has stepped first since; 0: none has yet
   StateLocation state_;
   Seats seats_;
   CheckpointControl checkpoints_;

@@ -212,6 +212,7 @@ void Coordinator::LoadFrom(const CheckpointChoice& choice) {
   }
   committed_ = choice.step;
   agreed_ = choice.step;  // all holders load the same
+  agreed_in_ = 0;
   state_.SetCheckpoint(choice.name);
   checkpoints_.GoBack(committed_, branch_);  // among which `choice` may be: it is gone
   validations_.GoBackTo(committed_);

@@ -165,6 +165,7 @@ void Coordinator::RecordStep() {
                       .digests = open_->ballot.Digests(),
                       .validation = validations_.Of(committed_ - 1),
                       .figures = vote.figures};
+  if (agreed_in_ == 0 || !record.digests.empty()) agreed_in_ = record.generation;
   if (!record.digests.empty()) {
     agreed_ = committed_;
     checkpoints_.OnDigest(committed_, StateDigest(record.digests));
@@ -293,8 +294,9 @@ void Coordinator::JudgeCopies(const std::vector<Ballot::Difference>& differences
   };
   const bool majority = doubtful.empty();
   const std::string who = names_of(majority ? wrong : doubtful);
-  // The others have not changed their copies, but what they have committed since may come from wrong weights.
-  const bool computed_with = majority && read && agreed_ < committed_;
+  // The others have not changed their copies, but what they have committed since may come from wrong weights. Copies
+  // that were made for another world may all be of a wrong one, and so outvote the right one.
+  const bool computed_with = majority && agreed_ < committed_ && (read || open_->world.generation != agreed_in_);
   Report(event::CopiesDiffer{.step = committed_ + 1,
                              .workers = who,
                              .chunk = differences.front().chunk,

@@ -1311,6 +1311,64 @@ TEST_F(CoordinatorTest, StepsThatMayHaveBeenComputedWithAMinoritysCopyAreDoneAga
   }
 }
 
+// Of a wrong copy two may have been made since all agreed, which outvote the right one.
+TEST_F(CoordinatorTest, AMirrorIsOutvotedOnlyByCopiesThatWereComparedInTheSameWorld) {
+  for (const bool agreed_again : {false, true}) {
+    SCOPED_TRACE(agreed_again);
+    CoordinatorOptions options = DefaultOptions();
+    options.checkpoint.directory = "somewhere";
+    options.checkpoints = {{"step-5", 5, 0, 3}};
+    options.recorded_step = 5;
+    options.workers_are_new = true;
+    StartWith({0, 1, 2}, options);
+    Commit({0, 1, 2});
+    Event(DisconnectEvent{Connection(2), "killed"});
+    Join(2, {}, First(2) + (uint64_t{1} << 20));
+    Pass(milliseconds(200), {0, 1, 2});
+    if (WorldSize() == 2) Commit({0, 1});
+    Pass(milliseconds(200), {0, 1, 2});
+    ASSERT_EQ(WorldSize(), 3);
+    for (const int w : {0, 1, 2}) {
+      VoteMessage vote = Vote(Generation(), Committed() + 1);
+      if (agreed_again && w == 0) vote.digests = {{7, 70}};
+      if (agreed_again && w != 0) vote.mirrors = {{7, 70}};
+      Say(w, vote);
+    }
+    const int64_t before = Committed();
+    const uint64_t generation = Generation();
+    for (const int w : {0, 1, 2}) {
+      VoteMessage vote = WithCopy(Vote(generation, before + 1), w == 1 ? 71 : 70);
+      if (w == 1) std::swap(vote.copies, vote.mirrors);
+      Say(w, vote);
+    }
+    EXPECT_EQ(Last<event::CopiesDiffer>().workers, "n0/1 on n0");
+    EXPECT_EQ(Last<event::CopiesDiffer>().computed_with, !agreed_again);
+    EXPECT_EQ(worlds_[Connection(0)].committed_step, agreed_again ? before : 5);
+  }
+}
+
+TEST_F(CoordinatorTest, ACoordinatorThatIsStartedAgainDoesNotKnowInWhichWorldAllAgreed) {
+  CoordinatorOptions options = DefaultOptions();
+  options.checkpoint.directory = "somewhere";
+  options.checkpoints = {{"step-1", 1, 0, 1}};
+  StartTraining({0, 1, 2}, options);
+  const StateClaim claim{worlds_[Connection(0)].world, 1, 0, {}};
+  options.recorded_step = options.agreed_step = 1;
+  options.last_generation = Generation();
+  StartWith({}, options);
+  for (const int w : {0, 1, 2}) Join(w, claim);
+  ASSERT_EQ(WorldSize(), 3);
+  Commit({0, 1, 2});
+  const uint64_t generation = Generation();
+  for (const int w : {0, 1, 2}) {
+    VoteMessage vote = WithCopy(Vote(generation, 3), w == 1 ? 71 : 70);
+    if (w == 1) std::swap(vote.copies, vote.mirrors);
+    Say(w, vote);
+  }
+  EXPECT_TRUE(Last<event::CopiesDiffer>().computed_with);
+  EXPECT_EQ(worlds_[Connection(0)].checkpoint, "step-1");
+}
+
 TEST_F(CoordinatorTest, OfTwoCopiesNobodyKnowsWhichIsRightAndTheRunGoesBackToWhereAllAgreed) {
   CoordinatorOptions options = DefaultOptions();
   options.checkpoint.directory = "somewhere";

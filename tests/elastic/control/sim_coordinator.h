@@ -238,6 +238,7 @@ class CoordinatorRuntime {
     options.contradicted = history.state.contradicted;
     options.contradictions = history.state.contradictions;
     options.recorded_step = history.recorded_step;
+    options.agreed_step = history.agreed_step;
     options.validations = history.validations;
     options.used_cells = truth_.UsedCells();
     options.checkpoints = truth_.Usable();
@@ -554,6 +555,7 @@ class CoordinatorRuntime {
   void Happens(const event::CheckpointRejected& e) {
     truth_.Demand(truth_.IsDamaged(e.name), "checkpoint ", e.name, " is rejected, although it is whole");
   }
+  void Happens(const event::CopiesDiffer&) { truth_.FindBad(); }
   void Happens(const event::MirrorsMissing&) { mirrors_missing(); }
   void Happens(const event::StopRequested& e) { stopped_by_ = e.by; }
   template <class Event>

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <set>
@@ -45,6 +46,7 @@ class Truth {
 
   int num_chunks() const { return num_chunks_; }
   int64_t digest_every = 0, validate_every = 0, total_steps = 0, patience = 0;  // 0 = never
+  bool goes_bad = false;  // memory does, so that contents need not be those of the serial run
   static uint64_t First(int chunk) { return Mix(77, static_cast<uint64_t>(chunk)); }
   static uint64_t Next(uint64_t hash, int64_t step) { return Mix(hash, static_cast<uint64_t>(step)); }
 
@@ -128,7 +130,9 @@ class Truth {
            record.step, " has other bits than the serial run");
     CheckDigests(record);
     CheckValidation(record);
+    if (std::exchange(found_bad_, false)) CheckThatNothingBadCounts();
     recorded_.push_back(record.generation);
+    if (IsDigestStep(record.step)) forgiven_ = record.step;  // all copies are alike, so nobody can know
     last_of_[record.generation] = record.step;
   }
 
@@ -160,7 +164,7 @@ class Truth {
   void CheckDigests(const RecordAction& record) {
     bool right = record.digests.size() == (IsDigestStep(record.step) ? static_cast<size_t>(num_chunks_) : 0);
     for (int chunk = 0; right && chunk < std::ssize(record.digests); ++chunk) {
-      right = record.digests[static_cast<size_t>(chunk)] == ChunkDigest{chunk, Serial(chunk, record.step)};
+      right = goes_bad || record.digests[static_cast<size_t>(chunk)] == ChunkDigest{chunk, Serial(chunk, record.step)};
     }
     Demand(right, "the digests of step ", record.step, " are not those of the serial run");
   }
@@ -169,7 +173,7 @@ class Truth {
     std::vector<ChunkDigest> digests;
     for (int chunk = 0; chunk < num_chunks_; ++chunk) digests.push_back({chunk, Serial(chunk, commit.step)});
     const bool may_have_digest = IsDigestStep(commit.step);
-    Demand(commit.state_digest == 0 || (may_have_digest && commit.state_digest == StateDigest(digests)),
+    Demand(commit.state_digest == 0 || (may_have_digest && (goes_bad || commit.state_digest == StateDigest(digests))),
            "the checkpoint of step ", commit.step, " is to have another state's digest");
     if (!commit.validation_loss.has_value()) return;
     const bool validated = IsValidationStep(commit.step) && ValidationLoss(commit.step) == *commit.validation_loss;
@@ -198,7 +202,39 @@ class Truth {
   void Check(const std::string& who, int64_t step, const Chunks& state) {
     Demand(state.step == step, who, " has the state of step ", state.step, " instead of ", step);
     for (const auto& [chunk, hash] : state.hashes) {
-      Demand(hash == Serial(chunk, state.step), who, " holds wrong content of chunk ", chunk, " at step ", state.step);
+      Demand(goes_bad || hash == Serial(chunk, state.step), who, " holds wrong content of chunk ", chunk, " at step ",
+             state.step);
+    }
+  }
+
+  // --- memory that goes bad -----------------------------------------------------------------------------------------
+  /// The content that a copy has instead from now on.
+  uint64_t GoBad(uint64_t hash) { return *bad_.insert(Mix(hash, 99)).first; }
+  bool IsBad(uint64_t hash) const { return bad_.contains(hash); }
+  /// All members have computed a step; `with_bad`: with a copy that is bad. The first of them to say so counts.
+  void Computed(uint64_t generation, int64_t step, const std::function<bool()>& with_bad) {
+    const std::pair key(generation, step);
+    if (goes_bad && !wrong_.contains(key)) wrong_[key] = with_bad() ? Mix(generation, static_cast<uint64_t>(step)) : 0;
+  }
+  /// What a copy becomes by the update of a step that was computed in a world.
+  uint64_t After(uint64_t hash, uint64_t generation, int64_t step) {
+    const auto wrong = wrong_.find({generation, step});
+    const uint64_t next = Next(hash, step) ^ (wrong == wrong_.end() ? 0 : wrong->second);
+    if (IsBad(hash)) bad_.insert(next);
+    return next;
+  }
+  /// The coordinator has noticed that copies differ.
+  void FindBad() {
+    found_bad_ = true;
+    constexpr int64_t kUnknown = 20;  // a newer one may not be known to the coordinator yet
+    const auto usable = Usable();
+    const auto is_sound = [&](const CheckpointChoice& c) { return c.step + kUnknown <= forgiven_; };
+    if (std::none_of(usable.begin(), usable.end(), is_sound)) forgiven_ = committed();  // nothing to go back to
+  }
+  void CheckThatNothingBadCounts() {
+    for (int64_t step = forgiven_ + 1; step <= committed(); ++step) {
+      Demand(wrong_[{generation_of(step), step}] == 0, "step ", step,
+             ", which was computed with a bad copy, still counts after that was found");
     }
   }
 
@@ -212,9 +248,14 @@ class Truth {
     const auto& stored = stored_[{step, generation}];
     Demand(static_cast<int>(stored.size()) == num_chunks_, "the checkpoint of step ", step, " lacks chunks");
     for (const auto& [chunk, hash] : stored) {
-      Demand(hash == Serial(chunk, step), "the checkpoint of step ", step, " has wrong content of chunk ", chunk);
+      Demand(goes_bad || hash == Serial(chunk, step), "the checkpoint of step ", step, " has wrong content of chunk ",
+             chunk);
     }
     checkpoints_.insert({step, generation});
+  }
+  uint64_t Stored(const std::string& name, int chunk) const {
+    const auto is_it = [&](const auto& entry) { return NameOf(entry.first.first, entry.first.second) == name; };
+    return std::find_if(stored_.begin(), stored_.end(), is_it)->second.at(chunk);
   }
   static std::string NameOf(int64_t step, uint64_t generation) { return absl::StrCat(step, "-", generation); }
   /// All that are there, also those given up.
@@ -280,6 +321,7 @@ class Truth {
            " before what was done later is excluded");
     recorded_.resize(static_cast<size_t>(step));
     told_ = std::min(told_, step);
+    forgiven_ = std::min(forgiven_, step);
   }
   /// A coordinator that starts finds lines that were given up, if the one before died before it had cut them off.
   void CutWhatWasGivenUp() {
@@ -324,6 +366,11 @@ class Truth {
   std::map<std::pair<int64_t, uint64_t>, std::map<int, uint64_t>> stored_;  // by step and generation
   std::set<std::pair<int64_t, uint64_t>> checkpoints_;
   std::set<std::string> damaged_;
+  std::set<uint64_t> bad_;  // contents
+  std::map<std::pair<uint64_t, int64_t>, uint64_t>
+      wrong_;  // by generation and step: how the update is; 0 = it is right
+  bool found_bad_ = false;
+  int64_t forgiven_ = 0;  // steps up to here may be wrong
   Branch branch_;
   int64_t told_ = 0;  // the last step that workers were told to be committed
   uint64_t persisted_ = 0, newest_ = 0;

@@ -97,6 +97,20 @@ class Worker {
     for (auto& action : later) Run(process_, std::move(action));
   }
   void Stick() { stuck_ = true; }
+  /// Memory of a copy that steps are computed with goes bad.
+  void GoBad() {
+    Chunks& working = fetched_.generation == working_generation_ ? fetched_ : held_;
+    const int rank = world_.RankOf(working_id_);
+    if (!running_ || rank < 0 || working.generation != working_generation_) return;
+    for (auto& [chunk, hash] : working.hashes) {
+      if (Serves(rank, chunk)) return void(hash = w_.truth.GoBad(hash));
+    }
+  }
+  bool HasBad() const {
+    const auto is_bad = [this](const auto& held) { return w_.truth.IsBad(held.second); };
+    return std::any_of(held_.hashes.begin(), held_.hashes.end(), is_bad) ||
+           std::any_of(fetched_.hashes.begin(), fetched_.hashes.end(), is_bad);
+  }
   void AskForStop() {
     if (connection_ != 0) w_.network.Up(connection_, StopRequestMessage{15});
   }
@@ -318,7 +332,8 @@ class Worker {
       const auto own = held_.hashes.find(chunk);
       if (recover_.source.generation == 0) {
         w_.truth.Demand(step == 0 || !recover_.checkpoint.empty(), "step ", step, " is to come from nowhere");
-        incoming_.hashes[chunk] = w_.truth.Serial(chunk, step);
+        incoming_.hashes[chunk] =
+            step == 0 ? w_.truth.Serial(chunk, step) : w_.truth.Stored(recover_.checkpoint, chunk);
       } else if (am_holder && own != held_.hashes.end()) {
         incoming_.hashes[chunk] = own->second;
       } else {
@@ -443,11 +458,6 @@ class Worker {
         Instant(static_cast<int64_t>(share * static_cast<double>(Instant(w_.limits.step_time).count())));
     VoteMessage vote{task.generation, task.step, LossBits(task.step), NormBits(task.step), 0.1, 0, 0.01, 0, mine, {}};
     vote.compute_seconds = std::chrono::duration<double>(time).count();
-    if (w_.truth.IsDigestStep(task.step)) {
-      for (const auto& [chunk, hash] : MyPart(Working(task.generation)).hashes) {
-        vote.digests.push_back({chunk, Truth::Next(hash, task.step)});
-      }
-    }
     // A world of one or two cannot tell who is right.
     if (corrupt_votes > 0 && world_.size() > 2) {
       --corrupt_votes;
@@ -459,7 +469,9 @@ class Worker {
       ++progress_;
       FailAtDeadline();
       AwaitMirrors([this, vote, rank] {
-        w_.collectives.AwaitAll(world_, rank, vote.step, Collected([this, vote] {
+        w_.collectives.AwaitAll(world_, rank, vote.step, Collected([this, vote]() mutable {
+                                  w_.truth.Computed(vote.generation, vote.step, [this] { return SomebodyServesBad(); });
+                                  if (w_.truth.IsDigestStep(vote.step)) AddDigests(&vote);
                                   prepared_ = {vote.generation, vote.step};
                                   w_.truth.Prepared(vote.generation, vote.step, working_id_);
                                   phase_ = Phase::kVote;
@@ -467,6 +479,27 @@ class Worker {
                                 }));
       });
     });
+  }
+
+  bool SomebodyServesBad() {
+    for (int rank = 0; rank < world_.size(); ++rank) {
+      const Worker* worker = w_.find(world_.members[static_cast<size_t>(rank)].id);
+      if (worker == nullptr) continue;
+      for (const auto& [chunk, hash] : worker->Working(working_generation_).hashes) {
+        if (w_.truth.IsBad(hash) && Serves(rank, chunk)) return true;
+      }
+    }
+    return false;
+  }
+
+  void AddDigests(VoteMessage* vote) {
+    const Chunks part = MyPart(Working(vote->generation));
+    for (const auto& [chunk, hash] : Working(vote->generation).hashes) {
+      const bool mine = part.hashes.contains(chunk);
+      if (!mine && !w_.truth.goes_bad) continue;
+      auto& digests = mine ? vote->digests : Serves(world_.RankOf(working_id_), chunk) ? vote->copies : vote->mirrors;
+      digests.push_back({chunk, w_.truth.After(hash, vote->generation, vote->step)});
+    }
   }
 
   void Validated(uint64_t generation, int64_t step) {
@@ -486,7 +519,7 @@ class Worker {
     Chunks next = Working(prepared_.first);
     w_.truth.Demand(next.generation == prepared_.first && next.step == task.step - 1, member_.id.name, " applies step ",
                     task.step, " to the state of step ", next.step, " of generation ", next.generation);
-    for (auto& [chunk, hash] : next.hashes) hash = Truth::Next(hash, task.step);
+    for (auto& [chunk, hash] : next.hashes) hash = w_.truth.After(hash, prepared_.first, task.step);
     next.step = task.step;
     held_ = std::move(next);
     fetched_ = {};

@@ -57,6 +57,8 @@ struct Scenario {
   bool cut_from_all = false;      // for a while nothing reaches the coordinator, nor comes from it
   double strikes_at_mirrors = 0;  // probability that somebody is killed while the mirrors of a world are filled
   bool stops = false;             // the run is stopped at some moment, often just after its coordinator was killed
+  int bad_copies = 0;             // of the state, that go bad one after the other; meanwhile a worker that has none may
+                                  // be killed, and the coordinator
   double replaces = 0.1;          // probability that a fault is a second coordinator
   int candidates = 0;             // coordinators that wait for their turn under a lease in a store; 0 = without one
   int64_t digest_every = 0, validate_every = 0;
@@ -80,6 +82,7 @@ struct Result {
   std::string end_reason;
   double seconds = 0;
   int64_t committed = 0, worlds = 0, coordinator_lives = 0, hung = 0, lost = 0, bits_differ = 0, state_lost = 0;
+  int64_t copies_differ = 0;
   int64_t checkpoints = 0, rewinds = 0, links_cut = 0, links_back = 0;
   int64_t mirrors_missing = 0, mirrors_complete = 0;  // worlds that began without, and that got them
   int64_t replaced = 0, starts_refused = 0;           // coordinators
@@ -148,7 +151,10 @@ class Simulation {
     truth_.validate_every = scenario_.validate_every;
     truth_.total_steps = scenario_.steps;
     truth_.patience = scenario_.patience;
-    coordinator_.rewinding = [this] { truth_.Demand(IsStateLost(), "the run goes back without need"); };
+    truth_.goes_bad = scenario_.bad_copies > 0;
+    coordinator_.rewinding = [this] {
+      truth_.Demand(truth_.goes_bad || IsStateLost(), "the run goes back without need");
+    };
     coordinator_.restarting = [this] { GoBackOnPurpose(); };
     coordinator_.mirrors_missing = [this] {
       if (clock_.now() > scenario_.fault_time || !clock_.Chance(scenario_.strikes_at_mirrors)) return;
@@ -170,6 +176,7 @@ class Simulation {
       clock_.After(clock_.Between(milliseconds(500), scenario_.fault_time), [this] { StrikeAtRandom(); });
     }
     if (scenario_.one_at_a_time) StrikeOneByOne(scenario_.faults);
+    GoBadOneByOne(scenario_.bad_copies);
     if (scenario_.stops) StopAtSomeMoment();
     if (scenario_.cut_for_good) clock_.After(clock_.Between(Instant(0), seconds(4)), [this] { CutNodes(); });
     if (scenario_.cut_from_all) clock_.After(clock_.Between(seconds(2), seconds(6)), [this] { CutFromAll(); });
@@ -520,6 +527,24 @@ class Simulation {
     });
   }
 
+  void GoBadOneByOne(int left, bool killed = false) {
+    if (left == 0) return;
+    clock_.After(clock_.Between(milliseconds(100), milliseconds(600)), [this, left, killed] {
+      if (coordinator_.ended()) return;
+      const bool some =
+          std::any_of(workers_.begin(), workers_.end(), [](const auto& worker) { return worker->HasBad(); });
+      const int worker = AnyWorker();
+      if (!some && IsWhole()) {
+        workers_[worker]->GoBad();
+        return GoBadOneByOne(left - 1);
+      }
+      const bool kills = some && !killed && !workers_[worker]->HasBad() && clock_.Chance(0.7);
+      if (kills) KillOne(worker, /*silently=*/false, /*restart=*/true);
+      if (some && clock_.Chance(0.1)) coordinator_.CrashAfter(static_cast<int>(clock_.Between(0, 20)));
+      GoBadOneByOne(left, killed || kills);
+    });
+  }
+
   // --- stages -------------------------------------------------------------------------------------------------------
   void WatchStage() {
     if (coordinator_.ended() || stage_ == scenario_.stages.size()) return;
@@ -623,6 +648,7 @@ class Simulation {
     result.hung = coordinator_.Count<event::WorkerHung>();
     result.lost = coordinator_.Count<event::WorkerLost>();
     result.bits_differ = coordinator_.Count<event::BitsDiffer>();
+    result.copies_differ = coordinator_.Count<event::CopiesDiffer>();
     result.state_lost = coordinator_.Count<event::StateLost>();
     result.checkpoints = coordinator_.Count<event::CheckpointSaved>();
     result.rewinds = coordinator_.Count<event::Rewind>();

@@ -23,7 +23,8 @@ std::string Replay(const std::string& test, uint64_t seed) {
 
 struct Totals {
   int64_t finished = 0, stopped = 0, lost = 0, worlds = 0, steps = 0, hung = 0, restarts = 0, bits_differ = 0;
-  int64_t checkpoints = 0, rewinds = 0, mirrors_missing = 0, mirrors_complete = 0, replaced = 0, takes = 0;
+  int64_t checkpoints = 0, rewinds = 0, mirrors_missing = 0, mirrors_complete = 0, replaced = 0, takes = 0,
+          copies_differ = 0;
   std::vector<uint64_t> lost_seeds;
   bool as_usual = false;  // all seeds, so that enough should have happened
 };
@@ -58,6 +59,7 @@ Totals RunSeeds(const std::string& test, uint64_t first, uint64_t count,
     totals.hung += result.hung;
     totals.restarts += result.coordinator_lives - 1;
     totals.bits_differ += result.bits_differ;
+    totals.copies_differ += result.copies_differ;
     totals.checkpoints += result.checkpoints;
     totals.rewinds += result.rewinds;
     totals.mirrors_missing += result.mirrors_missing;
@@ -210,6 +212,29 @@ TEST(Simulation, OneFaultAtATime) {
     return scenario;
   });
   EXPECT_EQ(totals.lost_seeds, std::vector<uint64_t>{});
+}
+
+// Copies that steps are computed with go bad. Once that is found no step counts that was computed with one, as far as
+// there is a checkpoint from before, whoever has got copies of it meanwhile.
+TEST(Simulation, MemoryThatGoesBad) {
+  const Totals totals = RunSeeds("MemoryThatGoesBad", 1, 300, [](uint64_t seed) {
+    Scenario scenario = Scenario::FromSeed(seed);
+    scenario.bad_copies = 3;
+    scenario.one_at_a_time = true;
+    scenario.faults = 0;
+    scenario.goes_back = 0;
+    scenario.workers = std::max(scenario.workers, 5);
+    scenario.parallel.mirrors = 2;
+    scenario.checkpoint.every_steps = static_cast<int64_t>(1 + seed % 10);
+    scenario.digest_every = static_cast<int64_t>(1 + seed % 25);
+    scenario.patience = scenario.validate_every = 0;
+    scenario.steps = 150;
+    return scenario;
+  });
+  if (totals.as_usual) {
+    EXPECT_GT(totals.copies_differ, totals.finished);
+    EXPECT_GT(4 * totals.rewinds, totals.finished);
+  }
 }
 
 // Nearly all cells of such a model are empty, and whoever held one of these may go without loss.

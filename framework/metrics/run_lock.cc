@@ -75,6 +75,20 @@ std::vector<std::string> MissingOnTheWayTo(std::string path) {
   return missing;
 }
 
+/// Created if needed, with the directory. Of several that start at once another may fail, and remove what it has made.
+absl::StatusOr<FileDescriptor> OpenOrCreate(const RunDirectory& directory) {
+  constexpr int kAttempts = 100;
+  for (int attempt = 1;; ++attempt) {
+    absl::Status status = Annotate(MakeDirectories(directory.root()), "cannot create the run directory");
+    if (status.ok()) {
+      FileDescriptor file = OpenFile(directory.lock(), O_RDWR | O_CREAT | O_NOFOLLOW, 0644);
+      if (file.ok()) return file;
+      status = ErrnoToStatus(errno, absl::StrCat("cannot open ", directory.lock()));
+    }
+    if (!absl::IsNotFound(status) || attempt == kAttempts) return status;
+  }
+}
+
 /// What NewOwner has not made: a lock of another program.
 bool IsForeign(const LockText& text) { return !text.owner.empty() && !text.owner.starts_with(kOwnerBegin); }
 
@@ -94,10 +108,9 @@ std::string RunLock::NewOwner() {
 absl::StatusOr<RunLock> RunLock::Take(const RunDirectory& directory, const std::string& owner) {
   const std::string path = directory.lock();
   std::vector<std::string> made = MissingOnTheWayTo(path);
-  RETURN_IF_ERROR(Annotate(MakeDirectories(directory.root()), "cannot create the run directory"));
   for (;;) {
-    const RunLock there(path, OpenFile(path, O_RDWR | O_CREAT | O_NOFOLLOW, 0644));
-    if (!there.file_.ok()) return ErrnoToStatus(errno, absl::StrCat("cannot open ", path));
+    ASSIGN_OR_RETURN(FileDescriptor file, OpenOrCreate(directory));
+    const RunLock there(path, std::move(file));
     const bool is_free = flock(there.file_.get(), LOCK_EX | LOCK_NB) == 0;
     if (!is_free && errno != EWOULDBLOCK) return ErrnoToStatus(errno, absl::StrCat("cannot lock ", path));
     const absl::StatusOr<LockText> text = ReadText(there.file_.get(), path);

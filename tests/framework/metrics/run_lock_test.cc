@@ -248,6 +248,15 @@ TEST_F(RunLockTest, WhatItTookToTakeItIsUndone) {
   EXPECT_TRUE(std::filesystem::exists(directory_.lock())) << "it was there before";
 }
 
+// Others that start in the same place at once may be refused, and remove the directories that they have made.
+TEST_F(RunLockTest, WhatAnotherOneUndoesIsMadeAnew) {
+  const SyscallWatch watch({{.name = "fsync", .first = [this] { std::filesystem::remove(directory_.root()); }}});
+  const auto lock = RunLock::Take(directory_);
+  ASSERT_TRUE(lock.ok()) << lock.status();
+  EXPECT_EQ(SyscallWatch::Disturbed(), 1);
+  EXPECT_TRUE(lock->Check().ok()) << lock->Check();
+}
+
 TEST_F(RunLockTest, WhatAnotherOneHasTakenStays) {
   const RunLock first = MustTake();
   const auto next = RunLock::TakeFrom(directory_, *RunLock::Read(directory_));

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <map>
 #include <memory>
 #include <set>
 #include <string>
@@ -285,12 +286,18 @@ class Simulation {
 
   // The agent sees the exit, tells the coordinator, and starts the worker again.
   void OnExit(int index, bool run_over) {
-    if (run_over) return;
+    if (run_over && !IsOfAnotherAgent(index)) return;
     workers_[index]->data = kRightData;
     TellExit(index);
     if (node_up_after_ <= clock_.now() || node_down_ != node_of_[index]) {
       StartLater(workers_[index]->member().id.name, seconds(2));
     }
+  }
+  /// It was let go because its node was to leave, by the agent before: its own one has not been taken in yet, and is
+  /// started again, with its workers, until it is.
+  bool IsOfAnotherAgent(int index) const {
+    const auto leaver = leavers_.find(node_of_[index]);
+    return !coordinator_.ended() && leaver != leavers_.end() && leaver->second != agent_instances_[node_of_[index]];
   }
   bool ConnectAgent(int node) {
     if (agents_[node] != 0) return true;
@@ -303,6 +310,7 @@ class Simulation {
   void LeaveAndReturn(int node) {
     if (!ConnectAgent(node)) return;
     told_to_leave_.insert(absl::StrCat("node n", node));
+    leavers_[node] = agent_instances_[node];
     network_.Up(agents_[node], LeaveMessage{15});
     clock_.After(clock_.Between(seconds(2), seconds(12)), [this, node] {
       for (size_t i = 0; i < workers_.size(); ++i) {
@@ -682,6 +690,7 @@ class Simulation {
   Instant node_up_after_{0};
   bool stop_asked_ = false, had_fatal_ = false;
   std::set<std::string> told_to_leave_;
+  std::map<int, uint64_t> leavers_;  // by node: the agent that asked for it last
   std::pair<int, int> cut_nodes_{-1, -1};
   size_t stage_ = 0;
   uint64_t stage_since_ = 0;  // the newest generation then

@@ -339,7 +339,7 @@ bool Coordinator::GoBackToAgreed(const std::string& reason) {
   const auto sound = std::find_if(usable.begin(), usable.end(),
                                   [&](const CheckpointChoice& choice) { return choice.step <= agreed_; });
   if (sound == usable.end()) return false;
-  const CheckpointChoice choice = *sound;
+  const CheckpointChoice& choice = *sound;
   CloseWorld(reason, 0);
   GoBackTo(choice, reason, absl::StrCat("from checkpoint ", choice.name));
   return true;

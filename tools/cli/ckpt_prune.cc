@@ -98,7 +98,7 @@ absl::StatusOr<std::vector<Deletion>> PlanAndVerify(Storage& storage, Catalog& c
 }
 
 absl::Status RefuseIfInUse(Storage& storage) {
-  const absl::Status status = CheckNotInUse(storage);
+  absl::Status status = CheckNotInUse(storage);
   if (absl::IsAborted(status)) {
     return absl::AbortedError(absl::StrCat(status.message(), ": wait for the run, or stop it"));
   }

@@ -30,6 +30,15 @@ class CoordinatorTest : public testing::Test {
     options.checkpoint.every = CheckpointEvery::kNever;
     return options;
   }
+  /// Of a run that lies in the newest of two checkpoints.
+  static CoordinatorOptions AfterTwoCheckpoints() {
+    CoordinatorOptions options = DefaultOptions();
+    options.checkpoint.directory = "somewhere";
+    options.checkpoints = {{"step-5", 5, 0, 3}, {"step-2", 2, 0, 2}};
+    options.recorded_step = 5;
+    options.workers_are_new = true;
+    return options;
+  }
 
   /// Each step is validated.
   static CoordinatorOptions EndingEarly(const EarlyStopRule& rule) {

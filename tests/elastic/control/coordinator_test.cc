@@ -1287,12 +1287,7 @@ TEST_F(CoordinatorTest, AMinoritysCopyIsGivenUpBeforeTheStepIsCommitted) {
 TEST_F(CoordinatorTest, StepsThatMayHaveBeenComputedWithAMinoritysCopyAreDoneAgain) {
   for (const auto& [only_mirrored, steps, rewinds] :
        {std::tuple{false, 1, true}, {true, 1, false}, {false, 0, false}}) {
-    CoordinatorOptions options = DefaultOptions();
-    options.checkpoint.directory = "somewhere";
-    options.checkpoints = {{"step-5", 5, 0, 3}, {"step-2", 2, 0, 2}};
-    options.recorded_step = 5;
-    options.workers_are_new = true;
-    StartWith({0, 1, 2}, options);
+    StartWith({0, 1, 2}, AfterTwoCheckpoints());
     for (int i = 0; i < steps; ++i) Commit({0, 1, 2});
     const uint64_t generation = Generation();
     for (const int w : {0, 1, 2}) {
@@ -1370,12 +1365,7 @@ TEST_F(CoordinatorTest, ACoordinatorThatIsStartedAgainDoesNotKnowInWhichWorldAll
 }
 
 TEST_F(CoordinatorTest, OfTwoCopiesNobodyKnowsWhichIsRightAndTheRunGoesBackToWhereAllAgreed) {
-  CoordinatorOptions options = DefaultOptions();
-  options.checkpoint.directory = "somewhere";
-  options.checkpoints = {{"step-5", 5, 0, 3}, {"step-2", 2, 0, 2}};
-  options.recorded_step = 5;
-  options.workers_are_new = true;
-  StartWith({0, 1, 2}, options);
+  StartWith({0, 1, 2}, AfterTwoCheckpoints());
   ASSERT_EQ(WorldSize(), 3);
   ASSERT_EQ(worlds_[Connection(0)].checkpoint, "step-5");
   const auto differ = [&] {

@@ -10,6 +10,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -30,12 +31,12 @@ class CoordinatorTest : public testing::Test {
     options.checkpoint.every = CheckpointEvery::kNever;
     return options;
   }
-  /// Of a run that lies in the newest of two checkpoints.
-  static CoordinatorOptions AfterTwoCheckpoints() {
+  /// Of a run that lies in the newest of its checkpoints, which comes first.
+  static CoordinatorOptions After(std::vector<CheckpointChoice> checkpoints) {
     CoordinatorOptions options = DefaultOptions();
     options.checkpoint.directory = "somewhere";
-    options.checkpoints = {{"step-5", 5, 0, 3}, {"step-2", 2, 0, 2}};
-    options.recorded_step = 5;
+    options.recorded_step = checkpoints.front().step;
+    options.checkpoints = std::move(checkpoints);
     options.workers_are_new = true;
     return options;
   }

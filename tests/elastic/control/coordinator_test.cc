@@ -1287,7 +1287,7 @@ TEST_F(CoordinatorTest, AMinoritysCopyIsGivenUpBeforeTheStepIsCommitted) {
 TEST_F(CoordinatorTest, StepsThatMayHaveBeenComputedWithAMinoritysCopyAreDoneAgain) {
   for (const auto& [only_mirrored, steps, rewinds] :
        {std::tuple{false, 1, true}, {true, 1, false}, {false, 0, false}}) {
-    StartWith({0, 1, 2}, AfterTwoCheckpoints());
+    StartWith({0, 1, 2}, After({{"step-5", 5, 0, 3}, {"step-2", 2, 0, 2}}));
     for (int i = 0; i < steps; ++i) Commit({0, 1, 2});
     const uint64_t generation = Generation();
     for (const int w : {0, 1, 2}) {
@@ -1310,12 +1310,7 @@ TEST_F(CoordinatorTest, StepsThatMayHaveBeenComputedWithAMinoritysCopyAreDoneAga
 TEST_F(CoordinatorTest, AMirrorIsOutvotedOnlyByCopiesThatWereComparedInTheSameWorld) {
   for (const bool agreed_again : {false, true}) {
     SCOPED_TRACE(agreed_again);
-    CoordinatorOptions options = DefaultOptions();
-    options.checkpoint.directory = "somewhere";
-    options.checkpoints = {{"step-5", 5, 0, 3}};
-    options.recorded_step = 5;
-    options.workers_are_new = true;
-    StartWith({0, 1, 2}, options);
+    StartWith({0, 1, 2}, After({{"step-5", 5, 0, 3}}));
     Commit({0, 1, 2});
     Event(DisconnectEvent{Connection(2), "killed"});
     Join(2, {}, First(2) + (uint64_t{1} << 20));
@@ -1365,7 +1360,7 @@ TEST_F(CoordinatorTest, ACoordinatorThatIsStartedAgainDoesNotKnowInWhichWorldAll
 }
 
 TEST_F(CoordinatorTest, OfTwoCopiesNobodyKnowsWhichIsRightAndTheRunGoesBackToWhereAllAgreed) {
-  StartWith({0, 1, 2}, AfterTwoCheckpoints());
+  StartWith({0, 1, 2}, After({{"step-5", 5, 0, 3}, {"step-2", 2, 0, 2}}));
   ASSERT_EQ(WorldSize(), 3);
   ASSERT_EQ(worlds_[Connection(0)].checkpoint, "step-5");
   const auto differ = [&] {
@@ -1389,12 +1384,7 @@ TEST_F(CoordinatorTest, OfTwoCopiesNobodyKnowsWhichIsRightAndTheRunGoesBackToWhe
 }
 
 TEST_F(CoordinatorTest, TwoCopiesThatDifferAgainAndAgainEndTheRun) {
-  CoordinatorOptions options = DefaultOptions();
-  options.checkpoint.directory = "somewhere";
-  options.checkpoints = {{"step-5", 5, 0, 3}};
-  options.recorded_step = 5;
-  options.workers_are_new = true;
-  StartWith({0, 1, 2}, options);
+  StartWith({0, 1, 2}, After({{"step-5", 5, 0, 3}}));
   const auto differ = [&] {
     const int64_t step = Committed() + 1;
     Say(0, WithCopy(Vote(Generation(), step), 70));

@@ -11,7 +11,6 @@
 #include "models/counting_ops.h"
 #include "models/expert_bytes.h"
 #include "models/expert_mlp.h"
-#include "models/scratch_ops.h"
 #include "models/transformer.h"
 
 namespace holdfast {
@@ -123,13 +122,11 @@ PassPlan PlanEvaluation(Model& model, int64_t batch, int64_t sequence, bool in_p
               [&](const Batch& dry, const PassContext& context) { return model.Evaluate(dry, context, nullptr); });
 }
 
-size_t PlanScratch(Model& model, int64_t batch, int64_t sequence, kernels::Arithmetic arithmetic, int threads) {
-  ScratchOps ops(arithmetic, threads);
+void DryPasses(Model& model, int64_t batch, int64_t sequence, kernels::Ops& ops) {
   PlanOn(ops, model, batch, sequence, /*in_parts=*/false,
          [&](const Batch& dry, const PassContext& context) { return model.ForwardBackward(dry, context, nullptr); });
   PlanOn(ops, model, batch, sequence, /*in_parts=*/false,
          [&](const Batch& dry, const PassContext& context) { return model.Evaluate(dry, context, nullptr); });
-  return ops.bytes();
 }
 
 PassPlan PlanLastLogits(LanguageModel& model, int64_t batch, int64_t sequence) {

@@ -8,7 +8,7 @@
 
 #include "framework/config/config.h"
 #include "framework/nn/unit_schedule.h"
-#include "kernels/arithmetic.h"
+#include "kernels/ops.h"
 #include "models/language_model.h"
 
 namespace holdfast {
@@ -23,8 +23,8 @@ struct PassPlan {
 /// data makes them).
 PassPlan PlanTraining(Model& model, int64_t batch, int64_t sequence, bool in_parts = false);
 PassPlan PlanEvaluation(Model& model, int64_t batch, int64_t sequence, bool in_parts = false);
-/// Bytes of scratch memory that kernels of a CPU take in both of these, on so many threads.
-size_t PlanScratch(Model& model, int64_t batch, int64_t sequence, kernels::Arithmetic arithmetic, int threads);
+/// Both of these without data, on operations that read and write nothing.
+void DryPasses(Model& model, int64_t batch, int64_t sequence, kernels::Ops& ops);
 PassPlan PlanLastLogits(LanguageModel& model, int64_t batch, int64_t sequence);
 /// Of LanguageModel::Continue; its attention is not counted, for it depends on positions.
 PassPlan PlanContinuing(LanguageModel& model, int64_t rows, bool wants_logits);

@@ -22,6 +22,7 @@
 #include "framework/train/read_only_weights.h"
 #include "kernels/cuda/gemm.h"
 #include "models/runtime/arithmetic.h"
+#include "models/runtime/scratch_ops.h"
 
 namespace holdfast {
 namespace {

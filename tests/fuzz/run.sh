@@ -20,7 +20,7 @@ sources=(checkpoint/sharded/{codec,digest,manifest,manifest_format,manifest_pars
   framework/config/*.cc framework/s3/{s3_answer,s3_credentials,s3_page,xml_scanner}.cc
   framework/base/*.cc framework/storage/*.cc
   framework/data/{added_tokens,bpe,bpe_spec,bpe_tokenizer,byte_level,decompressor,document_reader,metaspace_tokenizer,nfc,regex,token_file,token_index,tokenizer,tokenizer_json}.cc
-  tests/fuzz/without_kernels.cc models/families/*.cc models/*.cc framework/nn/*.cc framework/tensor/{memory_account,tensor}.cc
+  models/families/*.cc models/*.cc framework/nn/*.cc framework/tensor/{memory_account,tensor}.cc
   framework/comm/gloo/{handshake,member_address}.cc elastic/wire/convert_{coordinator,fields,worker}.cc
   elastic/control/{messages,run_status,world}.cc "$out/protocol/elastic/wire/holdfast.pb.cc")
 libraries=(spdlog absl_status absl_statusor absl_strings absl_str_format absl_raw_hash_set absl_hash absl_time expat yaml-cpp libzstd zlib libpcre2-8 libutf8proc libxxhash protobuf libcrypto)

@@ -22,6 +22,7 @@
 #include "framework/parallel/sharded_state.h"
 #include "models/runtime/make_model.h"
 #include "models/runtime/pass_plans.h"
+#include "models/runtime/scratch_ops.h"
 #include "models/runtime/training_runtime.h"
 #include "tests/framework/comm/in_process.h"
 #include "tests/framework/comm/wrapped_communicator.h"

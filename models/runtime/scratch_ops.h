@@ -2,10 +2,13 @@
 // Operations that compute nothing: they measure the scratch memory that a CPU's kernels take for matrix products and
 // attention. No other operation of a pass takes more.
 
+#include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <memory>
 
 #include "framework/base/scratch_meter.h"
+#include "framework/nn/model.h"
 #include "kernels/forwarding_ops.h"
 
 namespace holdfast {
@@ -32,5 +35,9 @@ class ScratchOps final : public kernels::ForwardingOps {
   ScratchMeter meter_;
   std::unique_ptr<kernels::Ops> ops_;
 };
+
+/// Bytes of scratch memory that kernels of a CPU take in PlanTraining's pass and in PlanEvaluation's, on so many
+/// threads.
+size_t PlanScratch(Model& model, int64_t batch, int64_t sequence, kernels::Arithmetic arithmetic, int threads);
 
 }  // namespace holdfast

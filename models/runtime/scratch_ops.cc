@@ -1,8 +1,10 @@
-#include "models/scratch_ops.h"
+#include "models/runtime/scratch_ops.h"
 
 #include <algorithm>
 #include <cstdint>
 #include <vector>
+
+#include "models/plan.h"
 
 namespace holdfast {
 namespace {
@@ -36,6 +38,12 @@ void ScratchOps::ExpertGemm(const kernels::ExpertGemmArgs& args, const kernels::
 void ScratchOps::ExpertGradient(const kernels::ExpertGradientArgs& args, const kernels::ExpertRows& rows) {
   const std::vector<int32_t> offsets = AllOfTheFirst(rows.num_experts, args.a.rows);
   ops_->ExpertGradient(args, {.num_experts = rows.num_experts, .offsets = offsets.data()});
+}
+
+size_t PlanScratch(Model& model, int64_t batch, int64_t sequence, kernels::Arithmetic arithmetic, int threads) {
+  ScratchOps ops(arithmetic, threads);
+  DryPasses(model, batch, sequence, ops);
+  return ops.bytes();
 }
 
 }  // namespace holdfast

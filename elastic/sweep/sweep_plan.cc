@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/functional/function_ref.h"
 #include "absl/strings/str_cat.h"
 #include "framework/base/out_of_memory.h"
 #include "framework/base/status.h"
@@ -30,6 +31,20 @@ std::string HowAllFailed(int64_t failed, int64_t refused) {
 bool IsOfConfig(const absl::Status& status) {
   return absl::IsInvalidArgument(status) || absl::IsFailedPrecondition(status) || IsOutOfMemory(status) ||
          absl::IsOutOfRange(status) || absl::IsUnimplemented(status);
+}
+
+const PlannedTrial* BestOf(const std::deque<PlannedTrial>& trials, bool maximize,
+                           absl::FunctionRef<bool(const PlannedTrial&)> counts) {
+  const PlannedTrial* best = nullptr;
+  for (const PlannedTrial& trial : trials) {
+    if (!counts(trial) || !trial.result->measured) continue;
+    const bool higher = best == nullptr || trial.suggestion.rung > best->suggestion.rung;
+    const bool better =
+        best != nullptr && trial.suggestion.rung == best->suggestion.rung &&
+        (maximize ? trial.result->value > best->result->value : trial.result->value < best->result->value);
+    if (higher || better) best = &trial;
+  }
+  return best;
 }
 
 }  // namespace
@@ -238,16 +253,11 @@ double SweepPlan::share_of_budget() const {
 }
 
 const PlannedTrial* SweepPlan::best() const {
-  const PlannedTrial* best = nullptr;
-  for (const PlannedTrial& trial : trials_) {
-    if (!trial.ended || !trial.result->measured) continue;
-    const bool higher = best == nullptr || trial.suggestion.rung > best->suggestion.rung;
-    const bool better =
-        best != nullptr && trial.suggestion.rung == best->suggestion.rung &&
-        (config_.maximize ? trial.result->value > best->result->value : trial.result->value < best->result->value);
-    if (higher || better) best = &trial;
-  }
-  return best;
+  return BestOf(trials_, config_.maximize, [](const PlannedTrial& trial) { return trial.ended; });
+}
+
+const PlannedTrial* SweepPlan::best_known() const {
+  return BestOf(trials_, config_.maximize, [](const PlannedTrial& trial) { return trial.result.has_value(); });
 }
 
 }  // namespace holdfast

@@ -80,6 +80,8 @@ class SweepPlan {
   double share_of_budget() const;
   /// The measured trial with the best value, of those at the highest rung that has any; null if there is none.
   const PlannedTrial* best() const;
+  /// The same, with those that have not ended on the clock and whose result is known.
+  const PlannedTrial* best_known() const;
 
  private:
   void Advance();

@@ -107,7 +107,7 @@ class Console final : public SweepObserver {
   }
 
   void OnTrialEnds(const SweepPlan& plan, const PlannedTrial& trial, bool reused) override {
-    const PlannedTrial* best = plan.best();
+    const PlannedTrial* best = plan.best_known();
     Line(absl::StrCat("trial ", trial.number, " {", search::PointText(trial.suggestion.point),
                       "}: ", ValueWords(config_, trial), reused ? " (from a run that was there)" : "",
                       best == nullptr ? ""

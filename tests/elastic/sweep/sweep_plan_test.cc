@@ -403,5 +403,21 @@ TEST(SweepPlan, TheBestIsOfTheHighestRungAndOfTheGoal) {
   EXPECT_EQ(plan.best()->number, 1);
 }
 
+// What is said of a trial when its result is known, before it has ended on the clock.
+TEST(SweepPlan, TheBestThatIsKnownNeedNotHaveEnded) {
+  const SweepConfig config = SweepOf(3);
+  const Watching strategy;
+  SweepPlan plan(config, strategy, MakeSetup);
+  EXPECT_EQ(plan.best_known(), nullptr);
+  plan.Tell(1, {.measured = true, .value = 4, .steps = 17});
+  ASSERT_FALSE(plan.trials()[1].ended);
+  EXPECT_EQ(plan.best(), nullptr);
+  ASSERT_NE(plan.best_known(), nullptr);
+  EXPECT_EQ(plan.best_known()->number, 1);
+  plan.Tell(0, {.measured = true, .value = 5, .steps = 10});
+  EXPECT_EQ(plan.best()->number, 0);
+  EXPECT_EQ(plan.best_known()->number, 1);
+}
+
 }  // namespace
 }  // namespace holdfast

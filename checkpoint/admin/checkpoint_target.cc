@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "framework/base/join_first.h"
+#include "framework/base/log.h"
 #include "framework/base/status.h"
 
 namespace holdfast {
@@ -32,6 +33,17 @@ absl::Status NothingValid(const Catalog& catalog, const Storage& storage) {
     absl::StrAppend(&message, "; ", rejected.name, ": ", rejected.reason);
   }
   return catalog.rejected.empty() ? absl::NotFoundError(message) : absl::DataLossError(message);
+}
+
+/// What is not finished, or was given up, is not missed.
+void WarnOfDamageSince(const CheckpointName& chosen, const Catalog& catalog, const Storage& storage) {
+  for (const RejectedCheckpoint& rejected : catalog.rejected) {  // newest first
+    const auto name = CheckpointName::Parse(rejected.name);
+    if (rejected.unfinished || rejected.given_up || !name.has_value() || *name < chosen) continue;
+    LogWarning(storage.Describe(), ": ", rejected.name, " is newer and damaged (", rejected.reason,
+               "); the newest that can be used is ", chosen.ToString());
+    return;
+  }
 }
 
 }  // namespace
@@ -63,6 +75,9 @@ absl::StatusOr<std::unique_ptr<OpenedCheckpoint>> OpenCheckpoint(const TargetOpt
   ASSIGN_OR_RETURN(opened->place, OpenCheckpointPlace(options.where, options.place));
   ASSIGN_OR_RETURN(opened->catalog, ScanCheckpoints(*opened->place.storage));
   ASSIGN_OR_RETURN(opened->entry, ChooseCheckpoint(opened->catalog, opened->place, options));
+  if (!options.step.has_value() && !opened->place.checkpoint.has_value()) {
+    WarnOfDamageSince(opened->entry->manifest.name, opened->catalog, *opened->place.storage);
+  }
   ASSIGN_OR_RETURN(opened->reader, CheckpointReader::Open(*opened->place.storage, opened->entry->manifest.name));
   return opened;
 }

@@ -32,6 +32,7 @@ struct OpenedCheckpoint {
   const CatalogEntry* entry = nullptr;
   std::unique_ptr<CheckpointReader> reader;
 };
+/// Warns where the newest is meant and a newer one is damaged.
 absl::StatusOr<std::unique_ptr<OpenedCheckpoint>> OpenCheckpoint(const TargetOptions& options);
 
 /// "step-0000001000-g7 in /data/run/checkpoints".

@@ -6,6 +6,8 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <filesystem>
+#include <optional>
 #include <random>
 
 #include "absl/strings/str_cat.h"
@@ -60,6 +62,27 @@ TEST_F(CheckpointAdminTest, TheNewestUnlessAStepIsAskedFor) {
   const auto missing = OpenCheckpoint({.where = where, .step = 7, .place = {}});
   EXPECT_TRUE(absl::IsNotFound(missing.status()));
   EXPECT_THAT(std::string(missing.status().message()), HasSubstr("there are steps 9, 5"));
+}
+
+// An older one in its place is said, as its weights are not those that are asked for.
+TEST_F(CheckpointAdminTest, WhatIsNewerAndDamagedIsSaidOfTheNewest) {
+  for (const int64_t step : {5, 7, 9}) ASSERT_NO_FATAL_FAILURE(Make({step, 2}));
+  const auto said = [&](const std::string& place, std::optional<int64_t> step) {
+    testing::internal::CaptureStderr();
+    const auto opened = OpenCheckpoint({.where = place, .step = step, .place = {}});
+    EXPECT_TRUE(opened.ok()) << opened.status();
+    return testing::internal::GetCapturedStderr();
+  };
+  EXPECT_EQ(said(root_.path(), {}), "");
+  const std::string newest = root_ / CheckpointName{9, 2}.ToString();
+  std::filesystem::resize_file(newest + "/shard-0-of-2.h5", 10);
+  const std::string warning = said(root_.path(), {});
+  EXPECT_THAT(warning, AllOf(HasSubstr("step-0000000009-g2 is newer and damaged (shard-0-of-2.h5 has 10 bytes "),
+                             HasSubstr("; the newest that can be used is step-0000000007-g2")));
+  EXPECT_EQ(said(root_.path(), 7), "") << "it is the one that is meant";
+  EXPECT_EQ(said(root_ / CheckpointName{5, 2}.ToString(), {}), "");
+  std::filesystem::remove(newest + "/manifest.json");
+  EXPECT_EQ(said(root_.path(), {}), "") << "it is being written, or never was finished";
 }
 
 TEST_F(CheckpointAdminTest, TheLayoutOfAManifestHasItsTensors) {

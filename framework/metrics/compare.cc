@@ -36,7 +36,7 @@ std::string FigureText(const Figure& figure) {
 /// Compared as bits: two NaN of the same pattern are equal, 0 and -0 are not.
 std::optional<RunDifference> CompareStep(const StepMetrics& a, const StepMetrics& b) {
   RunDifference difference{
-      .step = a.step, .field = "", .value_a = "", .value_b = "", .loss_a = a.loss, .loss_b = b.loss};
+      .step = a.step, .field = "", .value_a = "", .value_b = "", .shown_a = a.loss, .shown_b = b.loss};
   const auto differs = [&difference](const char* field, const std::string& value_a, const std::string& value_b) {
     difference.field = field;
     difference.value_a = value_a;
@@ -44,7 +44,12 @@ std::optional<RunDifference> CompareStep(const StepMetrics& a, const StepMetrics
     return value_a != value_b;
   };
   if (differs("loss_bits", Bits(a.loss), Bits(b.loss))) return difference;
-  if (differs("grad_norm_bits", Bits(a.grad_norm), Bits(b.grad_norm))) return difference;
+  if (differs("grad_norm_bits", Bits(a.grad_norm), Bits(b.grad_norm))) {
+    difference.shown = "grad norm";
+    difference.shown_a = a.grad_norm;
+    difference.shown_b = b.grad_norm;
+    return difference;
+  }
   if (a.state_digest.has_value() && b.state_digest.has_value() &&
       differs("state_digest", Digest(*a.state_digest), Digest(*b.state_digest))) {
     return difference;
@@ -84,8 +89,8 @@ absl::StatusOr<RunComparison> CompareRuns(const std::vector<StepMetrics>& a, con
                                         .field = "step",
                                         .value_a = in_a ? "present" : "none",
                                         .value_b = in_b ? "present" : "none",
-                                        .loss_a = in_a ? in_a->loss : 0,
-                                        .loss_b = in_b ? in_b->loss : 0};
+                                        .shown_a = in_a ? in_a->loss : 0,
+                                        .shown_b = in_b ? in_b->loss : 0};
       break;
     }
     NoteMissing(*in_a, *in_b, result.only_a);
@@ -113,10 +118,10 @@ std::string Describe(const RunComparison& comparison) {
   const RunDifference& d = *comparison.difference;
   return absl::StrFormat(
       "different: step %d, %s\n"
-      "  A: %-16s  loss %.9g\n"
-      "  B: %-16s  loss %.9g\n"
+      "  A: %-16s  %s %.9g\n"
+      "  B: %-16s  %s %.9g\n"
       "%s before it are the same bits%s\n%s",
-      d.step, d.field, d.value_a, d.loss_a, d.value_b, d.loss_b, counts, lengths, missing);
+      d.step, d.field, d.value_a, d.shown, d.shown_a, d.value_b, d.shown, d.shown_b, counts, lengths, missing);
 }
 
 }  // namespace holdfast

@@ -18,7 +18,8 @@ struct RunDifference {
   int64_t step = 0;
   std::string field;  // of metrics.jsonl
   std::string value_a, value_b;
-  float loss_a = 0, loss_b = 0;
+  const char* shown = "loss";  // which number is shown beside the values: the gradient norm if that differs
+  float shown_a = 0, shown_b = 0;
 };
 
 struct RunComparison {

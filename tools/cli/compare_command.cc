@@ -74,11 +74,11 @@ absl::StatusOr<bool> Compare(const CompareCommand& runs) {
     curves.push_back(LossCurve(run, other));
     curves.back().dashed = true;  // equal runs have one curve
   }
+  std::fwrite(text.data(), 1, text.size(), stdout);
   if (!runs.out.empty()) {
     const PlotOptions options{.title = "Training loss", .x_label = "step", .y_label = "nats per token"};
     RETURN_IF_ERROR(WriteFileAtomically(runs.out, PlotSvg(curves, options)));
   }
-  std::fwrite(text.data(), 1, text.size(), stdout);
   return equal;
 }
 

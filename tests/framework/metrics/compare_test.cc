@@ -6,6 +6,7 @@
 #include <cmath>
 #include <limits>
 
+#include "absl/strings/str_format.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -93,8 +94,12 @@ TEST(CompareRuns, OneBitOfEachFieldIsSeen) {
             "  A: 3f19999a          loss 0.600000024\n"
             "  B: 3f19999b          loss 0.600000083\n"
             "4 steps and 2 digests before it are the same bits\n");
-  EXPECT_EQ(CompareRuns(norm, MakeRun(9))->difference->field, "grad_norm_bits");
-  EXPECT_EQ(CompareRuns(norm, MakeRun(9))->difference->step, 5);
+  const auto of_norm = CompareRuns(MakeRun(9), norm);
+  EXPECT_THAT(Describe(*of_norm), HasSubstr(absl::StrFormat("different: step 5, grad_norm_bits\n"
+                                                            "  A: %-16s  grad norm %.9g\n"
+                                                            "  B: %-16s  grad norm %.9g\n",
+                                                            of_norm->difference->value_a, MakeRun(9)[4].grad_norm,
+                                                            of_norm->difference->value_b, norm[4].grad_norm)));
   const auto c = CompareRuns(MakeRun(9), digest);
   EXPECT_EQ(c->difference->field, "state_digest");
   EXPECT_EQ(c->difference->step, 6);

@@ -103,6 +103,10 @@ TEST_F(ManyRuns, AllLossesAreDrawn) {
   }
   const std::string picture = *ReadFile(command.out, 1 << 20);
   for (const std::string& run : {a_, same_, other_}) EXPECT_THAT(picture, HasSubstr(absl::StrCat(">", run, "<")));
+  command.out = directory_ / "none/losses.svg";
+  testing::internal::CaptureStdout();
+  EXPECT_FALSE(command.Run().ok());
+  EXPECT_THAT(testing::internal::GetCapturedStdout(), HasSubstr("equal: 2 steps")) << "what was found is said";
   command.out = directory_ / "notes.txt";
   ASSERT_TRUE(WriteFileAtomically(command.out, "mine").ok());
   EXPECT_THAT(std::string(command.Run().status().message()), EndsWith("no picture (SVG); give another name"));

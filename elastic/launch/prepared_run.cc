@@ -251,6 +251,7 @@ absl::Status Choose(const Config& config, const RunDirectory& directory, const s
     FindUsable(directory, run);
   }
   int64_t from_step = run->history.recorded_step;
+  run->step_is_named = step.has_value();
   if (step.has_value()) {
     if (!run->usable.empty()) from_step = std::max(from_step, run->usable.front().step);
     const auto is_later = [&](const CheckpointChoice& c) { return c.step > *step; };
@@ -403,7 +404,8 @@ std::string ResumeText(const PreparedRun& run) {
     std::for_each(run.keeper->found().rejected.begin(), run.keeper->found().rejected.end(), say);
   }
   if (!run.usable.empty()) {
-    absl::StrAppend(&text, "checkpoint  ", run.usable.front().name, ", the newest that can be used\n");
+    absl::StrAppend(&text, "checkpoint  ", run.usable.front().name,
+                    run.step_is_named ? ", of the step of --resume\n" : ", the newest that can be used\n");
   }
   if (run.keeper != nullptr && run.history.recorded_step > 0) {
     absl::StrAppend(&text, "resuming    after generation ", run.history.state.generation, "; ",

@@ -24,6 +24,7 @@ struct PreparedRun {
   CoordinatorHistory history;
   std::unique_ptr<CheckpointKeeper> keeper;         // null = the run has no checkpoints
   std::vector<CheckpointChoice> usable;             // to go on from, newest first
+  bool step_is_named = false;                       // by --resume STEP: all of `usable` are of that step
   std::vector<std::string> warnings;                // above all, what of the config is not as it was
   std::vector<RejectedCheckpoint> unrecorded = {};  // whole, of steps that metrics.jsonl does not have
   std::string leader = {};                          // as RunStatus has it

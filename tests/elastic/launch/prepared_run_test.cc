@@ -418,6 +418,7 @@ TEST_F(PreparedRunTest, AStepToResumeFromCutsTheRecord) {
   const auto run = Prepare(longer, {.resume = "8", .workers_are_new = true});
   ASSERT_TRUE(run.ok()) << run.status();
   EXPECT_EQ(run->usable.front().step, 8);
+  EXPECT_THAT(ResumeText(*run), HasSubstr(run->usable.front().name + ", of the step of --resume\n"));
   EXPECT_EQ(run->history.recorded_step, 8);
   EXPECT_EQ(directory_.ReadMetrics()->size(), 8u);
   // By which `holdfast status` knows that the checkpoint of step 12 is none of the run any more.

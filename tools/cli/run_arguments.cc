@@ -46,7 +46,7 @@ absl::Status ResolveRest(Config* config, const std::string& run_config) {
 absl::StatusOr<Config> Resolved(absl::StatusOr<Config> config, absl::FunctionRef<std::string(const Config&)> run_config,
                                 const std::stop_token& stop = {}) {
   RETURN_IF_ERROR(config.status());
-  RETURN_IF_ERROR(ResolveSteps(&*config, run_config(*config), stop));
+  RETURN_IF_ERROR(AsDataMistake(ResolveSteps(&*config, run_config(*config), stop)));
   RETURN_IF_ERROR(ResolveRest(&*config, run_config(*config)));
   return config;
 }

@@ -263,7 +263,7 @@ absl::StatusOr<int> ValidateCommand::Run() const {
   PrintRow("measured matmul rate", absl::StrFormat("%.0f GFLOP/s on %s", rate / 1e9, device->name()));
   PrintRow("estimated step", FormatDuration(step_flops / rate) + " (matrix products alone, one worker)");
   PrintRow("estimated run", checked.train.steps == 0
-                                ? "unknown, as is how many steps train.epochs is: data.train cannot be read"
+                                ? "unknown, as is how many steps train.epochs is: data.train cannot be used"
                                 : FormatDuration(step_flops / rate * static_cast<double>(checked.train.steps)));
   for (const std::string& warning :
        {IdleWorkersWarning(checked), UntrainedPositionsWarning(checked), LongFactorsWarning(checked),

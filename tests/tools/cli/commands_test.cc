@@ -232,6 +232,19 @@ TEST(RunArguments, AConfigIsUtf8) {
   EXPECT_THAT(std::string(latin.message()), AllOf(HasSubstr("data.train is not UTF-8"), HasSubstr("tr\\xe4in.bin")));
 }
 
+// Steps that follow from the data are counted before anything else is looked at.
+TEST(RunArguments, DataThatDoNotFitAreAMistakeWithEpochsToo) {
+  const TemporaryDirectory directory;
+  ASSERT_TRUE(WriteFileAtomically(directory / "a.txt", "shorter than a sample").ok());
+  ASSERT_TRUE(Parse<DataPackCommand>({directory / "a.txt", "--out", directory / "a.bin"})->Run().ok());
+  RunArguments run = TinyRun(directory);
+  run.config.overrides = {"train.steps=0", "train.epochs=1", "data.train=" + (directory / "a.bin")};
+  for (const absl::Status& status : {run.Load().status(), run.config.Load().status()}) {
+    EXPECT_THAT(std::string(status.message()), HasSubstr("no sample of 32 tokens in "));
+    EXPECT_EQ(ExitCodeOf(status), kExitUsage) << status;
+  }
+}
+
 TEST(SweepCommand, NamesTheFileThatIsNotThereOnce) {
   const TemporaryDirectory directory;
   const std::string file = directory / "sweep.yaml", none = directory / "none.yaml";

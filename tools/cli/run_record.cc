@@ -49,6 +49,20 @@ void AddLosses(const RunDirectory& directory, RunFigures* figures) {
   figures->lost_seconds = counted.lost_seconds;
 }
 
+/// "; paused, retrying: CAUSE" if the run waits for what can be mended from outside, a full disk say; else "".
+std::string PauseText(const RunDirectory& directory) {
+  std::string text;
+  ForEachEvent(directory, [&](const RecordedEvent& recorded) {
+    const RunEvent* event = recorded.event.has_value() ? &*recorded.event : nullptr;
+    if (std::get_if<event::Paused>(event) != nullptr) {
+      text = absl::StrCat("; ", EventText(*event));
+    } else if (std::get_if<event::Resumed>(event) != nullptr || std::get_if<event::RunStarted>(event) != nullptr) {
+      text.clear();
+    }
+  });
+  return text;
+}
+
 /// Without state and detail.
 absl::StatusOr<RunStatus> Recorded(const RunDirectory& directory) {
   ASSIGN_OR_RETURN(const Config config, ReadRunConfig(directory));
@@ -127,7 +141,7 @@ absl::StatusOr<RunStatus> StatusByRecord(const RunDirectory& directory) {
   }
   ASSIGN_OR_RETURN(RunStatus status, Recorded(directory));
   status.state = RunState::kTraining;
-  status.detail = absl::StrCat("in ", owner, "; figures as last recorded");
+  status.detail = absl::StrCat("in ", owner, PauseText(directory), "; figures as last recorded");
   return status;
 }
 

@@ -564,6 +564,14 @@ TEST(StatusCommand, ARunThatHasEndedSaysHow) {
   EXPECT_THAT(StatusText(*alive), HasSubstr("; figures as last recorded\n"
                                             "step 2 of 10, loss 2.5000, 4 tokens/s, ETA 4.0 s; 16 tokens so far\n"
                                             "world of 1 of "));
+  const std::string paused = events + EventLine(3, event::Paused{"no space left"}) + "\n";
+  ASSERT_TRUE(WriteFileAtomically(directory.events(), paused).ok());
+  EXPECT_THAT(StatusByRecord(directory)->detail,
+              EndsWith("; paused, retrying: no space left; figures as last recorded"));
+  for (const RunEvent& over : {RunEvent(event::Resumed{1}), RunEvent(event::RunStarted{})}) {
+    ASSERT_TRUE(WriteFileAtomically(directory.events(), paused + EventLine(4, over) + "\n").ok());
+    EXPECT_THAT(StatusByRecord(directory)->detail, Not(HasSubstr("paused")));
+  }
   status.watch = false;
   EXPECT_EQ(*status.Run(), 0);
   config.elastic.workers = 2;

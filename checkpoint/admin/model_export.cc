@@ -143,7 +143,8 @@ absl::StatusOr<ModelExport> ExportModel(const CheckpointReader& checkpoint, cons
       return absl::OkStatus();
     };
   }
-  ASSIGN_OR_RETURN(SavedModelFiles files, MakeSavedModelFiles(config.model, config.data.tokenizer, options.dtype));
+  ASSIGN_OR_RETURN(SavedModelFiles files,
+                   MakeSavedModelFiles(config.model, config.data.tokenizer, options.dtype, config.train.init_from));
   made.kept_chat_template = !HasChatTemplate(files) && KeepChatTemplate(options.output, &files);
   RETURN_IF_ERROR(SaveModel(options.output, base, HuggingFaceTensorMap(config.model, base), all, options.dtype, files));
   return made;

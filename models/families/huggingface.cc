@@ -18,9 +18,13 @@ using nlohmann::ordered_json;
 
 constexpr char kHead[] = "lm_head.weight";
 constexpr char kTokenizerKey[] = "holdfast_tokenizer", kByteTokenizer[] = "bytes";  // in config.json: tokens are bytes
+constexpr char kEnds[] = "eos_token_id", kPadding[] = "pad_token_id";
+constexpr char kReturnsRouters[] = "output_router_logits", kAuxiliaryLoss[] = "router_aux_loss_coef";
 constexpr int kMaxConfigJsonDepth = 32;
+constexpr double kMaxAuxiliaryLoss = 1e3;  // as of model.router_balance_loss
 
-/// Null for none, and not left out: the defaults of transformers lie beyond a small vocabulary.
+/// Null for none, and not left out: the defaults of transformers lie beyond a small vocabulary, or stand for another
+/// token.
 ordered_json IdOf(const std::optional<SpecialToken>& token) {
   return token.has_value() ? ordered_json(token->id) : ordered_json(nullptr);
 }
@@ -39,6 +43,24 @@ ordered_json ParseSettings(const std::string& text) {
   return parsed.is_object() ? parsed : ordered_json::object();
 }
 
+bool IsToken(const ordered_json& value, int64_t vocab_size) {
+  return value.is_number_integer() && value >= 0 && value < vocab_size;
+}
+
+/// Of a config.json; as IdOf where it names no token of the vocabulary.
+ordered_json PaddingOf(const ordered_json& config, int64_t vocab_size) {
+  const ordered_json padding = config.value(kPadding, ordered_json());
+  return IsToken(padding, vocab_size) ? padding : ordered_json();
+}
+
+/// The loss belongs to a run, and ours is another one (README.md). Who trains the model in transformers has its own.
+void KeepAuxiliaryLoss(const ordered_json& original, ordered_json* object) {
+  const ordered_json returned = original.value(kReturnsRouters, ordered_json());
+  if (returned.is_boolean()) (*object)[kReturnsRouters] = returned;
+  const ordered_json loss = original.value(kAuxiliaryLoss, ordered_json());
+  if (loss.is_number() && loss >= 0 && loss <= kMaxAuxiliaryLoss) (*object)[kAuxiliaryLoss] = loss;
+}
+
 }  // namespace
 
 TensorMap HuggingFaceTensorMap(const ModelConfig& config, const ParameterLayout& layout) {
@@ -54,13 +76,17 @@ bool IsIgnorableHuggingFaceTensor(const ModelConfig& config, const std::string& 
   return family != nullptr && (family->IsIgnorable(config, name) || (config.tie_embeddings && name == kHead));
 }
 
-std::string HuggingFaceConfigJson(const ModelConfig& config, const SavedTokenizer& tokenizer,
-                                  const std::string& dtype) {
+std::string HuggingFaceConfigJson(const ModelConfig& config, const SavedTokenizer& tokenizer, const std::string& dtype,
+                                  const std::string& original) {
   const Family* family = ExactFamily(config);
   ordered_json object = family != nullptr ? family->WriteConfig(config) : WriteOwnConfig(config);
   if (family != nullptr) {
     object["bos_token_id"] = IdOf(tokenizer.bos);
-    object["eos_token_id"] = IdOf(tokenizer.eos);
+    object[kEnds] = IdOf(tokenizer.eos);
+    const ordered_json was = ParseSettings(original);
+    object[kPadding] = PaddingOf(was, config.vocab_size);
+    const bool same_family = was.value("model_type", ordered_json()) == object["model_type"];
+    if (same_family && config.num_experts > 0) KeepAuxiliaryLoss(was, &object);
   }
   if (!dtype.empty()) object["torch_dtype"] = dtype;
   if (tokenizer.bytes) object[kTokenizerKey] = kByteTokenizer;
@@ -97,12 +123,24 @@ absl::StatusOr<HuggingFaceConfig> ParseHuggingFaceConfig(const std::string& text
 std::string HuggingFaceGenerationConfigJson(const SavedTokenizer& tokenizer, const std::string& original) {
   ordered_json object = ParseSettings(original);
   object["bos_token_id"] = IdOf(tokenizer.bos);
-  ordered_json ends = object.value("eos_token_id", ordered_json());
+  ordered_json ends = object.value(kEnds, ordered_json());
   if (!ends.is_array()) ends = ends.is_number_integer() ? ordered_json::array({ends}) : ordered_json::array();
   const ordered_json own = IdOf(tokenizer.eos);
   if (!own.is_null() && std::find(ends.begin(), ends.end(), own) == ends.end()) ends.insert(ends.begin(), own);
-  object["eos_token_id"] = ends.size() > 1 ? ends : ends.empty() ? own : ends[0];
+  object[kEnds] = ends.size() > 1 ? ends : ends.empty() ? own : ends[0];
   return object.dump(2) + "\n";
+}
+
+std::string ImpliedGenerationConfigJson(const std::string& config_json, int64_t vocab_size) {
+  const ordered_json config = ParseSettings(config_json);
+  ordered_json object = ordered_json::object(), ends = config.value(kEnds, ordered_json());
+  if (!ends.is_array()) ends = ordered_json::array({ends});
+  for (const ordered_json& end : ends) {
+    if (IsToken(end, vocab_size)) object[kEnds].push_back(end);
+  }
+  const ordered_json padding = PaddingOf(config, vocab_size);
+  if (!padding.is_null()) object[kPadding] = padding;
+  return object.dump();
 }
 
 SpecialTokenTexts ReadTokenizerConfigJson(const std::string& text) {

@@ -30,12 +30,17 @@ struct SavedTokenizer {
   std::optional<SpecialToken> bos = {}, eos = {};
 };
 
-/// `dtype`: of the weights, as torch calls it; empty: not said.
+/// `dtype`: of the weights, as torch calls it; empty: not said. `original`: the config.json of the model that this one
+/// was made of, whose padding token stays, and in the same family with experts what transformers trains routers with;
+/// empty if there is none.
 std::string HuggingFaceConfigJson(const ModelConfig& config, const SavedTokenizer& tokenizer,
-                                  const std::string& dtype = "");
+                                  const std::string& dtype = "", const std::string& original = "");
 /// `original`: the file beside the tokenizer.json, whose settings and further ends of text stay; empty if there is
 /// none.
 std::string HuggingFaceGenerationConfigJson(const SavedTokenizer& tokenizer, const std::string& original);
+/// What transformers takes for the generation_config.json of a model that has none: of its config.json, the ends of
+/// text and the padding that are tokens of the vocabulary.
+std::string ImpliedGenerationConfigJson(const std::string& config_json, int64_t vocab_size);
 /// `original`: the file beside the tokenizer.json, whose settings (a chat template, ...) stay; empty if there is none.
 std::string HuggingFaceTokenizerConfigJson(const ModelConfig& config, const SavedTokenizer& tokenizer,
                                            const std::string& original);

@@ -51,7 +51,6 @@ class Phi3 final : public LlamaLike {
     object["resid_pdrop"] = c.dropout;
     object["embd_pdrop"] = c.dropout;
     object["sliding_window"] = c.sliding_window > 0 ? nlohmann::ordered_json(c.sliding_window) : nullptr;
-    object["pad_token_id"] = nullptr;  // else 32000, which transformers wants in the vocabulary
     return object;
   }
 

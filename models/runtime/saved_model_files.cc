@@ -29,9 +29,10 @@ constexpr char kBytes[] = "bytes", kSpecialTokensMapFile[] = "special_tokens_map
 constexpr size_t kMaxTokenizerBytes = 100'000'000;
 constexpr size_t kMaxSettingsBytes = size_t{16} << 20;
 
-/// A file beside the tokenizer; empty if it is not there. What cannot be read is left out: a model is not lost for it.
-std::string Beside(const std::string& tokenizer, const std::string& name) {
-  return ReadFile(absl::StrCat(DirectoryOf(tokenizer), "/", name), kMaxSettingsBytes).value_or("");
+/// A file; empty if it is not there, or `directory` is empty. What cannot be read is left out: a model is not lost for
+/// it.
+std::string SettingsIn(const std::string& directory, const std::string& name) {
+  return directory.empty() ? "" : ReadFile(absl::StrCat(directory, "/", name), kMaxSettingsBytes).value_or("");
 }
 
 /// The token that the settings name, else the one that the tokenizer itself has for the purpose; none if they say none,
@@ -102,34 +103,37 @@ std::string TorchName(FileDType dtype) {
 }
 
 absl::StatusOr<SavedModelFiles> MakeSavedModelFiles(const ModelConfig& model, const std::string& tokenizer,
-                                                    FileDType dtype) {
+                                                    FileDType dtype, const std::string& base) {
   const std::string file = TokenizerFileOf(tokenizer);
   ASSIGN_OR_RETURN(const auto opened, OpenTokenizer(file));
   RETURN_IF_ERROR(CheckVocabulary(*opened, file, model.vocab_size));
   SavedModelFiles files;
   SavedTokenizer saved{.bytes = file == kBytes};
-  std::string settings;
+  const std::string beside = saved.bytes ? "" : DirectoryOf(file);
+  const std::string settings = SettingsIn(beside, kTokenizerConfigFile);
   if (saved.bytes) {
     files.others[kTokenizerFile] = ByteTokenizerJson();
   } else {
     ASSIGN_OR_RETURN(files.others[kTokenizerFile], ReadFile(file, kMaxTokenizerBytes));
-    settings = Beside(file, kTokenizerConfigFile);
     for (const char* older : {kSpecialTokensMapFile, kAddedTokensFile}) {
-      std::string content = Beside(file, older);
+      std::string content = SettingsIn(beside, older);
       if (!content.empty()) files.others[older] = std::move(content);
     }
-    files.others.merge(ChatTemplatesIn(DirectoryOf(file)));
+    files.others.merge(ChatTemplatesIn(beside));
   }
   const SpecialTokenTexts texts = ReadTokenizerConfigJson(settings);
   // As the chat template takes it (framework/chat/tokenizer_settings.h).
   const SpecialTokenTexts older =
-      ReadTokenizerConfigJson(saved.bytes || texts.adds_tokens ? "" : Beside(file, kSpecialTokensMapFile));
+      ReadTokenizerConfigJson(texts.adds_tokens ? "" : SettingsIn(beside, kSpecialTokensMapFile));
   saved.bos = Find(*opened, older.bos.has_value() ? older.bos : texts.bos, opened->begin_of_text(), model.vocab_size);
   saved.eos = Find(*opened, older.eos.has_value() ? older.eos : texts.eos, opened->end_of_text(), model.vocab_size);
   files.others[kTokenizerConfigFile] = HuggingFaceTokenizerConfigJson(model, saved, settings);
-  files.others[kGenerationConfigFile] =
-      HuggingFaceGenerationConfigJson(saved, saved.bytes ? "" : Beside(file, kGenerationConfigFile));
-  files.config_json = HuggingFaceConfigJson(model, saved, TorchName(dtype));
+  const std::string config = SettingsIn(beside, kConfigFile), config_of_base = SettingsIn(base, kConfigFile);
+  std::string generation = SettingsIn(beside, kGenerationConfigFile);
+  if (generation.empty()) generation = ImpliedGenerationConfigJson(config, model.vocab_size);
+  files.others[kGenerationConfigFile] = HuggingFaceGenerationConfigJson(saved, generation);
+  files.config_json =
+      HuggingFaceConfigJson(model, saved, TorchName(dtype), config_of_base.empty() ? config : config_of_base);
   return files;
 }
 
@@ -143,7 +147,7 @@ bool HoldsChatTemplate(const std::string& directory) {
   std::error_code ignored;
   return fs::exists(fs::path(directory) / kChatTemplateFile, ignored) ||
          fs::exists(fs::path(directory) / kChatTemplateDirectory, ignored) ||
-         SaysChatTemplate(Beside(absl::StrCat(directory, "/", kTokenizerFile), kTokenizerConfigFile));
+         SaysChatTemplate(SettingsIn(directory, kTokenizerConfigFile));
 }
 
 bool KeepChatTemplate(const std::string& directory, SavedModelFiles* files) {

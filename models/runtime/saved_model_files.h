@@ -14,9 +14,10 @@ std::string TorchName(FileDType dtype);
 
 /// `tokenizer` as in DataConfig. Settings beside its tokenizer.json (tokenizer_config.json, generation_config.json,
 /// special_tokens_map.json, added_tokens.json, chat_template.jinja, additional_chat_templates) are taken over. `dtype`:
-/// of the weights.
+/// of the weights. `base`: the directory of the model that this one was made of, whose config.json says what no config
+/// of a run does (HuggingFaceConfigJson), else the one beside the tokenizer; empty: none.
 absl::StatusOr<SavedModelFiles> MakeSavedModelFiles(const ModelConfig& model, const std::string& tokenizer,
-                                                    FileDType dtype);
+                                                    FileDType dtype, const std::string& base = "");
 
 /// Whether its tokenizer brings a chat template, in a file or in tokenizer_config.json.
 bool HasChatTemplate(const SavedModelFiles& files);

@@ -9,7 +9,8 @@ namespace holdfast {
 
 absl::Status SaveWeights(const std::string& directory, const Config& config, const ParameterLayout& layout,
                          const ReadWeightsFn& read, const std::function<absl::Status()>& may_replace) {
-  ASSIGN_OR_RETURN(SavedModelFiles files, MakeSavedModelFiles(config.model, config.data.tokenizer, FileDType::kF32));
+  ASSIGN_OR_RETURN(SavedModelFiles files,
+                   MakeSavedModelFiles(config.model, config.data.tokenizer, FileDType::kF32, config.train.init_from));
   KeepChatTemplate(directory, &files);
   files.may_replace = may_replace;
   return SaveModel(directory, layout, HuggingFaceTensorMap(config.model, layout), read, FileDType::kF32, files);

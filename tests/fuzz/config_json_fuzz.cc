@@ -18,6 +18,7 @@ void Check(bool condition) {
 
 void Parse(const std::string& text) {
   ReadTokenizerConfigJson(text);
+  ImpliedGenerationConfigJson(text, 100);
   const auto parsed = ParseHuggingFaceConfig(text, "config.json");
   if (!parsed.ok()) {
     Check(absl::IsUnimplemented(parsed.status()) || absl::IsInvalidArgument(parsed.status()));
@@ -25,7 +26,7 @@ void Parse(const std::string& text) {
     return;
   }
   Check(CheckModel(parsed->model).ok());
-  const std::string written = HuggingFaceConfigJson(parsed->model, {.bytes = parsed->byte_tokenizer});
+  const std::string written = HuggingFaceConfigJson(parsed->model, {.bytes = parsed->byte_tokenizer}, "", text);
   const auto again = ParseHuggingFaceConfig(written, "config.json");
   Check(again.ok() && again->byte_tokenizer == parsed->byte_tokenizer);
   Check(ArithmeticDifferences(parsed->model, again->model).empty());

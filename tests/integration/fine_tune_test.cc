@@ -91,6 +91,13 @@ TEST_F(FineTuneTest, EqualBitsInAnyWorldAndAfterKills) {
 
 TEST_F(FineTuneTest, AMixtureOfExpertsToo) {
   ASSERT_EQ(Train("moe", WithExperts({"--set", "train.steps=4"})).exit_code, 0);
+  // What belongs to no run comes out as it went in.
+  std::string config = ReadAll(Path("moe/model/config.json"));
+  const std::string no_padding = "\"pad_token_id\": null";
+  ASSERT_NE(config.find(no_padding), std::string::npos) << config;
+  config.replace(config.find(no_padding), no_padding.size(),
+                 "\"pad_token_id\": 7,\n  \"output_router_logits\": true,\n  \"router_aux_loss_coef\": 0.02");
+  WriteAll(Path("moe/model/config.json"), config);
   const auto from = [&](const std::vector<std::string>& settings) {
     std::vector<std::string> arguments{"--set", "train.init_from=" + Path("moe/model")};
     for (const std::string& setting : settings) arguments.insert(arguments.end(), {"--set", setting});
@@ -107,6 +114,9 @@ TEST_F(FineTuneTest, AMixtureOfExpertsToo) {
     EXPECT_EQ(one.exit_code, 0) << one.output;
     EXPECT_EQ(three.exit_code, 0) << three.output;
     ExpectEqual("1", "3");
+    if (settings != adapters) {
+      EXPECT_EQ(ReadAll(Path("3/model/config.json")), config);
+    }
   }
   EXPECT_THAT(ReadAll(Path("3/model/adapter_config.json")), HasSubstr("mlp.experts.gate_up_proj"));
   std::vector<std::string> still = adapters;
@@ -123,6 +133,7 @@ TEST_F(FineTuneTest, AMixtureOfExpertsToo) {
   EXPECT_THAT(validated.output, HasSubstr(" adapters of PEFT for a qwen2_moe of transformers"));
   const CommandResult merged = Export("3", "merged", {"--merge"});
   ASSERT_EQ(merged.exit_code, 0) << merged.output;
+  EXPECT_EQ(ReadAll(Path("merged/config.json")), config);
   EXPECT_EQ(Evaluate("3"), Evaluate("merged"));
   EXPECT_NE(Evaluate("moe"), Evaluate("merged"));
   const auto expect = [&](std::vector<std::string> settings, const std::string& part) {

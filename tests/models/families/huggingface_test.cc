@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <map>
 #include <set>
 #include <string>
@@ -114,8 +115,6 @@ TEST(HuggingFaceTest, PhiNamesAndShapes) {
   EXPECT_EQ(Named(map, "model.layers.0.mlp.gate_up_proj.weight").shape, (Shape{56, 20}));
   EXPECT_EQ(Named(map, "model.layers.0.mlp.down_proj.weight").shape, (Shape{20, 28}));
   EXPECT_EQ(map.size(), layout.parameters().size());
-  const Json written = Json::parse(HuggingFaceConfigJson(TinyPhi3(), {}));
-  EXPECT_TRUE(written.contains("pad_token_id") && written["pad_token_id"].is_null()) << "its default is 32000";
 }
 
 TEST(HuggingFaceTest, ExpertsAreFoundByThemselvesAndStacked) {
@@ -344,6 +343,70 @@ TEST(HuggingFaceTest, SpecialTokensStandInEveryFile) {
   EXPECT_EQ(settings["tokenizer_class"], "PreTrainedTokenizerFast");
   EXPECT_EQ(settings["eos_token"], "</s>");
   EXPECT_EQ(settings["model_max_length"], TinyLlama().max_sequence_length);
+}
+
+// Else transformers pads with another token, and trains routers on with its default.
+TEST(HuggingFaceTest, PaddingAndAuxiliaryLossStayAsTheOriginalHasThem) {
+  for (const auto& [name, config] : TinyModels()) {
+    const Family* family = ExactFamily(config);
+    if (family == nullptr) continue;
+    const Json of_router = {{"output_router_logits", true}, {"router_aux_loss_coef", 0.02}};
+    Json original = {{"model_type", family->model_type()}, {"pad_token_id", config.vocab_size - 1}};
+    original.update(of_router);
+    const auto written = [&model = config](const std::string& text) {
+      return Json::parse(HuggingFaceConfigJson(model, {}, "", text));
+    };
+    Json expected = written("");
+    EXPECT_TRUE(expected.contains("pad_token_id") && expected["pad_token_id"].is_null())
+        << name << ": that of phi3 would be 32000, that of gemma3 a token that is trained";
+    EXPECT_FALSE(expected.contains("router_aux_loss_coef")) << name;
+    for (const char* broken : {"[]", "{", "7"}) EXPECT_EQ(written(broken), expected) << name;
+    expected["pad_token_id"] = config.vocab_size - 1;
+    if (config.num_experts > 0) expected.update(of_router);
+    EXPECT_EQ(written(original.dump()), expected) << name;
+    const auto again = ParseHuggingFaceConfig(expected.dump(), "config.json");
+    ASSERT_TRUE(again.ok()) << again.status();
+    EXPECT_EQ(again->model, ParseHuggingFaceConfig(HuggingFaceConfigJson(config, {}), "config.json")->model) << name;
+    original["model_type"] = "of a dense model";
+    for (const char* key : {"output_router_logits", "router_aux_loss_coef"}) expected.erase(key);
+    EXPECT_EQ(written(original.dump()), expected) << name;
+  }
+}
+
+TEST(HuggingFaceTest, NothingIsTakenOverThatIsNotOfItsType) {
+  const int64_t vocabulary = TinyMixtral().vocab_size;
+  const auto written = [](const char* key, const Json& value) {
+    const Json original = {{"model_type", "mixtral"}, {key, value}};
+    return Json::parse(HuggingFaceConfigJson(TinyMixtral(), {}, "", original.dump()))[key];
+  };
+  for (const Json& value : std::vector<Json>{-1, vocabulary, UINT64_MAX, 1.5, "1", true, {1}, nullptr}) {
+    EXPECT_TRUE(written("pad_token_id", value).is_null()) << value;
+  }
+  for (const Json& value : std::vector<Json>{-0.01, 1000.5, "0.02", true, {0.02}, nullptr}) {
+    EXPECT_TRUE(written("router_aux_loss_coef", value).is_null()) << value;
+  }
+  for (const Json& value : std::vector<Json>{0, 1, 0.001, 1000})
+    EXPECT_EQ(written("router_aux_loss_coef", value), value);
+  for (const Json& value : std::vector<Json>{1, "true", nullptr}) {
+    EXPECT_TRUE(written("output_router_logits", value).is_null()) << value;
+  }
+  EXPECT_EQ(written("output_router_logits", false), false);
+}
+
+// As transformers does with a model that has no generation_config.json.
+TEST(HuggingFaceTest, EndsAndPaddingOfAConfigJsonMakeAGenerationConfigJson) {
+  const auto implied = [](const char* text) { return Json::parse(ImpliedGenerationConfigJson(text, 10)); };
+  EXPECT_EQ(implied(R"({"eos_token_id": 9, "pad_token_id": 0, "bos_token_id": 1, "temperature": 2})"),
+            Json::parse(R"({"eos_token_id": [9], "pad_token_id": 0})"));
+  EXPECT_EQ(implied(R"({"eos_token_id": [4, -1, "3", 10, 2.5, 7], "pad_token_id": 10})"),
+            Json::parse(R"({"eos_token_id": [4, 7]})"));
+  for (const char* none : {"", "[]", "{", "{}", R"({"eos_token_id": null, "pad_token_id": null})"}) {
+    EXPECT_EQ(implied(none), Json::object()) << none;
+  }
+  const SavedTokenizer tokenizer{.eos = SpecialToken{7, "<|im_end|>"}};
+  const std::string original = ImpliedGenerationConfigJson(R"({"eos_token_id": [4, 7], "pad_token_id": 3})", 10);
+  EXPECT_EQ(Json::parse(HuggingFaceGenerationConfigJson(tokenizer, original)),
+            Json::parse(R"({"bos_token_id": null, "eos_token_id": [4, 7], "pad_token_id": 3})"));
 }
 
 TEST(HuggingFaceTest, SettingsOfTheTokenizerStay) {

@@ -1,5 +1,6 @@
 // Proves that a chat template that somebody wrote beside a run's saved model is there after the next save, unless the
-// tokenizer brings its own; and that one which could not be used afterwards is not saved without a word.
+// tokenizer brings its own; and that one which could not be used afterwards is not saved without a word. That what
+// config.json says of padding and ends is taken from where it counts.
 
 #include "models/runtime/saved_weights.h"
 
@@ -7,15 +8,21 @@
 #include <filesystem>
 #include <fstream>
 #include <map>
+#include <string>
 
 #include "framework/base/files.h"
 #include "framework/chat/tokenizer_settings.h"
 #include "framework/data/chat_template_bytes.h"
+#include "gmock/gmock.h"
 #include "models/transformer.h"
 #include "tests/models/runtime/tiny_run.h"
 
 namespace holdfast {
 namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
 
 class SavedWeights : public TinyRun {
  protected:
@@ -111,6 +118,35 @@ TEST_F(SavedWeights, AChatTemplateThatCannotBeUsedIsLeftOutWithAWarning) {
   Config with_tokenizer = config;
   with_tokenizer.data.tokenizer = root_ / "tokenizer/tokenizer.json";
   EXPECT_NE(log_of_save(with_tokenizer).find("tokenizer/chat_template.jinja"), std::string::npos);
+}
+
+// What the model says of itself counts, then what lies beside the tokenizer; of generation what lies beside it.
+TEST_F(SavedWeights, PaddingIsThatOfTheModelBeforeThatOfTheTokenizer) {
+  namespace fs = std::filesystem;
+  Config config = ConfigOf();
+  const auto saved = [&](const std::string& file) { return *ReadFile(root_ / ("model/" + file), 10000); };
+  Save(config);
+  EXPECT_THAT(saved("config.json"), HasSubstr("\"pad_token_id\": null"));
+  fs::create_directory(root_ / "tokenizer");
+  fs::create_directory(root_ / "base");
+  fs::copy_file(root_ / "model/tokenizer.json", root_ / "tokenizer/tokenizer.json");
+  Write("tokenizer/config.json", R"({"pad_token_id": 8, "eos_token_id": [9, 10]})");
+  Write("base/config.json", R"({"pad_token_id": 7, "eos_token_id": 11})");
+  config.data.tokenizer = root_ / "tokenizer/tokenizer.json";
+  Save(config);
+  EXPECT_THAT(saved("config.json"), HasSubstr("\"pad_token_id\": 8"));
+  config.train.init_from = root_ / "base";
+  Save(config);
+  EXPECT_THAT(saved("config.json"), AllOf(HasSubstr("\"pad_token_id\": 7"), HasSubstr("\"eos_token_id\": null")));
+  EXPECT_EQ(saved("generation_config.json"),
+            "{\n  \"eos_token_id\": [\n    9,\n    10\n  ],\n  \"pad_token_id\": 8,\n  \"bos_token_id\": null\n}\n");
+  Write("tokenizer/generation_config.json", R"({"pad_token_id": 12})");
+  Save(config);
+  EXPECT_THAT(saved("generation_config.json"), AllOf(HasSubstr("\"pad_token_id\": 12"), Not(HasSubstr("9"))));
+  config.data.tokenizer = "bytes";
+  fs::remove_all(root_ / "base");  // it has moved
+  Save(config);
+  EXPECT_THAT(saved("config.json"), HasSubstr("\"pad_token_id\": null"));
 }
 
 }  // namespace

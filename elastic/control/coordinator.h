@@ -311,6 +311,7 @@ class Coordinator {
   bool AreTooFew() const;
   void AwaitMore();
   bool AreContradicted(const std::vector<Member>& holders) const;
+  bool AreLostForGood(const std::vector<Member>& holders) const;
   void RewindOrFail(const std::vector<Member>& holders);
   void CloseWorld(const std::string& reason, double detect_seconds);
   std::optional<Validations::EarlyStop> EarlyEnd() const;

@@ -431,7 +431,8 @@ void Coordinator::Handle(Connection from, const WorkerExitMessage& exit) {
   const JoinedWorker* worker = roster_.Find(exit.id.name);
   if (worker != nullptr && worker->member.node != agent->second.node) return;  // an agent knows its own ones only
   Report(event::WorkerExited{exit.id.name, exit.cause, exit.restarting});
-  if (worker == nullptr) return;
+  state_.OnProcessEnded(agent->second.node, exit.id);
+  if (worker == nullptr) return Advance();
   const uint64_t incarnation = worker->member.id.incarnation;
   if (exit.id.incarnation != 0 && !WorkerHistory::SameProcess(exit.id.incarnation, incarnation)) return;
   Remove(exit.id.name, exit.cause, Leave::kClosed);

@@ -242,7 +242,7 @@ void Coordinator::AwaitState(const WorldDecision& decision) {
     return;
   }
   const milliseconds limit(options_.elastic.lost_state_timeout_ms);
-  if (AreContradicted(decision.missing) || now_ - formation_.WaitsSince(*formation_.missing_since()) >= limit) {
+  if (AreLostForGood(decision.missing) || now_ - formation_.WaitsSince(*formation_.missing_since()) >= limit) {
     RewindOrFail(decision.missing);
   }
 }
@@ -251,6 +251,13 @@ void Coordinator::AwaitState(const WorldDecision& decision) {
 bool Coordinator::AreContradicted(const std::vector<Member>& holders) const {
   return !holders.empty() &&
          std::all_of(holders.begin(), holders.end(), [&](const Member& holder) { return IsContradicted(holder.id); });
+}
+
+// There are some, and none of them comes back with its state either: an agent has said that its process has ended.
+bool Coordinator::AreLostForGood(const std::vector<Member>& holders) const {
+  return !holders.empty() && std::all_of(holders.begin(), holders.end(), [&](const Member& holder) {
+    return IsContradicted(holder.id) || state_.HasEnded(holder.id);
+  });
 }
 
 int64_t Coordinator::NumNotKeptOut() const {

@@ -1,5 +1,7 @@
 #include "elastic/control/state_location.h"
 
+#include "elastic/control/worker_history.h"
+
 namespace holdfast {
 
 StateLocation::StateLocation(bool claimed) {
@@ -25,6 +27,7 @@ void StateLocation::SetWorld(const World& world) {
     state_ = world;
   }
   entered_ = {};
+  ended_.clear();
 }
 
 void StateLocation::SetCheckpoint(const std::string& name) {
@@ -34,6 +37,13 @@ void StateLocation::SetCheckpoint(const std::string& name) {
     state_ = Checkpoint{name};
   }
   entered_ = {};
+}
+
+void StateLocation::OnProcessEnded(const std::string& node, const WorkerId& id) {
+  for (const Member& member : source().members) {
+    const bool is_it = member.id.name == id.name && member.node == node;
+    if (is_it && WorkerHistory::SameProcess(id.incarnation, member.id.incarnation)) ended_.insert(member.id);
+  }
 }
 
 bool StateLocation::Learn(const World& world) {

@@ -13,6 +13,7 @@
 
 #include <cstdint>
 #include <map>
+#include <set>
 #include <string>
 #include <variant>
 
@@ -44,6 +45,11 @@ class StateLocation {
   /// Holders of the source are lost, and those of the world that was entered are not.
   void AdoptEntered() { SetWorld(World(entered_)); }
 
+  /// A process of the node has ended, and with it what it held of the source.
+  void OnProcessEnded(const std::string& node, const WorkerId& id);
+  /// Whether a member of the source is known to have ended.
+  bool HasEnded(const WorkerId& member) const { return ended_.contains(member); }
+
   // Of kClaimed. Thousands claim one world: who is in it is said once, and kept once.
   /// False if that was known, or is not said.
   bool Learn(const World& world);
@@ -64,6 +70,7 @@ class StateLocation {
   };
   std::variant<Nowhere, Claims, Checkpoint, World> state_;  // in the order of Kind
   World entered_;
+  std::set<WorkerId> ended_;  // of the source
 };
 
 }  // namespace holdfast

@@ -162,6 +162,34 @@ TEST_F(LostStateTest, WhoJoinsWithoutStateDoesNotProlongTheWaitForIt) {
   EXPECT_TRUE(ended_.has_value());
 }
 
+// The agent knows: a process that has ended brings nothing back.
+TEST_F(LostStateTest, WhatEndedWithAllWhoHeldItIsNotWaitedFor) {
+  CoordinatorOptions options = DefaultOptions();
+  options.parallel.mirrors = 0;
+  StartTraining({0, 1, 2}, options);
+  AgentComes(90, "n0", 2);
+  AgentComes(91, "n1");
+  Event(DisconnectEvent{Connection(2), "the connection was lost"});
+  Event(MessageEvent{90, WorkerExitMessage{{"n1/2", First(2)}, "one of another node", true}});
+  Event(MessageEvent{91, WorkerExitMessage{{"n1/2", First(2) + (uint64_t{1} << 50)}, "another process", true}});
+  Pass(seconds(1), {0, 1});
+  ASSERT_EQ(Count<event::StateMissing>(), 1);
+  ASSERT_FALSE(ended_.has_value());
+  Event(MessageEvent{91, WorkerExitMessage{{"n1/2", First(2)}, "killed by signal 9 (Killed)", true}});
+  ASSERT_TRUE(ended_.has_value());
+  EXPECT_THAT(ended_->reason, HasSubstr("the state of step 1 is lost"));
+}
+
+TEST_F(LostStateTest, WhatOneOfTwoHoldersMayStillHaveIsWaitedFor) {
+  StartTraining({0, 1, 2});
+  AgentComes(90, "n0", 2);
+  Event(MessageEvent{90, WorkerExitMessage{{"n0/1", First(1)}, "killed by signal 9 (Killed)", true}});
+  Event(DisconnectEvent{Connection(2), "the connection was lost"});
+  Pass(milliseconds(DefaultOptions().elastic.lost_state_timeout_ms / 2), {0});
+  EXPECT_EQ(Count<event::StateMissing>(), 1);
+  EXPECT_FALSE(ended_.has_value());
+}
+
 class ContradictedTest : public LostStateTest {
  protected:
   ContradictedTest() {

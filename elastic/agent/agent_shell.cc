@@ -12,6 +12,7 @@
 #include "framework/base/host.h"
 #include "framework/base/log.h"
 #include "framework/base/random_id.h"
+#include "framework/base/signal_text.h"
 
 namespace holdfast {
 namespace {
@@ -160,7 +161,7 @@ EndMessage AgentShell::Wait() {
   } else if (leaving_) {
     end = {128 + stop_signal, absl::StrCat("node ", settings_.node, " has left the run")};
   } else if (stop_signal != 0 && !told_by_worker_) {
-    end = {128 + stop_signal, absl::StrCat("stopped by signal ", stop_signal,
+    end = {128 + stop_signal, absl::StrCat("stopped by ", SignalText(stop_signal),
                                            was_connected_ ? ", and no coordinator has said how the run ended"
                                                           : ": it reached no coordinator")};
   } else if (told_by_worker_) {  // the line to the coordinator broke at the wrong moment

@@ -116,7 +116,7 @@ void Coordinator::RequestStop(int signal, const std::string& by) {
   if (!end_.Request({.signal = signal > 0 ? signal : 15, .since = now_})) return;
   EndWait();
   Report(event::StopRequested{.signal = end_.stop()->signal, .by = by, .step = committed_});
-  CloseWorld(absl::StrCat("a stop was requested by ", by), 0);
+  CloseWorld("a stop was requested", 0);
 }
 
 void Coordinator::Send(Connection to, CoordinatorMessage message) {

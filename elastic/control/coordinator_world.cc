@@ -10,6 +10,7 @@
 #include "elastic/control/state_source.h"
 #include "framework/base/counted.h"
 #include "framework/base/join_first.h"
+#include "framework/base/signal_text.h"
 #include "framework/parallel/reduction_plan.h"
 
 namespace holdfast {
@@ -91,10 +92,11 @@ void Coordinator::EndIfNothingIsHeld() {
   const RunEnd::Stop* stop = end_.stop();
   if (stop == nullptr || state_.kind() == StateLocation::Kind::kWorld || state_.claimed()) return;
   const std::string& checkpoint = state_.checkpoint();
-  End<event::RunStopped>(128 + stop->signal, absl::StrCat("stopped by signal ", stop->signal, " at step ", committed_,
-                                                          checkpoint.empty() ? ": there was nothing to save yet"
-                                                                             : ": its state is in checkpoint ",
-                                                          checkpoint));
+  End<event::RunStopped>(
+      128 + stop->signal,
+      absl::StrCat("stopped by ", SignalText(stop->signal), " at step ", committed_,
+                   checkpoint.empty() ? ": there was nothing to save yet" : ": its state is in checkpoint ",
+                   checkpoint));
 }
 
 // A burst of losses must not make a burst of worlds, each of which is told to everybody; nor is everything weighed anew
@@ -121,7 +123,7 @@ bool Coordinator::Ending() const {
 
 /// Of a run that is ending; `stop`: null if it does not end because of one.
 std::string Coordinator::EndReason(const RunEnd::Stop* stop) const {
-  if (stop != nullptr) return absl::StrCat("stopped by signal ", stop->signal, " at step ", committed_);
+  if (stop != nullptr) return absl::StrCat("stopped by ", SignalText(stop->signal), " at step ", committed_);
   const std::optional<Validations::EarlyStop> early = EarlyEnd();
   if (!early.has_value() && committed_ == 1) return "the only step is done";
   if (!early.has_value()) return absl::StrCat("all ", committed_, " steps are done");
@@ -285,7 +287,7 @@ void Coordinator::RewindOrFail(const std::vector<Member>& holders) {
   const bool loses_nothing = newest != nullptr && newest->step == committed_;
   if (const RunEnd::Stop* stop = end_.stop(); stop != nullptr && !loses_nothing) {
     Report(event::StateLost{{committed_, names}});
-    Fail(absl::StrCat("stopped by signal ", stop->signal, ", but no worker reconnected with the state of step ",
+    Fail(absl::StrCat("stopped by ", SignalText(stop->signal), ", but no worker reconnected with the state of step ",
                       committed_, ", so it could not be saved: the same command resumes from ",
                       newest == nullptr ? "the beginning" : newest->name));
     return;

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "framework/base/signal_text.h"
 
 namespace holdfast {
 
@@ -38,7 +39,7 @@ void WorkerSession::PassOnStop() {
 void WorkerSession::EndIfAlone() {
   if (!is_alone_ || connected_ || was_taken_in()) return;
   Exit({.exit_code = 128 + stop_signal_,
-        .reason = absl::StrCat("stopped by signal ", stop_signal_, ": no coordinator has taken this worker in")});
+        .reason = absl::StrCat("stopped by ", SignalText(stop_signal_), ": no coordinator has taken this worker in")});
 }
 
 void WorkerSession::On(const SessionDisconnected&) {
@@ -52,7 +53,7 @@ void WorkerSession::On(const SessionDeserted&) {
   constexpr int kRetryExit = 75;  // EX_TEMPFAIL
   const bool stopped = stop_signal_ != 0;
   const std::string reason = absl::StrCat(
-      stopped ? absl::StrCat("stopped by signal ", stop_signal_, ": its coordinator has not come back for ")
+      stopped ? absl::StrCat("stopped by ", SignalText(stop_signal_), ": its coordinator has not come back for ")
               : "this worker has had no coordinator for ",
       "elastic.coordinator_timeout_ms");
   Abort(reason);

@@ -12,6 +12,7 @@
 #include "framework/base/files.h"
 #include "framework/base/out_of_memory.h"
 #include "framework/base/seconds.h"
+#include "framework/base/signal_text.h"
 #include "framework/base/status.h"
 
 namespace holdfast {
@@ -204,7 +205,8 @@ void CoordinatorShell::MakeWay(int signal) {
   inbox_.Post([this, signal] {
     const std::lock_guard lock(mutex_);
     if (outcome_.has_value()) return;
-    Leave(128 + signal, absl::StrCat("stopped by signal ", signal, "; a coordinator that stands by leads the run on"));
+    Leave(128 + signal,
+          absl::StrCat("stopped by ", SignalText(signal), "; a coordinator that stands by leads the run on"));
   });
 }
 
@@ -250,7 +252,7 @@ void CoordinatorShell::GiveUpIfStopped() {
 
 void CoordinatorShell::GiveUpPaused() {
   GiveUp(absl::StrCat(
-      "stopped by signal ", stop_->second,
+      "stopped by ", SignalText(stop_->second),
       " while the run was paused, so what was done since the last checkpoint is not saved: ", pause_cause_));
 }
 

@@ -7,6 +7,7 @@
 #include "elastic/control/straggler.h"
 #include "framework/base/counted.h"
 #include "framework/base/format_bytes.h"
+#include "framework/base/signal_text.h"
 #include "framework/metrics/progress.h"
 
 namespace holdfast {
@@ -213,7 +214,8 @@ std::string Words(const event::EarlyStop& e) {
       e.fall_step, e.fall_loss, Counted(e.validations, "validation"), e.best_step, e.best_loss);
 }
 std::string Words(const event::StopRequested& e) {
-  return absl::StrCat("a stop was requested by ", e.by, " (signal ", e.signal, ") after step ", e.step);
+  const std::string who = e.by == "coordinator" ? "the coordinator" : e.by;
+  return absl::StrCat("a stop was requested after step ", e.step, ": ", who, " got ", SignalText(e.signal));
 }
 std::string Words(const event::CoordinatorChanged& e) {
   return absl::StrCat("this coordinator leads the run on: ", e.cause);

@@ -252,7 +252,7 @@ TEST_F(Resume, ASigtermEndsARunThatAFullDiskHasPaused) {
     ASSERT_TRUE(WaitUntilPaused(*process));
     process->Signal(SIGTERM);
     EXPECT_EQ(process->ExitCode(), 1);
-    EXPECT_THAT(process->Log(), HasSubstr("stopped by signal 15 while the run was paused"));
+    EXPECT_THAT(process->Log(), HasSubstr("stopped by SIGTERM while the run was paused"));
     EXPECT_TRUE(ProcessesWith(Run()).empty());
     fs::remove(Run() + ".log");
     fs::remove_all(Run());  // or the next one's first lines would be taken from it

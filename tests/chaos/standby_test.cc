@@ -189,7 +189,7 @@ TEST_F(StandbyTest, WhoStandsByEndsWithTheRun) {
   coordinator("a").Signal(SIGINT);
   ExpectEnd(130);
   for (const std::string name : {"b", "c"}) {
-    EXPECT_NE(coordinator(name).Log().find("stopped by signal 2"), std::string::npos) << coordinator(name).Log();
+    EXPECT_NE(coordinator(name).Log().find("stopped by SIGINT (Ctrl-C)"), std::string::npos) << coordinator(name).Log();
   }
 }
 

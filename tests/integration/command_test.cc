@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <string>
 #include <thread>
+#include <utility>
 
 #include "gtest/gtest.h"
 #include "tests/framework/base/temporary_directory.h"
@@ -48,7 +49,7 @@ TEST(Command, APackThatIsStoppedLeavesNoFile) {
   const TemporaryDirectory directory;
   const std::string pipe = directory / "pipe";
   ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
-  for (const int signal : {SIGINT, SIGTERM}) {
+  for (const auto& [signal, words] : {std::pair(SIGINT, "SIGINT (Ctrl-C)"), {SIGTERM, "SIGTERM"}}) {
     Command pack({"data", "pack", pipe, "--out", directory / "out.bin"});
     const auto deadline = std::chrono::steady_clock::now() + std::chrono::duration<double>(kTestTimeoutSeconds);
     while (directory.List().size() == 1) {
@@ -58,7 +59,8 @@ TEST(Command, APackThatIsStoppedLeavesNoFile) {
     pack.Signal(signal);
     const CommandResult result = pack.Wait();
     EXPECT_EQ(result.exit_code, 128 + signal) << result.output;
-    EXPECT_NE(result.output.find("no token file was written"), std::string::npos) << result.output;
+    EXPECT_NE(result.output.find(std::string("stopped by ") + words + "; no token file was written"), std::string::npos)
+        << result.output;
     EXPECT_EQ(directory.List(), std::vector<std::string>{"pipe"}) << signal;
   }
 }

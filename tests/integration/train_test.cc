@@ -388,7 +388,7 @@ TEST_F(TrainTest, SigtermSavesTheModelAndExits143) {
   run.Signal(SIGTERM);
   const CommandResult result = run.Wait();
   EXPECT_EQ(result.exit_code, 143) << result.output;
-  EXPECT_TRUE(IsSaidOnce("stopped by signal 15 at step ", result.output)) << result.output;
+  EXPECT_TRUE(IsSaidOnce("stopped by SIGTERM at step ", result.output)) << result.output;
   EXPECT_TRUE(fs::exists(directory_ / "a/model/model.safetensors"));
   EXPECT_THAT(ReadAll(directory_ / "a/events.jsonl"), HasSubstr("run_stopped"));
   EXPECT_EQ(RunHoldfast({"eval", Path("a"), Path("valid.bin"), "--sequence-length", "32"}).exit_code, 0);
@@ -557,7 +557,7 @@ TEST_F(TrainTest, AWorkerStartedByHandThatFindsNoCoordinatorEndsByASignal) {
               "/bin/bash")
           .Wait();
   EXPECT_EQ(ended.exit_code, 128 + SIGTERM) << ended.output;
-  EXPECT_THAT(ended.output, HasSubstr("stopped by signal 15: no coordinator has taken this worker in"));
+  EXPECT_THAT(ended.output, HasSubstr("stopped by SIGTERM: no coordinator has taken this worker in"));
 }
 
 TEST_F(TrainTest, ASecondRunInTheSameDirectoryIsRefusedUnlessToldOtherwise) {

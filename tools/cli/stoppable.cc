@@ -2,6 +2,8 @@
 
 #include <cstdio>
 
+#include "framework/base/signal_text.h"
+
 namespace holdfast {
 
 absl::StatusOr<int> RunStoppable(const std::string& nothing_done,
@@ -9,7 +11,7 @@ absl::StatusOr<int> RunStoppable(const std::string& nothing_done,
   const StopSignal stop;
   absl::StatusOr<int> result = work(stop);
   if (!absl::IsCancelled(result.status()) || stop.received() == 0) return result;
-  std::fprintf(stderr, "stopped by signal %d; %s\n", stop.received(), nothing_done.c_str());
+  std::fprintf(stderr, "stopped by %s; %s\n", SignalText(stop.received()).c_str(), nothing_done.c_str());
   return 128 + stop.received();
 }
 
@@ -17,7 +19,7 @@ std::optional<int> EndOfStart(const StopSignal& signal, const StopOfStart& stop,
   // Unavailable is what was told of something that could not be read for the stop.
   if (!stop.requested() || !(absl::IsCancelled(error) || absl::IsUnavailable(error))) return std::nullopt;
   // Not "before the run began": it may be one that this process was to resume, to take over or to join.
-  std::fprintf(stderr, "stopped by signal %d while starting (%s)\n", signal.received(),
+  std::fprintf(stderr, "stopped by %s while starting (%s)\n", SignalText(signal.received()).c_str(),
                std::string(error.message()).c_str());
   return 128 + signal.received();
 }

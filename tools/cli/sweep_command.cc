@@ -26,6 +26,7 @@
 #include "framework/base/files.h"
 #include "framework/base/limits.h"
 #include "framework/base/log.h"
+#include "framework/base/signal_text.h"
 #include "framework/base/status.h"
 #include "framework/config/yaml_tree.h"
 #include "framework/metrics/progress.h"
@@ -298,7 +299,7 @@ absl::StatusOr<int> RunAndReport(const SweepConfig& config, const SweepPlace& pl
   ASSIGN_OR_RETURN(const int code, ran);
   RETURN_IF_ERROR(written);
   if (code != 0) {
-    std::printf("stopped by signal %d; the same command resumes the sweep\n", code - 128);
+    std::printf("stopped by %s; the same command resumes the sweep\n", SignalText(code - 128).c_str());
     return code;
   }
   std::printf("\n%s\n%s\nspent %s\nresults %s%s, %s%s\n", plan.end().c_str(),

@@ -201,7 +201,7 @@ TEST_F(AgentShellTest, ThatHasSeenNoCoordinatorHasNothingToLeave) {
   const EndMessage end = agent.Wait();
   EXPECT_EQ(testing::internal::GetCapturedStderr(), "") << "that its worker is killed is no error";
   EXPECT_EQ(end.exit_code, 143);
-  EXPECT_EQ(end.reason, "stopped by signal 15: it reached no coordinator");
+  EXPECT_EQ(end.reason, "stopped by SIGTERM: it reached no coordinator");
   EXPECT_EQ(looks_, 0);
 }
 
@@ -359,7 +359,7 @@ TEST_F(AgentShellTest, ThatIsTheOnlyOneHasTheRunStoppedByTheSignalItGot) {
   std::thread coordinator([&] {
     Await([&] { return Exists("told") || Exists("told_usr1"); });
     EXPECT_TRUE(Exists("told_usr1"));
-    link_.Tell(EndMessage{138, "stopped by signal 10 at step 7; the model of that step is saved"});
+    link_.Tell(EndMessage{138, "stopped by SIGUSR1 at step 7; the model of that step is saved"});
     EndWorker();
   });
   EXPECT_EQ(agent.Wait().exit_code, 138);
@@ -375,7 +375,7 @@ TEST_F(AgentShellTest, AWorkerThatDoesNotEndAfterAStoppedRunDoesNotHoldUpItsAgen
   agent.Stop(SIGUSR1);
   std::thread coordinator([&] {
     Await([&] { return Exists("told_usr1"); });
-    link_.Tell(EndMessage{138, "stopped by signal 10 at step 7; the model of that step is saved"});
+    link_.Tell(EndMessage{138, "stopped by SIGUSR1 at step 7; the model of that step is saved"});
   });
   EXPECT_EQ(agent.Wait().exit_code, 138);
   coordinator.join();
@@ -421,7 +421,7 @@ TEST_F(AgentShellTest, ThatStaysForTheEndAndLosesItsCoordinatorDoesNotSayThatItH
   });
   const EndMessage end = agent.Wait();
   EXPECT_EQ(end.exit_code, 143);
-  EXPECT_EQ(end.reason, "stopped by signal 15, and no coordinator has said how the run ended");
+  EXPECT_EQ(end.reason, "stopped by SIGTERM, and no coordinator has said how the run ended");
   coordinator.join();
 }
 

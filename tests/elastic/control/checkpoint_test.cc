@@ -479,7 +479,7 @@ TEST_F(CheckpointTest, AStopOfARunThatWaitsForRoomEndsSoon) {
   try_to_end(seconds(20));
   ASSERT_TRUE(ended_.has_value());
   EXPECT_EQ(ended_->exit_code, 1);
-  EXPECT_THAT(ended_->reason, HasSubstr("stopped by signal 15 at step 1, but its state could not be saved"));
+  EXPECT_THAT(ended_->reason, HasSubstr("stopped by SIGTERM at step 1, but its state could not be saved"));
 }
 
 TEST_F(CheckpointTest, StopLeavesACheckpointOrSaysThatItCouldNot) {
@@ -879,7 +879,7 @@ TEST_F(CheckpointTest, AStopOfARunThatLosesNothingIsNoFailure) {
     Pass(seconds(60), workers_come ? std::vector<int>{0, 1, 2} : std::vector<int>{});
     ASSERT_TRUE(ended_.has_value());
     EXPECT_EQ(ended_->exit_code, 143);
-    EXPECT_EQ(ended_->reason, "stopped by signal 15 at step 5: its state is in checkpoint five");
+    EXPECT_EQ(ended_->reason, "stopped by SIGTERM at step 5: its state is in checkpoint five");
     EXPECT_THAT(rewinds_, ElementsAre(5));
   }
 }

@@ -586,7 +586,7 @@ TEST_F(CoordinatorTest, AStopThatCannotBeSavedEndsSoonAndSaysSo) {
   ASSERT_TRUE(ended_.has_value());
   EXPECT_LT(now_ - begun, std::chrono::seconds(20));
   EXPECT_EQ(ended_->exit_code, 1);
-  EXPECT_THAT(ended_->reason, testing::HasSubstr("stopped by signal 15 at step 1, but its state could not be saved"));
+  EXPECT_THAT(ended_->reason, testing::HasSubstr("stopped by SIGTERM at step 1, but its state could not be saved"));
 }
 
 FailureMessage Damaged(uint64_t generation, int64_t step,

@@ -424,7 +424,7 @@ TEST_F(ShellTest, AStopEndsARunThatStaysPaused) {
   EXPECT_TRUE(WaitFor([&] { return ended_; }));
   const CoordinatorShell::Outcome outcome = shell_->Wait();
   EXPECT_EQ(outcome.exit_code, 1);
-  EXPECT_NE(outcome.reason.find("stopped by signal 15 while the run was paused"), std::string::npos) << outcome.reason;
+  EXPECT_NE(outcome.reason.find("stopped by SIGTERM while the run was paused"), std::string::npos) << outcome.reason;
   EXPECT_EQ(outcome.steps, 1);
 }
 

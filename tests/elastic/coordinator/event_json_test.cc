@@ -155,7 +155,7 @@ TEST(EventText, InWordsOrListed) {
   EXPECT_EQ(EventText(event::WorkerHung{"a", 1, "n", "h", Phase::kReduce, 7, 3.25, "no heartbeat"}),
             "hung: a (rank 1 on h) in phase reduce of step 7 for 3.25 s: no heartbeat");
   EXPECT_EQ(EventText(event::Rewind{9, 0, "", "r"}), "rewinding from step 9 to step 0: r");
-  EXPECT_EQ(EventText(event::RunStopped{{143, 7, "stopped by signal 15 at step 7"}}), "stopped by signal 15 at step 7");
+  EXPECT_EQ(EventText(event::RunStopped{{143, 7, "stopped by SIGTERM at step 7"}}), "stopped by SIGTERM at step 7");
   EXPECT_EQ(EventText(event::WorkerRefused{"a", "n", "h", "has another configuration"}),
             "refused a on h, which holds state and asks again: it has another configuration; if it is this "
             "coordinator that has the wrong settings or run directory, start it again with the right ones");
@@ -188,8 +188,11 @@ TEST(EventText, InWordsOrListed) {
             "waiting for workers that hold a part of the state of step 7: a on n");
   EXPECT_EQ(EventText(event::StateMissing{{7, ""}}), "waiting for workers with the state of step 7: none is connected");
   EXPECT_EQ(EventText(event::StateLost{{7, "a on n"}}), "lost the state of step 7, of which a part was held by a on n");
-  EXPECT_EQ(EventText(event::StopRequested{15, "coordinator", 7}),
-            "a stop was requested by coordinator (signal 15) after step 7");
+  EXPECT_EQ(EventText(event::StopRequested{2, "coordinator", 7}),
+            "a stop was requested after step 7: the coordinator got SIGINT (Ctrl-C)");
+  EXPECT_EQ(EventText(event::StopRequested{15, "n0/1", 7}), "a stop was requested after step 7: n0/1 got SIGTERM");
+  EXPECT_EQ(EventText(event::StopRequested{15, "node n0", 7}),
+            "a stop was requested after step 7: node n0 got SIGTERM");
   EXPECT_EQ(EventText(event::CheckpointSaved{7, "step-7", 1 << 20, 2, 0.5, 0}),
             "checkpoint of step 7: 1.0 MiB in 2.00 s, training held up for 0.500 s");
   EXPECT_THAT(EventText(event::CheckpointSaved{7, "step-7", 1 << 20, 2, 0.5, 1}),

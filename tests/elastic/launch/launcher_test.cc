@@ -206,7 +206,7 @@ TEST_F(LauncherTest, AWorkerThatWasStillStartingHearsOfTheEnd) {
   fs::permissions(script, fs::perms::owner_all);
   const Config config = ConfigOf({"elastic.workers=1"});
   std::string said;
-  for (int attempt = 0; said.find("stopped by signal 15") == std::string::npos; ++attempt) {
+  for (int attempt = 0; said.find("stopped by SIGTERM") == std::string::npos; ++attempt) {
     ASSERT_LT(attempt, 10) << said;
     fs::remove(ready);
     stop_.reset();

@@ -228,7 +228,7 @@ TEST_F(S3RunTest, AStopEndsAStartThatWaitsForTheServer) {
     command.Signal(SIGTERM);
     const CommandResult result = command.Wait();
     EXPECT_EQ(result.exit_code, 128 + SIGTERM) << stopped.arguments[0] << ": " << result.output;
-    EXPECT_THAT(result.output, HasSubstr("stopped by signal 15")) << stopped.arguments[0];
+    EXPECT_THAT(result.output, HasSubstr("stopped by SIGTERM")) << stopped.arguments[0];
     EXPECT_THAT(result.output, HasSubstr(stopped.says)) << stopped.arguments[0];
   }
   EXPECT_FALSE(fs::exists(Path("never.bin")) || fs::exists(Path("never")));

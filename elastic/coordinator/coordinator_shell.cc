@@ -122,6 +122,7 @@ CoordinatorShell::CoordinatorShell(const Config& config, const CoordinatorOption
       run_(config.run.name),
       leader_(start.leader),
       wanted_workers_(config.elastic.workers),
+      was_done_(options.finished),
       coordinator_(options),
       recorder_(std::move(recorder)),
       branch_(options.branch),
@@ -347,7 +348,8 @@ void CoordinatorShell::End(int exit_code, const std::string& reason, bool goes_o
                      .reason = reason,
                      .steps = recorder_->last_step(),
                      .validation_loss = validation_loss_,
-                     .goes_on = goes_on};
+                     .goes_on = goes_on,
+                     .is_said = !goes_on && !was_done_};
   for (RunObserver* observer : observers_) observer->OnStatus(StatusLocked());
   changed_.notify_all();
 }

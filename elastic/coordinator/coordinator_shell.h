@@ -104,6 +104,7 @@ class CoordinatorShell {
     int64_t steps = 0;
     std::optional<double> validation_loss;
     bool goes_on = false;  // the run: another coordinator has it, or is to take it over
+    bool is_said = false;  // by an event; a run that was done before had its event then
   };
   Outcome Wait();
   /// The same, or nothing, if `stop` is requested before.
@@ -138,6 +139,7 @@ class CoordinatorShell {
   std::chrono::milliseconds tick_, stop_timeout_;
   const std::string run_, leader_;  // its name; as RunStatus has it
   const int64_t wanted_workers_;
+  const bool was_done_;  // when this began
 
   mutable std::mutex mutex_;
   std::condition_variable_any changed_;

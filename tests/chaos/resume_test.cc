@@ -21,6 +21,7 @@
 namespace holdfast::chaos {
 namespace {
 
+using testing::EndsWith;
 using testing::HasSubstr;
 namespace fs = std::filesystem;
 
@@ -295,7 +296,8 @@ TEST_F(Resume, ACoordinatorOfARunThatIsDoneTellsThoseWhoHaveNotHeardOfIt) {
       {"coordinator", stage_->config(), "--set", "train.steps=5", "--run-dir", Run(), "--listen", "127.0.0.1:0"},
       Run() + ".coordinator.log");
   EXPECT_EQ(coordinator.ExitCode(), 0);
-  EXPECT_THAT(coordinator.Log(), HasSubstr("all 5 steps are done"));
+  EXPECT_THAT(coordinator.Log(), EndsWith("\nall 5 steps are done\n"));
+  EXPECT_EQ(Events(Run(), "run_finished").size(), 1u) << "of the coordinator before";
 }
 
 TEST_F(Resume, ASecondRunInTheSameDirectoryIsRefused) {

@@ -35,7 +35,7 @@ void Say(const std::string& text) {
   std::fflush(stdout);
 }
 
-/// What the command ends with: an error, unless the run is done or was stopped by a signal. `is_said`: by an event.
+/// What the command ends with: an error, unless the run is done or was stopped by a signal.
 absl::StatusOr<int> EndWith(int exit_code, const std::string& reason, bool is_said) {
   if (exit_code != 0 && exit_code <= 128) return absl::InternalError(reason);
   if (!is_said) Say(reason);
@@ -117,10 +117,7 @@ absl::StatusOr<CoordinatorShell::Outcome> CoordinatorCommand::LeadRunWith(const 
   // Directories know of no stop, and workers may hold what that of the run is to save.
   if (IsRemotePlace(config.checkpoint.directory)) RETURN_IF_ERROR(stopped);
   resume_text = ResumeText(prepared);
-  absl::StatusOr<CoordinatorShell::Outcome> outcome = launcher->Run(prepared, stop);
-  // The event was that of the coordinator before: this one told only workers that had not heard of it.
-  if (outcome.ok() && !outcome->goes_on && IsDone(config, prepared.history)) Say(outcome->reason);
-  return outcome;
+  return launcher->Run(prepared, stop);
 }
 
 absl::StatusOr<int> CoordinatorCommand::Run() const {
@@ -166,7 +163,7 @@ absl::StatusOr<int> CoordinatorCommand::Run() const {
       LogWarning(outcome->reason);
       continue;
     }
-    return EndWith(outcome->exit_code, outcome->reason, /*is_said=*/!outcome->goes_on);
+    return EndWith(outcome->exit_code, outcome->reason, outcome->is_said);
   }
 }
 

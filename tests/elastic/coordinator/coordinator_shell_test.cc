@@ -242,6 +242,7 @@ TEST_F(ShellTest, ACoordinatorThatMakesWayTellsNobodyAnything) {
   const CoordinatorShell::Outcome outcome = shell_->Wait();
   EXPECT_EQ(outcome.exit_code, 143);
   EXPECT_TRUE(outcome.goes_on);
+  EXPECT_FALSE(outcome.is_said);
   EXPECT_EQ(outcome.steps, 1);
   EXPECT_TRUE(has_left_);
   sent_after_leaving_ = 0;
@@ -474,6 +475,7 @@ TEST_F(ShellTest, AStopOfARunThatIsPausedSavesWhenThereIsRoomAgain) {
   const CoordinatorShell::Outcome outcome = shell_->Wait();
   EXPECT_EQ(outcome.exit_code, 128 + 15) << outcome.reason;
   EXPECT_EQ(outcome.steps, 2);
+  EXPECT_TRUE(outcome.is_said);
 }
 
 // An agent that was just starting when the run was stopped.

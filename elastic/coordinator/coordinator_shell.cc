@@ -366,6 +366,7 @@ RunStatus CoordinatorShell::StatusNow() const {
 
 RunStatus CoordinatorShell::StatusLocked() const {
   RunStatus status = coordinator_.Status(Now());
+  status.committed_step = recorder_->last_step();  // the coordinator is ahead of what cannot be written now
   status.figures =
       tally_.Figures(SecondsSinceEpoch(), std::chrono::steady_clock::now(), status.world_size, wanted_workers_);
   status.figures.run = run_;

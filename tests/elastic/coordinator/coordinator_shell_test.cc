@@ -295,10 +295,12 @@ TEST_F(ShellTest, AFullDiskPausesTheRunUntilThereIsRoom) {
     VoteFor(2);
     EXPECT_FALSE(WaitFor([&] { return syncs_at_commit_.size() > 1; }, std::chrono::seconds(1)));
     EXPECT_TRUE(IsPaused());
+    EXPECT_EQ(shell_->StatusNow().committed_step, 1) << "step 2 has no line yet";
     VoteFor(3);  // waits
   }
   EXPECT_TRUE(WaitFor([&] { return syncs_at_commit_.size() == 3; }));
   EXPECT_EQ(directory_.ReadMetrics()->size(), 3u);
+  EXPECT_EQ(shell_->StatusNow().committed_step, 3);
 }
 
 // What is open is still that of the directory which was moved, so nothing is lost when it is back.

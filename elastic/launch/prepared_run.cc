@@ -386,11 +386,10 @@ absl::StatusOr<PreparedRun> PrepareRun(const Config& config, const RunDirectory&
                                        std::shared_ptr<Lead> lead) {
   if (lead != nullptr) return PrepareLed(std::move(lead), config, directory, layout, options);
   auto lease = std::make_unique<DirectoryLease>(directory);
-  const DirectoryLease& lock = *lease;
   RETURN_IF_ERROR(lease->Take({}, /*begins=*/true));
   lead = std::make_shared<Lead>(std::move(lease), std::chrono::milliseconds(0));
   absl::StatusOr<PreparedRun> run = PrepareLed(lead, config, directory, layout, options);
-  if (!run.ok() && !directory.HoldsRun()) lock.UndoTake();
+  if (!run.ok() && !directory.HoldsRun()) lead->UndoTake();
   return run;
 }
 

@@ -62,12 +62,10 @@ void RemoveLeftOver(const std::string& notices) {
 /// The file of one that waits. That it cannot be written is no reason not to wait.
 class Notice {
  public:
-  /// `makes_run`: else the run directory is not made. One that is missing comes back, and could not where another is.
-  Notice(const RunDirectory& directory, bool makes_run)
+  /// The run directory is not made: one that is missing comes back, and could not where another is.
+  explicit Notice(const RunDirectory& directory)
       : directory_(directory),
         path_(absl::StrCat(directory.standbys(), "/", HostName(), ".", absl::Hex(std::random_device()()))) {
-    std::error_code error;
-    if (makes_run) std::filesystem::create_directories(directory.root(), error);
     Open();
   }
   ~Notice() { unlink(path_.c_str()); }
@@ -164,7 +162,7 @@ class StandingBy {
       : lease_(std::move(lease)),
         options_(options),
         report_(report),
-        notice_(options.directory, /*makes_run=*/!options.has_led),
+        notice_(options.directory),
         watch_(options.lease, lease_->owner(), options.has_led) {}
 
   /// Nothing: not yet.
@@ -274,6 +272,12 @@ bool SomebodyStandsBy(const RunDirectory& directory) {
                "), so they were killed, or are frozen");
   }
   return false;
+}
+
+void LeaveNothing(const RunDirectory& directory, Lead* lead) {
+  if (directory.HoldsRun() || SomebodyStandsBy(directory)) return;
+  rmdir(directory.standbys().c_str());
+  if (lead != nullptr) lead->UndoTake();
 }
 
 }  // namespace holdfast

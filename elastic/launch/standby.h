@@ -33,6 +33,8 @@ class Lead {
   absl::Status Check() const { return lease_->Check(); }
   /// Where this coordinator is reached, for those that look for it in the lease.
   void ListensAt(const std::string& address);
+  /// Lease::UndoTake
+  void UndoTake() { lease_->UndoTake(); }
   /// The last that is said: the run has ended, and nobody is to take it over.
   void EndsWith(int exit_code, const std::string& reason);
 
@@ -73,5 +75,9 @@ absl::StatusOr<Turn> WaitForTurn(std::unique_ptr<Lease> lease, const TurnOptions
 /// Whether somebody waits in WaitForTurn now, and still does in half a second: who is told to end at the same time does
 /// not. Takes until one says so then, at most another second.
 bool SomebodyStandsBy(const RunDirectory& directory);
+
+/// For who begins no run after all: what waiting and taking the lead have made is gone, where the directory holds no
+/// run. It stays if somebody waits, for whom a lock that is gone is a run that was removed. `lead` may be null.
+void LeaveNothing(const RunDirectory& directory, Lead* lead);
 
 }  // namespace holdfast

@@ -24,9 +24,8 @@ class DirectoryLease final : public Lease {
   absl::Status Take(const LeaseSight& sight, bool begins) override;
   absl::Status Say(const LeaderWords& words) override;
   absl::Status Check() override;
+  void UndoTake() override { lock_->UndoTake(); }
   std::string Describe() const override;
-  /// RunLock::UndoTake
-  void UndoTake() const { lock_->UndoTake(); }
 
  private:
   absl::Status Removed() const;

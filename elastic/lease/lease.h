@@ -35,6 +35,9 @@ class Lease {
   /// Unavailable while that cannot be told.
   virtual absl::Status Check() = 0;
 
+  /// RunLock::UndoTake, for who begins no run after all.
+  virtual void UndoTake() = 0;
+
   /// Where this one is reached, from the next Say on, where the lease says that.
   virtual void ListensAt(const std::string& /*address*/) {}
   /// What it writes of itself, as LockText::owner has it; empty if that is made when it is taken.

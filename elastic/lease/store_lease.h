@@ -42,6 +42,7 @@ class StoreLease final : public Lease {
   absl::Status Take(const LeaseSight& sight, bool begins) override;
   absl::Status Say(const LeaderWords& words) override;
   absl::Status Check() override;
+  void UndoTake() override { lock_->UndoTake(); }
   std::string Describe() const override { return store_->Describe(); }
 
   std::string owner() const override { return owner_; }

@@ -206,6 +206,29 @@ TEST_F(TrainTest, TheStatusOfARunWithTlsSaysThatItNeedsCertificates) {
   coordinator.Wait();
 }
 
+// Its lock would lie between the files of somebody else.
+TEST_F(TrainTest, ACoordinatorThatBeginsNoRunLeavesNothing) {
+  const std::vector<std::vector<std::string>> causes{{"--token-file", Path("missing")},
+                                                     {"--set", "data.train=[" + Path("missing") + "]"}};
+  for (const std::vector<std::string>& cause : causes) {
+    for (const bool stands_by : {false, true}) {
+      std::vector<std::string> arguments{"coordinator", Path("config.yaml"), "--run-dir",
+                                         Path("a"),     "--listen",          "127.0.0.1:0"};
+      arguments.insert(arguments.end(), cause.begin(), cause.end());
+      if (stands_by) arguments.emplace_back("--standby");
+      for (const bool is_there : {false, true}) {
+        if (is_there) fs::create_directory(Path("a"));
+        const CommandResult result = RunHoldfast(arguments);
+        EXPECT_NE(result.exit_code, 0);
+        EXPECT_THAT(result.output, HasSubstr("missing"));
+        EXPECT_EQ(fs::exists(Path("a")), is_there) << cause[0] << stands_by;
+        EXPECT_TRUE(!is_there || fs::is_empty(Path("a"))) << cause[0] << stands_by;
+        fs::remove_all(Path("a"));
+      }
+    }
+  }
+}
+
 // A coordinator that was killed leaves its address, and its port may be another run's by now.
 TEST_F(TrainTest, TheStatusOfARunThatWasKilledIsNotAskedOfAnotherRun) {
   ASSERT_EQ(Train("a").exit_code, 0);

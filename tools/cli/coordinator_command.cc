@@ -138,11 +138,18 @@ absl::StatusOr<int> CoordinatorCommand::Run() const {
   bool has_led = had_led;
   RareLog failures(kLogInterval);
   while (true) {
-    ASSIGN_OR_RETURN(Turn turn, TakeTurn(config, directory, has_led, stop_signal));
+    absl::StatusOr<Turn> taken = TakeTurn(config, directory, has_led, stop_signal);
+    if (!taken.ok()) LeaveNothing(directory, /*lead=*/nullptr);
+    ASSIGN_OR_RETURN(Turn turn, std::move(taken));
     if (turn.exit_code.has_value()) return EndWith(*turn.exit_code, turn.reason, /*is_said=*/false);
     if (turn.lead == nullptr) return 128 + stop_signal.received();
     StopOfStart start_stop(stop_signal);
     const absl::StatusOr<CoordinatorShell::Outcome> outcome = LeadRun(config, directory, turn, stop_signal, start_stop);
+    if (!outcome.ok()) {
+      // It was another one's, or is by now: it is taken over the next time, too, and not begun anew.
+      has_led = has_led || !turn.from.empty() || absl::IsFailedPrecondition(turn.lead->Check());
+      if (!has_led) LeaveNothing(directory, turn.lead.get());
+    }
     if (const auto stopped = EndOfStart(stop_signal, start_stop, outcome.status())) return *stopped;
     const bool may_pass = absl::IsUnavailable(outcome.status()) || absl::IsResourceExhausted(outcome.status()) ||
                           absl::IsAborted(outcome.status());
@@ -151,8 +158,6 @@ absl::StatusOr<int> CoordinatorCommand::Run() const {
       const auto now = std::chrono::steady_clock::now().time_since_epoch();
       const auto line = failures.Line(now, outcome.status().message());
       if (line.has_value()) LogWarning("cannot lead the run, trying again: ", *line);
-      // It was another one's, or is by now: it is taken over the next time, too, and not begun anew.
-      has_led = has_led || !turn.from.empty() || absl::IsFailedPrecondition(turn.lead->Check());
       turn.lead.reset();
       std::this_thread::sleep_for(kBeforeTryingAgain);
       continue;

@@ -338,6 +338,40 @@ TEST_F(StandbyTest, WhoComesRemovesWhatThoseHaveLeftThatWereKilledLongAgo) {
   EXPECT_TRUE(std::filesystem::exists(recent));
 }
 
+TEST_F(StandbyTest, WhoBeginsNoRunLeavesNothing) {
+  directory_ = RunDirectory(root_ / "runs/of/mine");
+  may_lead_ = [] { return absl::UnavailableError("the port is in use"); };
+  EXPECT_FALSE(LookAround().ok());
+  EXPECT_FALSE(std::filesystem::exists(root_ / "runs")) << "waiting makes no run directory";
+  may_lead_ = nullptr;
+  LeaveNothing(directory_, LookAround()->lead.get());
+  EXPECT_FALSE(std::filesystem::exists(root_ / "runs"));
+
+  std::filesystem::create_directories(directory_.root());
+  LeaveNothing(directory_, LookAround()->lead.get());
+  EXPECT_TRUE(std::filesystem::is_empty(directory_.root())) << "it was there before";
+
+  const auto held = LookAround();
+  ASSERT_TRUE(directory_.WriteConfig("").ok());
+  LeaveNothing(directory_, held->lead.get());
+  EXPECT_TRUE(held->lead->Check().ok()) << "a run has begun: " << held->lead->Check();
+}
+
+// It takes the run over, and would take a lock that is gone for a run that was removed.
+TEST_F(StandbyTest, WhoBeginsNoRunLeavesTheLockToWhoWaits) {
+  bool stays = false;
+  for (int i = 0; i < 30 && !stays; ++i) {  // it has a second to say so, and a busy machine may need more than one
+    auto leader = Begin();
+    auto waiting = Wait();
+    LeaveNothing(directory_, leader.get());
+    stays = leader->Check().ok();
+    leader.reset();
+    const absl::StatusOr<Turn> turn = waiting.get();
+    EXPECT_EQ(turn.ok() && turn->lead != nullptr, stays) << turn.status();
+  }
+  EXPECT_TRUE(stays);
+}
+
 // With a lease in a store, which no kernel lets go of.
 class StoreStandbyTest : public StandbyTest {
  protected:

@@ -106,6 +106,15 @@ TEST(DirectoryLeaseTest, WhatSomebodyIsAboutToTakeIsLeftToIt) {
   EXPECT_TRUE(other.Take(*other.Look(), /*begins=*/true).ok());
 }
 
+TEST_P(LeaseConformance, WhatTakingItHasMadeIsGoneWhenThatIsUndone) {
+  auto lease = Held();
+  lease->UndoTake();
+  EXPECT_FALSE(std::filesystem::exists(directory_.root()));
+  lease.reset();
+  lease = Held();
+  EXPECT_TRUE(lease->Check().ok()) << lease->Check();
+}
+
 TEST_P(LeaseConformance, WhoComesTooLateIsRefused) {
   const auto one = Make(), other = Make();
   const LeaseSight nobody = *one->Look();

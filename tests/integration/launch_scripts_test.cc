@@ -6,6 +6,7 @@
 
 #include <filesystem>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "gmock/gmock.h"
@@ -53,6 +54,26 @@ class LaunchScripts : public ::testing::Test {
     return Command(arguments, "/usr/bin/env");
   }
 
+  /// Its agents are killed at once; its coordinator ends with 0 when somebody has looked three times for whom it works,
+  /// and then always found `nodes` and `workers`, lists in JSON.
+  std::string HoldfastWhoseAgentsAreKilled(const std::string& nodes, const std::string& workers) {
+    return Program("holdfast", R"(cd "$RUN_DIR"
+case $1 in
+  coordinator)
+    echo $$ >coordinator.pid
+    echo 127.0.0.1:29400 >coordinator.address
+    for i in {1..3000}; do [[ $(wc -l <looks) != 3 ]] || exit 0; sleep 0.1; done ;;
+  agent) kill -KILL $$ ;;
+  status)
+    [[ "$2 $3" == "$RUN_DIR --json" ]] || exit 2
+    echo look >>looks
+    printf '{\n  "nodes": )" + nodes +
+                                   R"(,\n  "workers": )" + workers + R"(\n}\n' ;;
+esac
+)");
+  }
+  std::string InRun(const std::string& name) const { return (directory_ / "run" / name).string(); }
+
   std::filesystem::path directory_;
 };
 
@@ -94,6 +115,41 @@ TEST_F(LaunchScripts, ANodeThatIsStoppedAsItStartsItsCoordinatorLeavesNone) {
   ASSERT_TRUE(script.WaitForOutput("it has begun"));
   script.Signal(SIGTERM);
   EXPECT_THAT(script.Wait().output, HasSubstr("it was told"));
+}
+
+// The scheduler is to know, and nothing is to be left of a run that does nothing.
+TEST_F(LaunchScripts, ANodeWhoseAgentWasKilledEndsWithItsCoordinatorIfNobodyWorksForThat) {
+  WriteAll(InRun("looks"), "");
+  Command script = Start("node.sh", {"HOLDFAST=" + HoldfastWhoseAgentsAreKilled("[]", "[]"), "NODES=1",
+                                     "HOST=127.0.0.1", "DESERTED_SECONDS=0", "EXIT_CODE_FILE=" + InRun("exit_code")});
+  const CommandResult result = script.Wait();
+  EXPECT_EQ(result.exit_code, 75) << result.output;
+  EXPECT_THAT(result.output, HasSubstr("the agent here has ended with 137, and nobody works for the run"));
+  EXPECT_EQ(ReadAll(InRun("exit_code")), "75\n");
+  EXPECT_EQ(kill(std::stoi(ReadAll(InRun("coordinator.pid"))), 0), -1) << "the coordinator is left";
+}
+
+TEST_F(LaunchScripts, ANodeWhoseAgentWasKilledLeadsTheRunForOthers) {
+  const std::vector<std::pair<std::string, std::string>> others{{"[\"node-1\"]", "[]"}, {"[]", "[{\"rank\": 0}]"}};
+  for (const auto& [nodes, workers] : others) {
+    WriteAll(InRun("looks"), "");
+    Command script = Start("node.sh", {"HOLDFAST=" + HoldfastWhoseAgentsAreKilled(nodes, workers), "NODES=2",
+                                       "HOST=127.0.0.1", "DESERTED_SECONDS=0"});
+    const CommandResult result = script.Wait();
+    EXPECT_EQ(result.exit_code, 0) << result.output;
+    EXPECT_THAT(result.output, Not(HasSubstr("nobody works")));
+    std::filesystem::remove(InRun("coordinator.address"));
+  }
+}
+
+TEST_F(LaunchScripts, MpirunEndsWithAFailureWhenAllAgentsAreKilled) {
+  WriteAll(InRun("looks"), "");
+  Program("mpirun",
+          "for rank in 0 1; do OMPI_COMM_WORLD_RANK=$rank '" + SourceDir() + "/tools/launch/node.sh' & done\nwait\n");
+  Command script = Start("mpirun.sh", {"PATH=" + directory_.string() + ":/usr/bin:/bin", "NODES=2", "HOST=127.0.0.1",
+                                       "HOLDFAST=" + HoldfastWhoseAgentsAreKilled("[]", "[]"), "DESERTED_SECONDS=0"});
+  const CommandResult result = script.Wait();
+  EXPECT_EQ(result.exit_code, 75) << result.output;
 }
 
 TEST_F(LaunchScripts, ASlurmJobThatIsSignalledAsItStartsPassesThatOn) {

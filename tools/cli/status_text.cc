@@ -86,6 +86,7 @@ std::string StatusJson(const RunStatus& s, bool on_one_line) {
                                 {"tokens", f.tokens},
                                 {"tokens_per_second", f.tokens_per_second},
                                 {"steps_per_second", f.steps_per_second},
+                                {"nodes", s.nodes},
                                 {"workers", nlohmann::ordered_json::array()}};
   if (f.tokens > 0) status["loss"] = f.loss;
   for (const WorkerStatus& w : s.workers) {

@@ -18,7 +18,7 @@ machines=$(awk '!/^[[:space:]]*(#|$)/ { print $1 }' "$HOSTFILE" | sort -u | wc -
 export EXIT_CODE_FILE=$RUN_DIR/launch.exit_code # mpirun's own is 0 where it does not end the others
 export CONFIG RUN_DIR NODES WORKERS_PER_NODE HOLDFAST
 variables=(-x CONFIG -x RUN_DIR -x NODES -x WORKERS_PER_NODE -x HOLDFAST -x EXIT_CODE_FILE)
-for name in HOST PORT START_SECONDS HOLDFAST_TEST_SLOWDOWN_MS; do
+for name in HOST PORT START_SECONDS DESERTED_SECONDS HOLDFAST_TEST_SLOWDOWN_MS; do
   [[ -z ${!name:-} ]] || variables+=(-x "$name")
 done
 

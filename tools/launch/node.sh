@@ -11,6 +11,7 @@ set -euo pipefail
 : "${CONFIG:?the config file}" "${RUN_DIR:?a directory that all machines share}" "${NODES:?how many machines}"
 : "${WORKERS_PER_NODE:=1}" "${COORDINATORS:=1}" "${HOLDFAST:=holdfast}" "${PORT:=29400}"
 : "${START_SECONDS:=120}"                     # for a coordinator to come up
+: "${DESERTED_SECONDS:=120}"                  # that nobody works for the coordinator, since the agent here has ended
 : "${EXIT_CODE_FILE:=/dev/null}"              # how the run has ended, for launchers that lose exit codes
 
 # HOST: where the others reach this machine; choose the fast network. Launchers take the environment everywhere, in which
@@ -96,6 +97,13 @@ look_after_coordinator() {
   esac
 }
 
+# Whether it is known that nobody works for the run, not even an agent whose workers are still starting.
+is_deserted() {
+  local run
+  run=$(timeout 20 "$HOLDFAST" status "$RUN_DIR" --json 2>/dev/null) || return 1
+  [[ $run == *'"workers": []'* && $run == *'"nodes": []'* ]]
+}
+
 if ((rank < COORDINATORS)); then start_coordinator; fi
 
 deadline=$((SECONDS + START_SECONDS))
@@ -118,7 +126,17 @@ done
 wait "$agent" && status=0 || status=$?
 agent=''
 case $status in 2 | 126 | 127) exit 2 ;; esac
+deserted_at=''
 while [[ -n $coordinator ]]; do # it may lead the run for others
+  if ! is_deserted; then
+    deserted_at=''
+  elif ((SECONDS >= ${deserted_at:=$SECONDS} + DESERTED_SECONDS)); then
+    echo "error: the agent here has ended with $status, and nobody works for the run: its coordinator is killed" >&2
+    # Told to stop it would wait for those who hold the state, and end the run for all that stand by.
+    kill -KILL "$coordinator" 2>/dev/null || true
+    code=75
+    exit "$code"
+  fi
   pause 0.5
   look_after_coordinator
 done

@@ -720,6 +720,7 @@ TEST(StatusText, SaysHowFarTheRunIsWhoIsMissingAndWhatItHasLost) {
                    .committed_step = 10,
                    .total_steps = 100,
                    .workers = {},
+                   .nodes = {"n0"},
                    .loading = {}};
   status.figures = {.run = "tiny",
                     .wanted_workers = 8,
@@ -738,6 +739,7 @@ TEST(StatusText, SaysHowFarTheRunIsWhoIsMissingAndWhatItHasLost) {
                                              "so far 2 losses of a worker, 1 min 15 s until the next step after "
                                              "losses and other trouble\n"));
   EXPECT_THAT(StatusJson(status), HasSubstr("\"loss\": 3.25"));
+  EXPECT_THAT(StatusJson(status, /*on_one_line=*/true), HasSubstr("\"nodes\":[\"n0\"],\"workers\":[]"));
   status.figures.tokens = 0;  // no step yet
   EXPECT_THAT(StatusText(status), HasSubstr("\nstep 10 of 100\n"));
   EXPECT_THAT(StatusJson(status), HasSubstr("\"loss\": null"));

@@ -11,7 +11,6 @@
 #include <random>
 #include <utility>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "elastic/lease/port_probe.h"
@@ -231,8 +230,7 @@ class StandingBy {
   // An address of loopback is one of the machine that says it.
   static bool HasEnded(const LeaseSight& sight) {
     const auto parts = SplitHostAndPort(sight.address);
-    const bool is_here = absl::EndsWith(sight.text.Name(), absl::StrCat(" on ", HostName()));
-    return parts.ok() && (is_here || !IsLoopbackHost(parts->first)) && IsRefused(sight.address, kLook);
+    return parts.ok() && (sight.text.IsHere() || !IsLoopbackHost(parts->first)) && IsRefused(sight.address, kLook);
   }
 
   std::unique_ptr<Lease> lease_;

@@ -11,6 +11,7 @@
 #include <filesystem>
 #include <random>
 
+#include "absl/strings/match.h"
 #include "framework/base/files.h"
 #include "framework/base/host.h"
 #include "framework/base/status.h"
@@ -100,6 +101,8 @@ std::string LockText::Name() const {
   const std::string line = owner.substr(0, owner.find('\n'));
   return line.empty() ? "another process" : line;
 }
+
+bool LockText::IsHere() const { return absl::EndsWith(Name(), absl::StrCat(" on ", HostName())); }
 
 std::string RunLock::NewOwner() {
   return absl::StrCat(kOwnerBegin, getpid(), " on ", HostName(), "\n", NewMark(), "\n");

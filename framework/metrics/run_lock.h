@@ -22,6 +22,8 @@ struct LockText {
 
   /// "process 12 on node3", or "another process" if that cannot be read.
   std::string Name() const;
+  /// Whether that is a process of this machine, as far as names of machines tell.
+  bool IsHere() const;
   friend bool operator==(const LockText&, const LockText&) = default;
 };
 

@@ -90,10 +90,12 @@ absl::Status ExplainAddress(const std::string& address, const absl::Status& stat
 }
 
 /// Whether who answers leads the run in `directory`. Of one that was killed the address stays, where another run's
-/// coordinator may listen by now, which may have the same token.
+/// coordinator may listen by now, which may have the same token. In a copy of the directory it is named, too, and does
+/// not hold the lock; of another machine's locks not every file system tells.
 bool IsOfRun(const RunStatus& status, const RunDirectory& directory) {
   const absl::StatusOr<LockText> lock = RunLock::Read(directory);
-  return !lock.ok() || lock->owner.empty() || status.leader.empty() || lock->owner == status.leader;
+  if (!lock.ok() || lock->owner.empty() || status.leader.empty()) return true;
+  return lock->owner == status.leader && (!lock->IsHere() || RunLock::IsHeld(directory).value_or(true));
 }
 
 }  // namespace

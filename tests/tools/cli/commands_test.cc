@@ -710,6 +710,15 @@ TEST(StatusCommand, ARunIsNotToldByTheCoordinatorOfAnother) {
               HasSubstr(", of run other, is not the one that has the lock of " + place.path()));
   other.status.leader = RunLock::Read(directory)->owner;
   EXPECT_EQ(told_of(), "other") << "it is this one's";
+
+  const TemporaryDirectory copies;
+  const RunDirectory copy(copies / "copy");
+  std::filesystem::copy(place.path(), copy.root());
+  status.target = copy.root();
+  const auto copied = status.Fetch();
+  ASSERT_TRUE(copied.ok()) << copied.status();
+  EXPECT_EQ(copied->state, RunState::kNotRunning) << "nobody leads the copy";
+  EXPECT_EQ(copied->figures.run, "tiny");
 }
 
 TEST(StatusText, SaysHowFarTheRunIsWhoIsMissingAndWhatItHasLost) {

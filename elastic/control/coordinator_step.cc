@@ -295,8 +295,9 @@ void Coordinator::JudgeCopies(const std::vector<Ballot::Difference>& differences
   const bool majority = doubtful.empty();
   const std::string who = names_of(majority ? wrong : doubtful);
   // The others have not changed their copies, but what they have committed since may come from wrong weights. Copies
-  // that were made for another world may all be of a wrong one, and so outvote the right one.
-  const bool computed_with = majority && agreed_ < committed_ && (read || open_->world.generation != agreed_in_);
+  // that were made for another world may all be of a wrong one, and so outvote the right one: then steps to come would.
+  const bool made_since = agreed_in_ != 0 && open_->world.generation != agreed_in_;
+  const bool computed_with = majority && ((read && agreed_ < committed_) || made_since);
   Report(event::CopiesDiffer{.step = committed_ + 1,
                              .workers = who,
                              .chunk = differences.front().chunk,

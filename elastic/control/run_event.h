@@ -232,7 +232,8 @@ struct CopiesDiffer {
   int chunk = 0;          // the first
   int64_t chunks = 0;     // how many
   bool majority = false;  // these were removed; else the run goes back to a checkpoint
-  // Committed steps may have been computed with a wrong copy: the run goes back to a checkpoint, if there is one.
+  // Committed steps may have been computed with a wrong copy, or the next one would be: the run goes back to a
+  // checkpoint, if there is one.
   bool computed_with = false;
   static void Fields(auto& e, auto& field) {
     field("step", e.step)("workers", e.workers)("chunk", e.chunk)("chunks", e.chunks)("majority", e.majority);

@@ -1337,6 +1337,29 @@ TEST_F(CoordinatorTest, AMirrorIsOutvotedOnlyByCopiesThatWereComparedInTheSameWo
   }
 }
 
+// Also if no step was committed since: the next one would be computed with them.
+TEST_F(CoordinatorTest, CopiesMadeRightAfterAllAgreedOutvoteNobodyForGoodEither) {
+  StartWith({0, 1, 2}, After({{"step-5", 5, 0, 3}}));
+  Join(3);
+  Pass(milliseconds(200), {0, 1, 2, 3});
+  for (const int w : {0, 1, 2}) {
+    VoteMessage vote = Vote(Generation(), 6);
+    (w == 0 ? vote.digests : vote.mirrors) = {{7, 70}};
+    Say(w, vote);
+  }
+  ASSERT_EQ(Committed(), 6);
+  ASSERT_EQ(WorldSize(), 4);
+  const uint64_t generation = Generation();
+  for (const int w : {0, 1, 2, 3}) {
+    VoteMessage vote = w == 2 ? Vote(generation, 7) : WithCopy(Vote(generation, 7), w == 1 ? 71 : 70);
+    if (w == 1) std::swap(vote.copies, vote.mirrors);
+    Say(w, vote);
+  }
+  EXPECT_EQ(Last<event::CopiesDiffer>().workers, "n0/1 on n0");
+  EXPECT_TRUE(Last<event::CopiesDiffer>().computed_with);
+  EXPECT_EQ(worlds_[Connection(0)].checkpoint, "step-5");
+}
+
 TEST_F(CoordinatorTest, ACoordinatorThatIsStartedAgainDoesNotKnowInWhichWorldAllAgreed) {
   CoordinatorOptions options = DefaultOptions();
   options.checkpoint.directory = "somewhere";

@@ -102,6 +102,11 @@ void Coordinator::Handle(Connection from, const VoteMessage& vote) {
   if (!open_->ballot.complete()) return;
   const std::vector<int> dissenters = open_->ballot.Dissenters();
   const std::vector<Ballot::Difference> differences = open_->ballot.DifferingCopies();
+  if (!dissenters.empty() || !differences.empty()) {
+    // Another world does the step. A member that is cut off, and does not hear of it, must not claim later to the
+    // coordinator after this one that it holds the step as this world has computed it.
+    branch_.GoBack({.generation = open_->world.generation, .step = committed_});
+  }
   if (!dissenters.empty()) {
     RemoveDissenters(dissenters);
   } else if (!differences.empty()) {

@@ -1264,6 +1264,28 @@ TEST_F(CoordinatorTest, AWorkerThatIsBackTakesItsOldSeatAndNobodyElseFetchesAnyt
   EXPECT_EQ(after.MovedFrom(smaller, std::vector<int>{0, 2, 3}), std::ssize(HeldCells(before)[1]));
 }
 
+// One that was cut off may still claim to the next coordinator what it computed of it before.
+TEST_F(CoordinatorTest, AStepAboutWhichVotesDifferedCountsOnlyWhereItWasDoneAgain) {
+  CoordinatorOptions options = DefaultOptions();
+  options.elastic.workers = 2;
+  StartTraining({0, 1}, options);
+  const World differed = worlds_[Connection(0)].world;
+  VoteMessage other = Vote(differed.generation, 2);
+  other.loss_bits ^= 1;
+  Say(0, Vote(differed.generation, 2));
+  Say(1, other);
+  ASSERT_GT(Generation(), differed.generation);
+  Commit({0, 1});
+  ASSERT_EQ(Committed(), 2);
+  options.recorded_step = 2;
+  options.last_generation = Generation();
+  options.branch = branch_;
+  StartWith({0}, options);
+  Join(1, {.world = differed, .committed_step = 1, .prepared_step = 2, .prepared_world = {}});
+  Pass(std::chrono::seconds(5), {0, 1});
+  EXPECT_EQ(WorldSize(), 0) << "nobody has the state of step 2 as it was committed";
+}
+
 VoteMessage WithCopy(VoteMessage vote, uint64_t digest) {
   vote.copies = {{7, digest}};
   return vote;

@@ -62,6 +62,7 @@ void CheckpointControl::OnValidation(const ValidationResult& result) {
 
 void CheckpointControl::GoBack(int64_t step, const Branch& branch) {
   SetUsable(usable_, step, branch);
+  if (digest_.has_value() && digest_->first > step) digest_.reset();
   doubt_.reset();
   saves_.Clear();
   whole_.clear();

@@ -25,6 +25,8 @@ Coordinator::Coordinator(const CoordinatorOptions& options)
                                                    : absl::StrCat("ended early, at step ", committed_)});
     return;
   }
+  // What the run leaves at its end may be a checkpoint of a step that the coordinator before has recorded.
+  if (agreed_ == options.agreed_step) checkpoints_.OnDigest(agreed_, options.agreed_digest);
   // Nor has anybody anything of a run of which no step was recorded.
   if (!state_.claimed() && checkpoints_.newest() != nullptr) LoadFrom(*checkpoints_.newest());
 }

@@ -92,6 +92,7 @@ struct CoordinatorOptions {
   std::map<std::string, Contradictions> contradictions;  // the same
   int64_t recorded_step = 0;                             // the last one in metrics.jsonl
   int64_t agreed_step = 0;                               // the last one there with a digest
+  uint64_t agreed_digest = 0;                            // StateDigest, of that step
   std::vector<ValidationResult> validations;             // those there, up to that step
   std::vector<CheckpointChoice> checkpoints;             // newest first
   bool had_checkpoint = false;                           // ever

@@ -44,6 +44,7 @@ CoordinatorOptions OptionsFor(const Config& config, const RunStart& start) {
           .contradictions = history.state.contradictions,
           .recorded_step = history.recorded_step,
           .agreed_step = history.agreed_step,
+          .agreed_digest = history.agreed_digest,
           .validations = history.validations,
           .checkpoints = start.usable,
           .had_checkpoint = history.has_saved,
@@ -84,7 +85,10 @@ absl::StatusOr<CoordinatorHistory> ReadCoordinatorHistory(const RunDirectory& di
     for (const StepMetrics& step : steps) {
       if (!history.state.branch.Includes(static_cast<uint64_t>(step.generation), step.step)) break;
       history.recorded_step = step.step;
-      if (step.state_digest.has_value()) history.agreed_step = step.step;
+      if (step.state_digest.has_value()) {
+        history.agreed_step = step.step;
+        history.agreed_digest = *step.state_digest;
+      }
       history.worker_seconds += step.worker_seconds();
       if (step.validation.has_value()) history.validations.push_back(*step.validation);
     }

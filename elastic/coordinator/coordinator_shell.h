@@ -46,6 +46,7 @@ struct CoordinatorHistory {
   CoordinatorState state;
   int64_t recorded_step = 0;                       // the last one that counts; what stands after it was given up
   int64_t agreed_step = 0;                         // as CoordinatorOptions has it
+  uint64_t agreed_digest = 0;                      // the same
   std::vector<ValidationResult> validations = {};  // recorded up to that step
   bool finished = false;                           // the last it said was that all is done, or failed for good
   int64_t validations_since_best = 0;              // where it ended early, as TrainConfig has it; else 0

@@ -401,6 +401,36 @@ TEST_F(CheckpointTest, RunEndsWithACheckpointOfItsLastStep) {
   EXPECT_EQ(ended_->exit_code, 0);
 }
 
+TEST_F(CheckpointTest, TheLastCheckpointIsComparedWithTheRecordAfterARestartToo) {
+  for (const int64_t agreed : {7, 6, 9}) {  // the last of a record that was cut off
+    SCOPED_TRACE(agreed);
+    CoordinatorOptions options = EverySteps(100);
+    options.total_steps = options.recorded_step = 7;
+    options.agreed_step = agreed;
+    options.agreed_digest = 99;
+    Start(options);
+    const StateClaim claim{
+        .world = {4, {MemberOf(0), MemberOf(1), MemberOf(2)}}, .committed_step = 7, .prepared_world = {}};
+    for (const int w : {0, 1, 2}) Join(w, claim);
+    for (const int w : {0, 1, 2}) Saved(w, 7);
+    ASSERT_FALSE(commits_.empty());
+    EXPECT_EQ(commits_.back().state_digest, agreed == 7 ? 99u : 0u);
+    commits_.clear();
+  }
+}
+
+TEST_F(CheckpointTest, WhatWasRecordedOfAStepThatWasGivenUpIsComparedWithNothing) {
+  CoordinatorOptions options = After({{"five", 5}});
+  options.checkpoint.every_steps = options.recorded_step = options.agreed_step = 7;
+  options.agreed_digest = 99;
+  StartThree(options);
+  for (int i = 0; i < 2; ++i) Commit({0, 1, 2});
+  ASSERT_TRUE(ToldToSave(0));
+  for (const int w : {0, 1, 2}) Saved(w, 7);
+  ASSERT_THAT(commits_, testing::SizeIs(1));
+  EXPECT_EQ(commits_[0].state_digest, 0u);
+}
+
 TEST_F(CheckpointTest, ARunWhoseLastCheckpointCannotBeWrittenHasFailed) {
   CoordinatorOptions options = EverySteps(100);
   options.total_steps = 1;

@@ -239,6 +239,7 @@ class CoordinatorRuntime {
     options.contradictions = history.state.contradictions;
     options.recorded_step = history.recorded_step;
     options.agreed_step = history.agreed_step;
+    options.agreed_digest = history.agreed_digest;
     options.validations = history.validations;
     options.used_cells = truth_.UsedCells();
     options.checkpoints = truth_.Usable();

@@ -27,13 +27,14 @@ TEST(CoordinatorHistory, EndsBeforeTheFirstStepThatWasGivenUp) {
     StepMetrics line;
     line.step = step;
     line.generation = generation;
-    if (step != 20) line.state_digest = 1;
+    if (step != 20) line.state_digest = static_cast<uint64_t>(step) + 100;
     ASSERT_TRUE(writer->Write(line.ToJson()).ok());
   }
   const auto history = ReadCoordinatorHistory(directory);
   ASSERT_TRUE(history.ok()) << history.status();
   EXPECT_EQ(history->recorded_step, 20);
   EXPECT_EQ(history->agreed_step, 19);
+  EXPECT_EQ(history->agreed_digest, 119u);
 }
 
 TEST(CoordinatorHistory, AFirstLineThatWasCutOffCountsForNothing) {

@@ -366,7 +366,8 @@ class Coordinator {
   bool Rewind(const std::string& reason);
   void LoadFrom(const CheckpointChoice& choice);
   void BeginAnew();
-  void GoBackTo(const CheckpointChoice& choice, const std::string& reason, const std::string& for_the_world);
+  bool MayBeginAnew() const;
+  void GoBackTo(const CheckpointChoice& choice, const std::string& reason);
   void RejectCheckpoint(const std::string& cause);
   void DoubtCheckpoint(const JoinedWorker& worker, const std::string& cause);
   void RemoveDoubter(const WorkerId& id, const std::string& cause);

@@ -186,22 +186,25 @@ void Coordinator::AbandonSavesOf(const WorkerId& id) {
 bool Coordinator::Rewind(const std::string& reason) {
   if (checkpoints_.newest() == nullptr) return false;
   const CheckpointChoice choice = *checkpoints_.newest();
-  GoBackTo(choice, reason, absl::StrCat("from checkpoint ", choice.name));
+  GoBackTo(choice, reason);
   return true;
 }
 
 // Everything was killed before the first checkpoint: nothing is lost by doing it again, the bits will be the same.
-void Coordinator::BeginAnew() {
-  GoBackTo({}, "all workers are new, and there is no checkpoint", "starting from step 0");
+void Coordinator::BeginAnew() { GoBackTo({}, "all workers are new, and there is no checkpoint"); }
+
+// A run that has never had a checkpoint, and so no other config either: from step 0 its bits are the same.
+bool Coordinator::MayBeginAnew() const {
+  return options_.checkpoints.empty() && !options_.had_checkpoint && !checkpoints_.has_saved();
 }
 
-void Coordinator::GoBackTo(const CheckpointChoice& choice, const std::string& reason,
-                           const std::string& for_the_world) {
+// Without a name: to step 0.
+void Coordinator::GoBackTo(const CheckpointChoice& choice, const std::string& reason) {
   if (formation_.last_world().has_value() || committed_ > choice.step) {
     Report(event::Rewind{.from_step = committed_, .step = choice.step, .name = choice.name, .reason = reason});
   }
   LoadFrom(choice);
-  formation_.SetReason(for_the_world);
+  formation_.SetReason(choice.name.empty() ? "starting from step 0" : absl::StrCat("from checkpoint ", choice.name));
   formation_.StopWaiting();
 }
 

@@ -338,16 +338,16 @@ void Coordinator::DistrustState(const std::string& who) {
   }
 }
 
-// To a checkpoint of a step about which all holders agreed: a later one may have been written from a wrong copy, or
-// after steps that were computed with it. False, and nothing changes, if there is none.
+// To a checkpoint of a step about which all holders agreed, as a later one may have been written from a wrong copy, or
+// after steps that were computed with it; else to step 0. False, and nothing changes, if neither may be.
 bool Coordinator::GoBackToAgreed(const std::string& reason) {
   const std::vector<CheckpointChoice>& usable = checkpoints_.usable();
   const auto sound = std::find_if(usable.begin(), usable.end(),
                                   [&](const CheckpointChoice& choice) { return choice.step <= agreed_; });
-  if (sound == usable.end()) return false;
-  const CheckpointChoice& choice = *sound;
+  if (sound == usable.end() && !MayBeginAnew()) return false;
+  const CheckpointChoice choice = sound == usable.end() ? CheckpointChoice() : *sound;
   CloseWorld(reason, 0);
-  GoBackTo(choice, reason, absl::StrCat("from checkpoint ", choice.name));
+  GoBackTo(choice, reason);
   return true;
 }
 

@@ -231,9 +231,9 @@ struct CopiesDiffer {
   std::string workers;
   int chunk = 0;          // the first
   int64_t chunks = 0;     // how many
-  bool majority = false;  // these were removed; else the run goes back to a checkpoint
-  // Committed steps may have been computed with a wrong copy, or the next one would be: the run goes back to a
-  // checkpoint, if there is one.
+  bool majority = false;  // these were removed; else the run goes back to where all agreed, or fails
+  // Committed steps may have been computed with a wrong copy, or the next one would be: the run goes back to where all
+  // agreed, if it can.
   bool computed_with = false;
   static void Fields(auto& e, auto& field) {
     field("step", e.step)("workers", e.workers)("chunk", e.chunk)("chunks", e.chunks)("majority", e.majority);

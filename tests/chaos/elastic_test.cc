@@ -197,31 +197,37 @@ TEST_F(Elastic, ABitThatFlipsIsNamedAndItsCopyReplaced) {
 }
 
 // All workers compute with the weights of one whose memory goes bad, until copies are compared: what was committed by
-// then is done again, from a checkpoint from before.
+// then is done again, from a checkpoint from before, or from the beginning where none has been written.
 TEST_F(Elastic, StepsThatWereComputedWithWrongWeightsAreDoneAgain) {
-  const std::vector<std::string> settings{"parallel.mirrors=2", "log.digest_every_steps=10", kLongHeartbeats};
-  auto process = Train(4, settings, {kSlow});
-  ASSERT_TRUE(WaitForStep(*process, Run(), 5));
-  process->Signal(SIGTERM);
-  ASSERT_EQ(process->ExitCode(), 143);
-  const int64_t saved = CommittedSteps(Run());
-  --runs_;
-  process = Train(4, settings,
-                  {kSlow,
-                   {"HOLDFAST_TEST_FLIP_BIT", "weights@" + std::to_string(saved + 2)},
-                   {"HOLDFAST_TEST_FLIP_WORKER", "local/2"}});
-  ASSERT_TRUE(WaitForEvents(*process, Run(), "rewind"));
-  ASSERT_TRUE(WaitForStep(*process, Run(), saved + 15));
-  process->Signal(SIGTERM);
-  EXPECT_EQ(process->ExitCode(), 143);
-  const auto differ = Events(Run(), "copies_differ");
-  ASSERT_EQ(differ.size(), 1u);
-  EXPECT_EQ(differ[0]["majority"], 1);
-  EXPECT_EQ(differ[0]["computed_with"], 1);
-  EXPECT_THAT(differ[0]["workers"].get<std::string>(), testing::StartsWith("local/2 on "));
-  ASSERT_EQ(Events(Run(), "rewind").size(), 1u);
-  EXPECT_EQ(Events(Run(), "rewind")[0]["step"], saved);
-  EXPECT_TRUE(stage_->HasUndisturbedBits(Run()));
+  const std::vector<std::string> settings{"parallel.mirrors=2", "log.digest_every_steps=10",
+                                          "checkpoint.every_steps=1000", kLongHeartbeats};
+  for (const bool has_checkpoint : {true, false}) {
+    int64_t saved = 0;
+    if (has_checkpoint) {
+      const auto before = Train(4, settings, {kSlow});
+      ASSERT_TRUE(WaitForStep(*before, Run(), 5));
+      before->Signal(SIGTERM);
+      ASSERT_EQ(before->ExitCode(), 143);
+      saved = CommittedSteps(Run());
+      --runs_;
+    }
+    const auto process = Train(4, settings,
+                               {kSlow,
+                                {"HOLDFAST_TEST_FLIP_BIT", "weights@" + std::to_string(saved + 2)},
+                                {"HOLDFAST_TEST_FLIP_WORKER", "local/2"}});
+    ASSERT_TRUE(WaitForEvents(*process, Run(), "rewind"));
+    ASSERT_TRUE(WaitForStep(*process, Run(), saved + 15));
+    process->Signal(SIGTERM);
+    EXPECT_EQ(process->ExitCode(), 143);
+    const auto differ = Events(Run(), "copies_differ");
+    ASSERT_EQ(differ.size(), 1u);
+    EXPECT_EQ(differ[0]["majority"], 1);
+    EXPECT_EQ(differ[0]["computed_with"], 1);
+    EXPECT_THAT(differ[0]["workers"].get<std::string>(), testing::StartsWith("local/2 on "));
+    ASSERT_EQ(Events(Run(), "rewind").size(), 1u);
+    EXPECT_EQ(Events(Run(), "rewind")[0]["step"], saved);
+    EXPECT_TRUE(stage_->HasUndisturbedBits(Run()));
+  }
 }
 
 // As they are started from a shell: with 1,024, or here with fewer, of which a few hundred peers take all.

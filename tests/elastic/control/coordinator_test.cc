@@ -1292,8 +1292,13 @@ VoteMessage WithCopy(VoteMessage vote, uint64_t digest) {
 }
 
 TEST_F(CoordinatorTest, AMinoritysCopyIsGivenUpBeforeTheStepIsCommitted) {
-  StartTraining({0, 1, 2});
+  StartWith({0, 1, 2});
   const uint64_t generation = Generation();
+  for (const int w : {0, 1, 2}) {  // all agree about step 1, so nothing was computed with a wrong copy
+    VoteMessage vote = Vote(generation, 1);
+    if (w == 0) vote.digests = {{7, 69}};
+    Say(w, vote);
+  }
   Say(0, WithCopy(Vote(generation, 2), 70));
   Say(1, WithCopy(Vote(generation, 2), 71));
   Say(2, WithCopy(Vote(generation, 2), 70));
@@ -1495,14 +1500,79 @@ TEST_F(CoordinatorTest, WhatAllAgreedAboutIsKnownAfterARestart) {
   EXPECT_EQ(worlds_[Connection(0)].checkpoint, "step-4") << "6 may have been written from the wrong copy";
 }
 
-TEST_F(CoordinatorTest, WithoutACheckpointFromBeforeTheDoubtTheRunFailsAndNamesBothHosts) {
+// All agree about step 0 too, which follows from the config.
+TEST_F(CoordinatorTest, BeforeTheFirstCheckpointARunGoesBackToItsBeginning) {
+  for (const bool majority : {true, false}) {
+    SCOPED_TRACE(majority);
+    StartTraining({0, 1, 2});
+    Commit({0, 1, 2});
+    const uint64_t generation = Generation();
+    Say(0, WithCopy(Vote(generation, 3), 70));
+    Say(1, WithCopy(Vote(generation, 3), 71));
+    Say(2, majority ? WithCopy(Vote(generation, 3), 70) : Vote(generation, 3));
+    EXPECT_EQ(Last<event::CopiesDiffer>().computed_with, majority);
+    ASSERT_EQ(Count<event::Rewind>(), majority ? 1 : 2);
+    EXPECT_EQ(Last<event::Rewind>().from_step, 2);
+    EXPECT_EQ(Last<event::Rewind>().step, 0);
+    EXPECT_EQ(Last<event::Rewind>().name, "");
+    EXPECT_EQ(rewinds_.back(), 0);
+    EXPECT_FALSE(branch_before_rewind_.Includes(generation, 1)) << "the record is cut before that is stored";
+    ASSERT_FALSE(ended_.has_value());
+    ASSERT_EQ(WorldSize(), majority ? 2 : 3);
+    EXPECT_EQ(worlds_[Connection(0)].committed_step, 0);
+    EXPECT_EQ(worlds_[Connection(0)].source.generation, 0u);
+    EXPECT_EQ(worlds_[Connection(0)].checkpoint, "");
+    Commit(majority ? std::vector{0, 2} : std::vector{0, 1, 2});
+    EXPECT_EQ(Committed(), 1);
+  }
+}
+
+TEST_F(CoordinatorTest, TwoCopiesThatDifferAgainAndAgainEndARunWithoutCheckpoints) {
   StartTraining({0, 1, 2});
-  Say(0, WithCopy(Vote(1, 2), 70));
-  Say(1, WithCopy(Vote(1, 2), 71));
-  Say(2, Vote(1, 2));
+  for (int attempt = 1; attempt <= 3; ++attempt) {
+    ASSERT_FALSE(ended_.has_value());
+    const int64_t step = Committed() + 1;
+    Say(0, WithCopy(Vote(Generation(), step), 70));
+    Say(1, WithCopy(Vote(Generation(), step), 71));
+    Say(2, Vote(Generation(), step));
+  }
   ASSERT_TRUE(ended_.has_value());
   EXPECT_EQ(ended_->exit_code, 1);
+  EXPECT_THAT(ended_->reason, testing::HasSubstr("in 3 attempts"));
   EXPECT_THAT(ended_->reason, testing::HasSubstr("n0/0 on n0, n0/1 on n0"));
+}
+
+// Its steps may have been begun with another config, of which its checkpoints tell.
+TEST_F(CoordinatorTest, ARunThatHasHadCheckpointsDoesNotGoBackToItsBeginning) {
+  StartTraining({0, 1, 2});
+  for (int i = 0; i < 4; ++i) Commit({0, 1, 2});
+  const StateClaim claim{worlds_[Connection(0)].world, 5, 0, {}};
+  CoordinatorOptions options = DefaultOptions();
+  options.checkpoint.directory = "somewhere";
+  options.recorded_step = 5;
+  options.last_generation = Generation();
+  for (const bool is_there : {true, false}) {
+    for (const bool majority : {true, false}) {
+      SCOPED_TRACE(testing::Message() << is_there << " " << majority);
+      options.checkpoints.clear();
+      if (is_there) options.checkpoints = {{"step-4", 4, 0, 1}};
+      options.had_checkpoint = !is_there;
+      ended_.reset();
+      StartWith({}, options);
+      for (const int w : {0, 1, 2}) Join(w, claim);
+      ASSERT_EQ(WorldSize(), 3);
+      const uint64_t generation = Generation();
+      Say(0, WithCopy(Vote(generation, 6), 70));
+      Say(1, WithCopy(Vote(generation, 6), 71));
+      Say(2, majority ? WithCopy(Vote(generation, 6), 70) : Vote(generation, 6));
+      EXPECT_EQ(Count<event::Rewind>(), 0);
+      EXPECT_EQ(Committed(), 5);
+      ASSERT_EQ(ended_.has_value(), !majority);
+      if (majority) continue;
+      EXPECT_EQ(ended_->exit_code, 1);
+      EXPECT_THAT(ended_->reason, testing::HasSubstr("n0/0 on n0, n0/1 on n0"));
+    }
+  }
 }
 
 TEST_F(CoordinatorTest, AClaimWithAPlacementThatMakesNoSenseIsRefused) {

@@ -226,7 +226,8 @@ class Truth {
   /// The coordinator has noticed that copies differ.
   void FindBad() {
     found_bad_ = true;
-    constexpr int64_t kUnknown = 20;  // a newer one may not be known to the coordinator yet
+    if (checkpoints_.empty()) return;  // the run goes back to its beginning
+    constexpr int64_t kUnknown = 20;   // a newer one may not be known to the coordinator yet
     const auto usable = Usable();
     const auto is_sound = [&](const CheckpointChoice& c) { return c.step + kUnknown <= forgiven_; };
     if (std::none_of(usable.begin(), usable.end(), is_sound)) forgiven_ = committed();  // nothing to go back to

@@ -11,6 +11,9 @@
 
 namespace holdfast {
 
+/// Of tasks that `threads` threads have, so that all have work while the oldest one is waited for.
+inline int TasksMax(int threads) { return threads > 1 ? 2 * threads : 1; }
+
 /// An error of `take` ends it: nothing more is begun or taken, and Begin and Finish return that error. The destructor
 /// waits for what runs. Thread-safety: none; `take` is called by the thread that calls Begin and Finish.
 template <typename Result>

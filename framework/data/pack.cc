@@ -16,6 +16,7 @@
 #include "framework/base/in_order.h"
 #include "framework/base/status.h"
 #include "framework/data/document_reader.h"
+#include "framework/data/line_batch.h"
 #include "framework/data/token_file.h"
 
 namespace holdfast {
@@ -61,22 +62,6 @@ class TokenSpill {
   int64_t count_ = 0, read_ = 0;
 };
 
-// Lines of JSONL that are encoded together.
-struct LineBatch {
-  struct Line {
-    size_t begin, size;
-    int64_t number;
-  };
-
-  void Add(std::string_view line, int64_t number) {
-    lines.push_back({text.size(), line.size(), number});
-    text += line;
-  }
-
-  std::string text;
-  std::vector<Line> lines;
-};
-
 // Of a text, which is a document: what lies from one place where it was cut to the next, and what was read behind that.
 struct TextPiece {
   std::string file, text;
@@ -93,10 +78,6 @@ struct Encoded {
   std::optional<TextPiece> piece = std::nullopt;
 };
 
-// Beside lines that are up to kDocumentHeldBytesMax long: enough that a thread is worth beginning.
-constexpr size_t kBatchBytes = 1 << 18;
-// For each thread, so that all have work while the oldest batch is waited for.
-constexpr int kBatchesPerThread = 2;
 // Of a text, to find a place to cut: words of any language, and numbers, which some tokenizers cut at only.
 constexpr size_t kWindowBytes = 4 << 10;
 constexpr size_t kWindowGrowth = 8;
@@ -108,8 +89,7 @@ class Packer {
       : tokenizer_(tokenizer),
         options_(options),
         files_(files),
-        encoding_(options.threads > 1 ? kBatchesPerThread * options.threads : 1,
-                  [this](Encoded encoded) { return Take(std::move(encoded)); }) {}
+        encoding_(TasksMax(options.threads), [this](Encoded encoded) { return Take(std::move(encoded)); }) {}
 
   absl::StatusOr<PackReport> Run() {
     RETURN_IF_ERROR(CheckPackPaths(options_.paths));
@@ -169,18 +149,10 @@ class Packer {
   }
 
   absl::Status ReadJsonl(InputFile& file) {
-    LineBatch batch;
-    const auto encode = [&] {
-      return encoding_.Begin(
-          [this, name = file.name(), lines = std::exchange(batch, {})] { return EncodeLines(lines, name); });
+    const auto take = [this](LineBatch batch) {
+      return encoding_.Begin([this, lines = std::move(batch)]() mutable { return EncodeLines(std::move(lines)); });
     };
-    const auto take = [&](std::string_view line, int64_t number) {
-      batch.Add(line, number);
-      return batch.text.size() < kBatchBytes ? absl::OkStatus() : encode();
-    };
-    const absl::Status read = ReadNumberedLines(file, take, [this](int64_t bytes) { CountBytes(bytes); });
-    const absl::Status begun = encode();  // the lines before the one that could not be read
-    return read.ok() ? begun : read;
+    return ReadLineBatches(file, take, [this](int64_t bytes) { CountBytes(bytes); });
   }
 
   absl::Status ReadText(InputFile& file) {
@@ -237,14 +209,9 @@ class Packer {
     return encoded;
   }
 
-  Encoded EncodeLines(const LineBatch& batch, const std::string& file) const {
+  Encoded EncodeLines(LineBatch lines) const {
     Encoded encoded;
-    for (const LineBatch::Line& line : batch.lines) {
-      encoded.status = EncodeLine(std::string_view(batch.text).substr(line.begin, line.size), encoded);
-      if (encoded.status.ok()) continue;
-      encoded.status = Annotate(encoded.status, absl::StrCat(file, ":", line.number));
-      break;
-    }
+    encoded.status = lines.ForEach([&](std::string_view line) { return EncodeLine(line, encoded); });
     return encoded;
   }
 

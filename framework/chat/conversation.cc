@@ -259,13 +259,4 @@ absl::Status AddMessage(absl::string_view role, absl::string_view content, Conve
   return absl::OkStatus();
 }
 
-absl::Status ReadConversations(InputFile& file, const std::function<absl::Status(const Conversation&)>& take,
-                               const std::function<void(int64_t bytes)>& count_bytes) {
-  const auto take_line = [&](std::string_view line) -> absl::Status {
-    ASSIGN_OR_RETURN(const Conversation conversation, ParseConversation({line.data(), line.size()}));
-    return take(conversation);
-  };
-  return ReadLines(file, take_line, count_bytes);
-}
-
 }  // namespace holdfast

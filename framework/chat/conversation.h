@@ -3,7 +3,6 @@
 // "completion": ...} with two strings or two lists of messages. And one that is to be answered.
 
 #include <cstdint>
-#include <functional>
 #include <string>
 
 #include "absl/status/status.h"
@@ -34,10 +33,6 @@ absl::StatusOr<Conversation> ParseUnanswered(absl::string_view json);
 
 /// All of `file`, over any number of lines; an error gets "FILE: " in front.
 absl::StatusOr<Conversation> ReadUnanswered(InputFile& file);
-
-/// Every line of `file` that is not blank, in order; an error, also one of `take`, gets "FILE:LINE: " in front.
-absl::Status ReadConversations(InputFile& file, const std::function<absl::Status(const Conversation&)>& take,
-                               const std::function<void(int64_t bytes)>& count_bytes);
 
 /// Adds a message of a text alone. Bytes of it that are not UTF-8 become U+FFFD, so that a file can hold the message.
 absl::Status AddMessage(absl::string_view role, absl::string_view content, Conversation& conversation);

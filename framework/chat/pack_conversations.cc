@@ -5,12 +5,15 @@
 #include <memory>
 #include <numeric>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_join.h"
 #include "framework/base/counted.h"
+#include "framework/base/in_order.h"
 #include "framework/base/status.h"
 #include "framework/chat/conversation.h"
+#include "framework/data/line_batch.h"
 #include "framework/data/row_packer.h"
 #include "framework/data/token_file.h"
 
@@ -53,24 +56,46 @@ class RowFile {
   PackedRows packed_;
 };
 
+// What a task has made of lines.
+struct Encoded {
+  // That goes into a row.
+  struct Kept {
+    int64_t number;  // of the conversations of these lines
+    std::vector<uint32_t> marked;
+    int64_t learned;
+  };
+
+  absl::Status status;
+  PackConversationsReport report;  // without what is written
+  std::vector<Kept> kept;
+};
+
+void Add(const PackConversationsReport& some, PackConversationsReport& all) {
+  all.conversations += some.conversations;
+  all.too_long += some.too_long;
+  all.longest = std::max(all.longest, some.longest);
+  all.without_learned += some.without_learned;
+  all.left_out_tools += some.left_out_tools;
+  all.left_out_reasoning += some.left_out_reasoning;
+  all.left_out_calls += some.left_out_calls;
+  all.left_out_system += some.left_out_system;
+  all.without_end += some.without_end;
+}
+
 class ConversationPacker {
  public:
   ConversationPacker(const ChatTemplate& chat, const PackConversationsOptions& options, FileAccess& files)
-      : chat_(chat), options_(options), files_(files) {}
+      : chat_(chat),
+        options_(options),
+        files_(files),
+        encoding_(TasksMax(options.threads), [this](Encoded encoded) { return Take(encoded); }) {}
 
   absl::StatusOr<PackConversationsReport> Run() {
     RETURN_IF_ERROR(Open());
-    ASSIGN_OR_RETURN(const int64_t total, InputBytes(files_, options_.paths.inputs, options_.stop));
-    int64_t done = 0;
-    for (const std::string& path : options_.paths.inputs) {
-      ASSIGN_OR_RETURN(InputFile file, InputFile::Open(files_, path, options_.stop));
-      const auto count = [&](int64_t bytes) {
-        done += bytes;
-        if (options_.progress) options_.progress(done, total);
-      };
-      RETURN_IF_ERROR(ReadConversations(
-          file, [this](const Conversation& conversation) { return Take(conversation); }, count));
-    }
+    const absl::Status read = ReadInputs();
+    if (absl::IsCancelled(read)) return read;
+    RETURN_IF_ERROR(encoding_.Finish());  // what is wrong with a conversation before the line that could not be read
+    RETURN_IF_ERROR(read);
     return Finish();
   }
 
@@ -90,30 +115,68 @@ class ConversationPacker {
     return absl::OkStatus();
   }
 
-  absl::Status Take(const Conversation& conversation) {
-    ASSIGN_OR_RETURN(ChatTokens encoded, chat_.Encode(conversation));
-    const int64_t number = report_.conversations++;
-    const auto length = static_cast<int64_t>(encoded.tokens.size());
-    report_.longest = std::max(report_.longest, length);
-    report_.left_out_tools += chat_.LeavesOutTools(conversation) ? 1 : 0;
-    report_.left_out_reasoning += encoded.leaves_out_thought ? 1 : 0;
-    report_.left_out_calls += encoded.leaves_out_calls ? 1 : 0;
-    report_.left_out_system += encoded.leaves_out_system ? 1 : 0;
-    report_.without_end += encoded.learns_end ? 0 : 1;
+  absl::Status ReadInputs() {
+    ASSIGN_OR_RETURN(const int64_t total, InputBytes(files_, options_.paths.inputs, options_.stop));
+    int64_t done = 0;
+    const auto count = [&](int64_t bytes) {
+      done += bytes;
+      if (options_.progress) options_.progress(done, total);
+    };
+    const auto take = [this](LineBatch batch) {
+      return encoding_.Begin([this, lines = std::move(batch)]() mutable { return EncodeLines(std::move(lines)); });
+    };
+    for (const std::string& path : options_.paths.inputs) {
+      ASSIGN_OR_RETURN(InputFile file, InputFile::Open(files_, path, options_.stop));
+      RETURN_IF_ERROR(ReadLineBatches(file, take, count));
+    }
+    return absl::OkStatus();
+  }
+
+  // Called by several threads.
+  Encoded EncodeLines(LineBatch lines) const {
+    Encoded encoded;
+    encoded.status = lines.ForEach([&](std::string_view line) -> absl::Status {
+      ASSIGN_OR_RETURN(const Conversation conversation, ParseConversation({line.data(), line.size()}));
+      return Encode(conversation, encoded);
+    });
+    return encoded;
+  }
+
+  absl::Status Encode(const Conversation& conversation, Encoded& encoded) const {
+    ASSIGN_OR_RETURN(ChatTokens tokens, chat_.Encode(conversation));
+    PackConversationsReport& report = encoded.report;
+    const int64_t number = report.conversations++;
+    const auto length = static_cast<int64_t>(tokens.tokens.size());
+    report.longest = std::max(report.longest, length);
+    report.left_out_tools += chat_.LeavesOutTools(conversation) ? 1 : 0;
+    report.left_out_reasoning += tokens.leaves_out_thought ? 1 : 0;
+    report.left_out_calls += tokens.leaves_out_calls ? 1 : 0;
+    report.left_out_system += tokens.leaves_out_system ? 1 : 0;
+    report.without_end += tokens.learns_end ? 0 : 1;
     if (length > options_.row_tokens) {
-      ++report_.too_long;
+      ++report.too_long;
       if (options_.too_long == PackConversationsOptions::TooLong::kDrop) return absl::OkStatus();
-      encoded.tokens.resize(static_cast<size_t>(options_.row_tokens));
-      encoded.learned.resize(static_cast<size_t>(options_.row_tokens));
+      tokens.tokens.resize(static_cast<size_t>(options_.row_tokens));
+      tokens.learned.resize(static_cast<size_t>(options_.row_tokens));
     }
     // The first token is nobody's target.
     const int64_t learned =
-        encoded.tokens.empty() ? 0 : std::accumulate(encoded.learned.begin() + 1, encoded.learned.end(), int64_t{0});
+        tokens.tokens.empty() ? 0 : std::accumulate(tokens.learned.begin() + 1, tokens.learned.end(), int64_t{0});
     if (learned == 0) {
-      ++report_.without_learned;
+      ++report.without_learned;
       return absl::OkStatus();
     }
-    return FileOf(number).Add(Marked(encoded), learned);
+    encoded.kept.push_back({number, Marked(tokens), learned});
+    return absl::OkStatus();
+  }
+
+  absl::Status Take(const Encoded& encoded) {
+    RETURN_IF_ERROR(encoded.status);
+    for (const Encoded::Kept& kept : encoded.kept) {
+      RETURN_IF_ERROR(FileOf(report_.conversations + kept.number).Add(kept.marked, kept.learned));
+    }
+    Add(encoded.report, report_);
+    return absl::OkStatus();
   }
 
   static std::vector<uint32_t> Marked(const ChatTokens& encoded) {
@@ -159,6 +222,7 @@ class ConversationPacker {
   FileAccess& files_;
   std::optional<RowFile> training_, validation_;
   PackConversationsReport report_;
+  InOrder<Encoded> encoding_;  // last: its tasks end before what they use
 };
 
 }  // namespace

@@ -19,6 +19,7 @@ struct PackConversationsOptions {
   PackPaths paths = {};  // validation_fraction: of the conversations, spread evenly over the inputs
   int64_t row_tokens = 0;
   TooLong too_long = TooLong::kDrop;  // a conversation of more tokens than a row
+  int threads = 1;                    // that encode; no bit of the files depends on it
   std::function<void(int64_t done_bytes, int64_t total_bytes)> progress = {};  // may be empty; total 0 = unknown
   std::stop_token stop = {};                                                   // as PackOptions'
 };
@@ -40,7 +41,8 @@ struct PackConversationsReport {
   PackedRows training, validation;
 };
 
-/// Writes the token file(s) and their indexes, each complete or not at all; errors name file and line.
+/// Writes the token file(s) and their indexes, each complete or not at all; errors name file and line, the first that
+/// has one.
 absl::StatusOr<PackConversationsReport> PackConversations(const ChatTemplate& chat,
                                                           const PackConversationsOptions& options, FileAccess& files);
 

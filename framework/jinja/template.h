@@ -38,7 +38,7 @@ struct Rendered {
 
 struct TemplateNode;
 
-/// Thread-safe.
+/// Thread-safe: renderings share the tree alone, and the values in it are constants.
 class Template {
  public:
   /// InvalidArgument for what is no Jinja2, Unimplemented for what is not in the subset; with line, column, and the

@@ -285,8 +285,12 @@ absl::StatusOr<int> DataPackCommand::PackChat(const std::stop_token& stop) const
   PackBar bar;
   PackPaths paths = options.paths;
   paths.tokenizer = FilesOf(tokenizer);
-  const PackConversationsOptions pack{
-      .paths = paths, .row_tokens = sequence_length, .too_long = too_long, .progress = bar.Callback(), .stop = stop};
+  const PackConversationsOptions pack{.paths = paths,
+                                      .row_tokens = sequence_length,
+                                      .too_long = too_long,
+                                      .threads = options.threads,
+                                      .progress = bar.Callback(),
+                                      .stop = stop};
   ASSIGN_OR_RETURN(const auto files, OpenPlaces(places, stop));
   ASSIGN_OR_RETURN(const PackConversationsReport report, bar.End(PackConversations(opened, pack, *files)));
   PrintChatReport(pack, report);
@@ -414,7 +418,7 @@ void DataPackCommand::AddChatTo(CLI::App& command) {
                      .add_option("--sequence-length", sequence_length,
                                  "tokens of a row that conversations are packed into: batch.sequence_length")
                      ->check(WholeNumberWithin(2, int64_t{1} << 24));
-  for (const char* of_text : {"--format", "--jsonl-field", "--append-eot", "--no-eot", "--threads", "--documents"}) {
+  for (const char* of_text : {"--format", "--jsonl-field", "--append-eot", "--no-eot", "--documents"}) {
     is_chat->excludes(command.get_option(of_text));
   }
   is_chat->needs(length);

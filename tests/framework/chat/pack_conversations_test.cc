@@ -1,6 +1,7 @@
 // Proves what becomes of conversations in a token file: rows in which each is there once and says what is learned, what
 // is too long, which are for validation, whose tools, reasoning or system messages are left out, which teach no end;
-// and that a failure names file and line and leaves nothing.
+// that no bit depends on the number of threads; and that a failure names file and line, the first, and leaves nothing,
+// as a stop does.
 
 #include "framework/chat/pack_conversations.h"
 
@@ -8,6 +9,7 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <stop_token>
 #include <string>
 #include <vector>
 
@@ -55,6 +57,16 @@ class PackConversationsTest : public ::testing::Test {
     if (!chat.ok()) return chat.status();
     LocalFileAccess files;
     return PackConversations(*chat, options, files);
+  }
+  /// All that was counted.
+  static std::string Counts(const PackConversationsReport& report) {
+    const auto rows = [](const PackedRows& of) {
+      return absl::StrCat(of.conversations, " ", of.rows, " ", of.tokens, " ", of.learned_tokens);
+    };
+    return absl::StrCat(report.conversations, " ", report.too_long, " ", report.longest, " ", report.without_learned,
+                        " ", report.left_out_tools, " ", report.left_out_reasoning, " ", report.left_out_calls, " ",
+                        report.left_out_system, " ", report.without_end, ", ", rows(report.training), ", ",
+                        rows(report.validation));
   }
   /// Of sample `i`, the text of what is learned, by document.
   std::vector<std::string> Learned(const std::string& file, int64_t row_tokens, int64_t i) {
@@ -234,6 +246,129 @@ TEST_F(PackConversationsTest, ValidationIsSpreadOverTheInput) {
   }
   for (const char* answer : {"answer 4|", "answer 9|", "answer 14|", "answer 19|"}) {
     EXPECT_THAT(learned, HasSubstr(answer));
+  }
+}
+
+// Of every kind that is counted, some longer than a batch, among blank lines; by a template with variables that change,
+// and with values that all renderings share. Files of one conversation each are batches of one.
+TEST_F(PackConversationsTest, AnyNumberOfThreadsMakesTheSameFiles) {
+  WriteText(directory_ / "tokenizer/chat_template.jinja",
+            "{% set seen = namespace(turns=0) %}{% macro say(m) %}{{ m.content | trim }}{{ '|' * 2 }}{% endmacro %}"
+            "{% for m in messages if m.role != 'system' %}{% set seen.turns = seen.turns + 1 %}"
+            "{{ {'user': '<u>', 'assistant': '<a>'}[m.role] ~ seen.turns }}"
+            "{% if m.role == 'assistant' %}{% generation %}{{ say(m) if 'endless' not in m.content else m.content }}"
+            "{% if m.tool_calls %}{{ m.tool_calls[0].function.name }}{% endif %}{% endgeneration %}"
+            "{% else %}{{ say(m) }}{% endif %}{% endfor %}");
+  const auto conversation = [](int i) {
+    const std::string number = std::to_string(i);
+    const size_t size = i % 60 == 31 ? 300'000 : i % 40 == 13 ? 4'000 : static_cast<size_t>(i * 37 % 1500);
+    const std::string text = "talk " + number + " " + std::string(size, static_cast<char>('a' + i % 26));
+    const std::string call = R"({"function":{"name":"f)" + number + R"("}})";
+    switch (i % 8) {
+      case 1:
+        return R"({"messages":[{"role":"system","content":"be kind"},{"role":"user","content":")" + text +
+               R"("},{"role":"assistant","content":"yes"}]})" + "\n\n";
+      case 2:
+        return R"({"messages":[{"role":"user","content":"q"},{"role":"assistant","content":")" + text +
+               R"(","tool_calls":[)" + call + "," + call + "]}]}\n";
+      case 3:
+        return R"({"prompt":")" + text + R"(","completion":" the end of )" + number + "\"}\n";
+      case 4:
+        return R"({"messages":[{"role":"user","content":"q"},{"role":"assistant","content":")" + text +
+               R"(","thinking":"why"}],"tools":[{"type":"function"}]})" + "\n";
+      case 5:
+        return Turns(text, "endless " + number);
+      default:
+        return Turns("q" + number, text);
+    }
+  };
+  constexpr int kConversations = 300;
+  std::string lines;
+  std::vector<std::string> each;
+  for (int i = 0; i < kConversations; ++i) {
+    lines += conversation(i);
+    each.push_back(directory_ / absl::StrCat("talk", i, ".jsonl"));
+    WriteText(each.back(), conversation(i));
+  }
+  ASSERT_GT(lines.size(), 5 * (1 << 18));
+  const auto chat = *ChatTemplate::Open(directory_ / "tokenizer", {});
+  for (const auto too_long : {PackConversationsOptions::TooLong::kDrop, PackConversationsOptions::TooLong::kCut}) {
+    const auto pack = [&](const std::vector<std::string>& inputs, int threads) {
+      PackConversationsOptions options{.row_tokens = 1024, .too_long = too_long, .threads = threads};
+      options.paths = {.inputs = inputs,
+                       .output = directory_ / "out.bin",
+                       .validation_fraction = 0.1,
+                       .validation_output = directory_ / "validation.bin",
+                       .overwrite = true};
+      LocalFileAccess files;
+      const auto report = PackConversations(chat, options, files);
+      if (!report.ok()) return std::string(report.status().message());
+      std::string all = Counts(*report);
+      for (const char* name : {"out.bin", "out.bin.index", "validation.bin", "validation.bin.index"}) {
+        all += "\n" + ReadText(directory_ / name);
+      }
+      return all;
+    };
+    const std::string expected = pack(each, 1);
+    ASSERT_THAT(expected.substr(0, 100), testing::StartsWith("300 ")) << "what was counted";
+    for (const int threads : {1, 2, 5}) {
+      EXPECT_TRUE(pack({Talks(lines)}, threads) == expected) << threads;
+    }
+    EXPECT_TRUE(pack(each, 5) == expected);
+  }
+}
+
+// The first is found last: what comes before its error takes long.
+TEST_F(PackConversationsTest, OfSeveralConversationsThatAreWrongTheFirstIsNamed) {
+  WriteText(directory_ / "tokenizer/chat_template.jinja",
+            std::string("{% if messages[0].content == 'slow' %}{% for i in range(99999) %}{{ i }}{% endfor %}"
+                        "{{ raise_exception('slowly') }}{% endif %}") +
+                kTemplate);
+  const std::string line = Turns("q", std::string(100'000, 'x'));
+  std::string lines = line + line + Turns("slow", "a") + line + "[1]\n";
+  for (int i = 0; i < 5; ++i) lines += line + "[1]\n" + line + line;
+  const auto expect_first = [&](int threads) {
+    const auto report = Run(lines, {.row_tokens = 100, .threads = threads});
+    EXPECT_THAT(std::string(report.status().message()),
+                AllOf(HasSubstr("talks.jsonl:3: chat template"), HasSubstr("the template says: slowly")))
+        << threads;
+    EXPECT_EQ(directory_.List(), (std::vector<std::string>{"talks.jsonl", "tokenizer"}));
+  };
+  for (const int threads : {1, 2, 5}) expect_first(threads);
+  lines += std::string(66 << 20, 'x');  // which cannot be read
+  expect_first(40);
+}
+
+// Lines that are a batch each: with an error in the first, no more is read than threads have work for.
+TEST_F(PackConversationsTest, ThreadsHaveWorkAheadButNotMore) {
+  std::string lines = "[1]" + std::string(1 << 20, ' ') + "\n";
+  const std::string line = Turns("q", std::string(1 << 20, 'x'));
+  for (int i = 0; i < 30; ++i) lines += line;
+  const auto mebibytes_read = [&](int threads) {
+    PackConversationsOptions options{.row_tokens = 100, .threads = threads};
+    int64_t read = 0;
+    options.progress = [&](int64_t done, int64_t) { read = done; };
+    EXPECT_THAT(std::string(Run(lines, options).status().message()), HasSubstr("talks.jsonl:1: the line is a list"));
+    return read >> 20;
+  };
+  EXPECT_LE(mebibytes_read(1), 3);
+  const int64_t of_five = mebibytes_read(5);
+  EXPECT_GE(of_five, 5);
+  EXPECT_LE(of_five, 13);
+}
+
+TEST_F(PackConversationsTest, AStopLeavesNoFile) {
+  std::string lines;
+  for (int i = 0; i < 3'000; ++i) lines += Turns("q", std::string(1'000, 'x'));
+  const std::string few = Turns("a", "b");
+  for (const std::string& talks : {lines, few}) {
+    for (const int threads : {1, 5}) {
+      std::stop_source stop;
+      PackConversationsOptions options{.row_tokens = 2048, .threads = threads, .stop = stop.get_token()};
+      options.progress = [&](int64_t, int64_t) { stop.request_stop(); };
+      EXPECT_EQ(Run(talks, options).status().code(), absl::StatusCode::kCancelled) << threads;
+      EXPECT_EQ(directory_.List(), (std::vector<std::string>{"talks.jsonl", "tokenizer"})) << threads;
+    }
   }
 }
 

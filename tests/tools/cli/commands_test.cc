@@ -870,6 +870,12 @@ TEST(DataPackCommand, AFractionAndItsFileBelongTogether) {
   EXPECT_FALSE(Parse<DataPackCommand>({"a.txt", "--out", "a.bin", "--append-eot", "--no-eot"}).has_value());
 }
 
+TEST(DataPackCommand, ThreadsMayBeSaidOfConversationsToo) {
+  const auto pack = Parse<DataPackCommand>({"a", "--out", "b", "--chat", "--sequence-length", "32", "--threads", "3"});
+  ASSERT_TRUE(pack.has_value());
+  EXPECT_EQ(pack->options.threads, 3);
+}
+
 TEST(DataPackCommand, ReplacesByWordOnly) {
   EXPECT_FALSE(Parse<DataPackCommand>({"a.txt", "--out", "a.bin"})->options.paths.overwrite);
   EXPECT_TRUE(Parse<DataPackCommand>({"a.txt", "--out", "a.bin", "--overwrite"})->options.paths.overwrite);

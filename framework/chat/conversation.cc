@@ -18,6 +18,9 @@ using jinja::Dict;
 using jinja::Items;
 using jinja::Value;
 
+// Of a line. What lies in others takes many times its text.
+constexpr auto kFields = std::to_array<absl::string_view>(
+    {"messages", "prompt", "completion", "tools", "chat_template_kwargs", "conversations"});
 constexpr std::array kRoles = {"system", "developer", "user", "assistant", "tool"};
 // What other trainers read from messages and we do not: to pass over it would be to learn what must not be learned.
 constexpr std::array kWeights = {"weight", "train", "training", "trainable", "loss_mask"};
@@ -191,7 +194,7 @@ absl::Status NoConversation(const Dict& line) {
 bool IsAssistant(const jinja::Value& message) { return message.dict().FindName("role")->string() == "assistant"; }
 
 absl::StatusOr<Conversation> ParseConversation(absl::string_view line) {
-  const auto parsed = jinja::ParseJson(line);
+  const auto parsed = jinja::ParseJson(line, jinja::LargeNumbers::kRefused, kFields);
   if (!parsed.ok()) return NoJsonLine(parsed.status());
   const Value& root = *parsed;
   if (!root.is_dict()) return Wrong("the line", root, "a JSON object");

@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "framework/base/json.h"
 #include "framework/base/status.h"
@@ -17,7 +18,7 @@ using Json = nlohmann::json;
 // Builds values event by event, because a document of the library would keep the last of two keys.
 class ValueBuilder final : public nlohmann::json_sax<Json> {
  public:
-  explicit ValueBuilder(LargeNumbers large) : large_(large) {}
+  ValueBuilder(LargeNumbers large, absl::Span<const absl::string_view> members) : large_(large), members_(members) {}
 
   absl::Status status;
   Value root;
@@ -42,6 +43,7 @@ class ValueBuilder final : public nlohmann::json_sax<Json> {
   bool end_array() override { return Close(); }
   bool key(string_t& name) override {
     if (open_.back().dict.FindName(name) != nullptr) return Fail(absl::StrCat("the key ", Json(name).dump(), " twice"));
+    if (open_.size() == 1) is_left_out_ = !members_.empty() && !absl::c_linear_search(members_, name);
     open_.back().key = std::move(name);
     return true;
   }
@@ -73,13 +75,15 @@ class ValueBuilder final : public nlohmann::json_sax<Json> {
   bool Close() {
     Container closed = std::move(open_.back());
     open_.pop_back();
+    if (open_.empty()) is_left_out_ = false;
     return Put(closed.is_object ? Value(std::move(closed.dict)) : Value(std::move(closed.items)));
   }
   bool Put(Value value) {
+    if (is_left_out_) value = Value();
     if (open_.empty()) {
       root = std::move(value);
     } else if (!open_.back().is_object) {
-      open_.back().items.push_back(std::move(value));
+      if (!is_left_out_) open_.back().items.push_back(std::move(value));
     } else {
       status = open_.back().dict.Set(Value(open_.back().key), std::move(value));
     }
@@ -87,14 +91,17 @@ class ValueBuilder final : public nlohmann::json_sax<Json> {
   }
 
   const LargeNumbers large_;
+  const absl::Span<const absl::string_view> members_;
   std::vector<Container> open_;
+  bool is_left_out_ = false;  // what is read lies in a member that is not kept
 };
 
 }  // namespace
 
-absl::StatusOr<Value> ParseJson(absl::string_view json, LargeNumbers large) {
+absl::StatusOr<Value> ParseJson(absl::string_view json, LargeNumbers large,
+                                absl::Span<const absl::string_view> members) {
   RETURN_IF_ERROR(CheckBeforeParsing({json.data(), json.size()}));
-  ValueBuilder builder(large);
+  ValueBuilder builder(large, members);
   const bool parsed = Json::sax_parse(json.begin(), json.end(), &builder);
   RETURN_IF_ERROR(builder.status);
   HOLDFAST_CHECK(parsed);  // whoever stops the parser says why

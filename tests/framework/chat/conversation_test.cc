@@ -1,10 +1,13 @@
 // Proves which lines are conversations, and which texts are to be answered, and that others are refused with file,
-// line, message and remedy.
+// line, message and remedy; and that what lies in other fields of a line is checked, and not held.
 
 #include "framework/chat/conversation.h"
 
+#include <unistd.h>
+
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/framework/base/peak_memory.h"
 #include "tests/framework/data/token_test_files.h"
 
 namespace holdfast {
@@ -38,6 +41,33 @@ TEST(Conversation, HasMessagesOrPromptAndCompletion) {
       R"({"prompt": [{"role": "user", "content": "p"}], "completion": [{"role": "assistant", "content": "c"}]})");
   ASSERT_TRUE(lists.ok());
   EXPECT_EQ(lists->prompt_messages, 1);
+}
+
+// They took 60 bytes for each list and number. In a process of its own, whose peak no other test has raised.
+TEST(Conversation, HoldsNothingOfWhatLiesInOtherFields) {
+  std::string line = R"({"other": [{"messages": 1}, )";
+  for (int i = 0; i < 1'000'000; ++i) line += "[],";
+  line += R"(5], "prompt": "a", "completion": "b", "last": [6]})";
+  const auto take = [&line] {
+    const int64_t before = PeakKiB();
+    const auto conversation = ParseConversation(line);
+    _exit(conversation.ok() && conversation->prompt == "a" && conversation->completion == "b" &&
+                  PeakKiB() - before < 32 << 10
+              ? 0
+              : 1);
+  };
+  EXPECT_EXIT(take(), ::testing::ExitedWithCode(0), "");
+}
+
+TEST(Conversation, WhatLiesInOtherFieldsIsChecked) {
+  const auto refusal = [](const std::string& other) {
+    return Refusal(R"({"prompt": "a", "other": )" + other + R"(, "completion": "b"})");
+  };
+  EXPECT_EQ(refusal(R"({"a": [{"b": 1, "c": [2]}, [3.5]]})"), "");
+  EXPECT_THAT(refusal(R"([{"a": {"b": [], "c": 1, "b": 2}}])"), HasSubstr("the key \"b\" twice"));
+  EXPECT_THAT(refusal(R"([[9223372036854775808]])"), HasSubstr("the number 9223372036854775808"));
+  EXPECT_THAT(refusal(R"(1, "other": 2)"), HasSubstr("the key \"other\" twice"));
+  EXPECT_THAT(refusal("[1"), HasSubstr("malformed JSON"));
 }
 
 TEST(Conversation, RefusalsSayWhatToDo) {

@@ -5,7 +5,6 @@
 
 #include <fcntl.h>
 #include <sys/epoll.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -23,6 +22,7 @@
 #include "framework/data/token_stats.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/framework/base/peak_memory.h"
 #include "tests/framework/data/token_test_files.h"
 #include "tests/paths.h"
 
@@ -518,12 +518,6 @@ TEST_F(PackTest, Failures) {
   EXPECT_EQ(ReadText(good), "good text");
   out_ = directory_ / "no/such/out.bin";
   ExpectError(good, "no/such");
-}
-
-int64_t PeakKiB() {
-  rusage used;
-  getrusage(RUSAGE_SELF, &used);
-  return used.ru_maxrss;
 }
 
 // They took 50 bytes for each list and number. In a process of its own, whose peak no other test has raised.

@@ -135,6 +135,7 @@ class LostLease final : public Lease {
   absl::Status Check() override {
     return looks_-- > 0 ? absl::OkStatus() : absl::FailedPreconditionError("taken by another process");
   }
+  void UndoTake() override {}
   std::string Describe() const override { return "a lease"; }
 
  private:
@@ -192,6 +193,7 @@ class ReplacedLease final : public Lease {
     if (looks_-- == 0) replace_();
     return absl::OkStatus();
   }
+  void UndoTake() override {}
   std::string Describe() const override { return "a lease"; }
 
  private:

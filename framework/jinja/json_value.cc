@@ -76,6 +76,7 @@ class ValueBuilder final : public nlohmann::json_sax<Json> {
     Container closed = std::move(open_.back());
     open_.pop_back();
     if (open_.empty()) is_left_out_ = false;
+    if (is_left_out_) return Put({});
     return Put(closed.is_object ? Value(std::move(closed.dict)) : Value(std::move(closed.items)));
   }
   bool Put(Value value) {

@@ -62,7 +62,7 @@ case $1 in
   coordinator)
     echo $$ >coordinator.pid
     echo 127.0.0.1:29400 >coordinator.address
-    for i in {1..3000}; do [[ $(wc -l <looks) != 3 ]] || exit 0; sleep 0.1; done ;;
+    for i in {1..3000}; do [[ $(wc -l <looks) -lt 3 ]] || exit 0; sleep 0.1; done ;;
   agent) kill -KILL $$ ;;
   status)
     [[ "$2 $3" == "$RUN_DIR --json" ]] || exit 2

@@ -56,7 +56,8 @@ std::string PauseText(const RunDirectory& directory) {
     const RunEvent* event = recorded.event.has_value() ? &*recorded.event : nullptr;
     if (std::get_if<event::Paused>(event) != nullptr) {
       text = absl::StrCat("; ", EventText(*event));
-    } else if (std::get_if<event::Resumed>(event) != nullptr || std::get_if<event::RunStarted>(event) != nullptr) {
+    } else if (std::get_if<event::Resumed>(event) != nullptr || std::get_if<event::RunStarted>(event) != nullptr ||
+               (event != nullptr && IsEnd(*event))) {  // it may have been stopped meanwhile, and is started again
       text.clear();
     }
   });

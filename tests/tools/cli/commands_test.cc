@@ -568,7 +568,8 @@ TEST(StatusCommand, ARunThatHasEndedSaysHow) {
   ASSERT_TRUE(WriteFileAtomically(directory.events(), paused).ok());
   EXPECT_THAT(StatusByRecord(directory)->detail,
               EndsWith("; paused, retrying: no space left; figures as last recorded"));
-  for (const RunEvent& over : {RunEvent(event::Resumed{1}), RunEvent(event::RunStarted{})}) {
+  for (const RunEvent& over :
+       {RunEvent(event::Resumed{1}), RunEvent(event::RunStarted{}), RunEvent(event::RunStopped{})}) {
     ASSERT_TRUE(WriteFileAtomically(directory.events(), paused + EventLine(4, over) + "\n").ok());
     EXPECT_THAT(StatusByRecord(directory)->detail, Not(HasSubstr("paused")));
   }

@@ -88,7 +88,7 @@ class ConversationPacker {
       : chat_(chat),
         options_(options),
         files_(files),
-        encoding_(TasksMax(options.threads), [this](Encoded encoded) { return Take(encoded); }) {}
+        encoding_(options.threads, [this](Encoded encoded) { return Take(encoded); }) {}
 
   absl::StatusOr<PackConversationsReport> Run() {
     RETURN_IF_ERROR(Open());

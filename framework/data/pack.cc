@@ -89,7 +89,7 @@ class Packer {
       : tokenizer_(tokenizer),
         options_(options),
         files_(files),
-        encoding_(TasksMax(options.threads), [this](Encoded encoded) { return Take(std::move(encoded)); }) {}
+        encoding_(options.threads, [this](Encoded encoded) { return Take(std::move(encoded)); }) {}
 
   absl::StatusOr<PackReport> Run() {
     RETURN_IF_ERROR(CheckPackPaths(options_.paths));

@@ -190,6 +190,31 @@ TEST_F(LostStateTest, WhatOneOfTwoHoldersMayStillHaveIsWaitedFor) {
   EXPECT_FALSE(ended_.has_value());
 }
 
+TEST_F(LostStateTest, WhatEndedAfterOthersHadGotItIsWaitedFor) {
+  CoordinatorOptions options = DefaultOptions();
+  options.elastic.workers = 2;
+  StartTraining({0, 1}, options);
+  for (const int w : {2, 3}) Join(w);
+  Pass(milliseconds(200), {0, 1, 2, 3});
+  Commit({0, 1});
+  const World entered = worlds_[Connection(3)].world;
+  ASSERT_EQ(entered.size(), 4);
+  for (const int w : {0, 1, 2, 3}) Say(w, RecoveredMessage{.generation = entered.generation});
+  AgentComes(90, "n0", 2);
+  AgentComes(91, "n1", 2);
+  for (const int w : {0, 1, 3}) Event(DisconnectEvent{Connection(w), "the connection was lost"});
+  for (const int w : {0, 1}) {
+    Event(MessageEvent{90, WorkerExitMessage{MemberOf(w).id, "killed by signal 9 (Killed)", true}});
+  }
+  Pass(seconds(2), {2});
+  ASSERT_EQ(Count<event::StateMissing>(), 1);
+  ASSERT_FALSE(ended_.has_value());
+  Join(3, {{}, Committed(), 0, {}, entered});
+  Pass(milliseconds(200), {2, 3});
+  EXPECT_EQ(WorldSize(), 2);
+  EXPECT_EQ(worlds_[Connection(2)].source, entered);
+}
+
 class ContradictedTest : public LostStateTest {
  protected:
   ContradictedTest() {

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <condition_variable>
 #include <filesystem>
 #include <mutex>
@@ -273,9 +274,9 @@ bool SomebodyStandsBy(const RunDirectory& directory) {
 }
 
 void LeaveNothing(const RunDirectory& directory, Lead* lead) {
-  if (directory.HoldsRun() || SomebodyStandsBy(directory)) return;
-  rmdir(directory.standbys().c_str());
-  if (lead != nullptr) lead->UndoTake();
+  if (directory.HoldsRun()) return;
+  const bool nobody_waits = rmdir(directory.standbys().c_str()) == 0 || errno == ENOENT;  // else its file is there
+  if (lead != nullptr && nobody_waits) lead->UndoTake();
 }
 
 }  // namespace holdfast

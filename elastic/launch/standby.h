@@ -77,7 +77,8 @@ absl::StatusOr<Turn> WaitForTurn(std::unique_ptr<Lease> lease, const TurnOptions
 bool SomebodyStandsBy(const RunDirectory& directory);
 
 /// For who begins no run after all: what waiting and taking the lead have made is gone, where the directory holds no
-/// run. It stays if somebody waits, for whom a lock that is gone is a run that was removed. `lead` may be null.
+/// run. It stays if somebody waits, also one that is frozen: for whom a lock that is gone is a run that was removed.
+/// `lead` may be null.
 void LeaveNothing(const RunDirectory& directory, Lead* lead);
 
 }  // namespace holdfast

@@ -4,9 +4,9 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <array>
 #include <filesystem>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "gmock/gmock.h"
@@ -55,8 +55,9 @@ class LaunchScripts : public ::testing::Test {
   }
 
   /// Its agents are killed at once; its coordinator ends with 0 when somebody has looked three times for whom it works,
-  /// and then always found `nodes` and `workers`, lists in JSON.
-  std::string HoldfastWhoseAgentsAreKilled(const std::string& nodes, const std::string& workers) {
+  /// and then always found `state`, `nodes` and `workers`, as JSON has them.
+  std::string HoldfastWhoseAgentsAreKilled(const std::string& state, const std::string& nodes,
+                                           const std::string& workers) {
     return Program("holdfast", R"(cd "$RUN_DIR"
 case $1 in
   coordinator)
@@ -67,8 +68,8 @@ case $1 in
   status)
     [[ "$2 $3" == "$RUN_DIR --json" ]] || exit 2
     echo look >>looks
-    printf '{\n  "nodes": )" + nodes +
-                                   R"(,\n  "workers": )" + workers + R"(\n}\n' ;;
+    printf '{\n  "state": )" + state +
+                                   R"(,\n  "nodes": )" + nodes + R"(,\n  "workers": )" + workers + R"(\n}\n' ;;
 esac
 )");
   }
@@ -120,8 +121,9 @@ TEST_F(LaunchScripts, ANodeThatIsStoppedAsItStartsItsCoordinatorLeavesNone) {
 // The scheduler is to know, and nothing is to be left of a run that does nothing.
 TEST_F(LaunchScripts, ANodeWhoseAgentWasKilledEndsWithItsCoordinatorIfNobodyWorksForThat) {
   WriteAll(InRun("looks"), "");
-  Command script = Start("node.sh", {"HOLDFAST=" + HoldfastWhoseAgentsAreKilled("[]", "[]"), "NODES=1",
-                                     "HOST=127.0.0.1", "DESERTED_SECONDS=0", "EXIT_CODE_FILE=" + InRun("exit_code")});
+  Command script =
+      Start("node.sh", {"HOLDFAST=" + HoldfastWhoseAgentsAreKilled(R"("recovering")", "[]", "[]"), "NODES=1",
+                        "HOST=127.0.0.1", "DESERTED_SECONDS=0", "EXIT_CODE_FILE=" + InRun("exit_code")});
   const CommandResult result = script.Wait();
   EXPECT_EQ(result.exit_code, 75) << result.output;
   EXPECT_THAT(result.output, HasSubstr("the agent here has ended with 137, and nobody works for the run"));
@@ -129,11 +131,14 @@ TEST_F(LaunchScripts, ANodeWhoseAgentWasKilledEndsWithItsCoordinatorIfNobodyWork
   EXPECT_EQ(kill(std::stoi(ReadAll(InRun("coordinator.pid"))), 0), -1) << "the coordinator is left";
 }
 
-TEST_F(LaunchScripts, ANodeWhoseAgentWasKilledLeadsTheRunForOthers) {
-  const std::vector<std::pair<std::string, std::string>> others{{"[\"node-1\"]", "[]"}, {"[]", "[{\"rank\": 0}]"}};
-  for (const auto& [nodes, workers] : others) {
+TEST_F(LaunchScripts, ANodeWhoseAgentWasKilledLeadsTheRunForOthersAndToItsEnd) {
+  const std::vector<std::array<std::string, 3>> found{{R"("recovering")", R"(["node-1"])", "[]"},
+                                                      {R"("training")", "[]", R"([{"rank": 0}])"},
+                                                      {R"("ended")", "[]", "[]"}};
+  for (const auto& [state, nodes, workers] : found) {
+    SCOPED_TRACE(state);
     WriteAll(InRun("looks"), "");
-    Command script = Start("node.sh", {"HOLDFAST=" + HoldfastWhoseAgentsAreKilled(nodes, workers), "NODES=2",
+    Command script = Start("node.sh", {"HOLDFAST=" + HoldfastWhoseAgentsAreKilled(state, nodes, workers), "NODES=2",
                                        "HOST=127.0.0.1", "DESERTED_SECONDS=0"});
     const CommandResult result = script.Wait();
     EXPECT_EQ(result.exit_code, 0) << result.output;
@@ -146,8 +151,9 @@ TEST_F(LaunchScripts, MpirunEndsWithAFailureWhenAllAgentsAreKilled) {
   WriteAll(InRun("looks"), "");
   Program("mpirun",
           "for rank in 0 1; do OMPI_COMM_WORLD_RANK=$rank '" + SourceDir() + "/tools/launch/node.sh' & done\nwait\n");
-  Command script = Start("mpirun.sh", {"PATH=" + directory_.string() + ":/usr/bin:/bin", "NODES=2", "HOST=127.0.0.1",
-                                       "HOLDFAST=" + HoldfastWhoseAgentsAreKilled("[]", "[]"), "DESERTED_SECONDS=0"});
+  Command script = Start(
+      "mpirun.sh", {"PATH=" + directory_.string() + ":/usr/bin:/bin", "NODES=2", "HOST=127.0.0.1",
+                    "HOLDFAST=" + HoldfastWhoseAgentsAreKilled(R"("recovering")", "[]", "[]"), "DESERTED_SECONDS=0"});
   const CommandResult result = script.Wait();
   EXPECT_EQ(result.exit_code, 75) << result.output;
 }

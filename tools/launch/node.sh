@@ -97,11 +97,12 @@ look_after_coordinator() {
   esac
 }
 
-# Whether it is known that nobody works for the run, not even an agent whose workers are still starting.
+# Whether it is known that nobody works for the run, not even an agent whose workers are still starting. Nobody has to
+# once it has ended, of which its coordinator is about to tell.
 is_deserted() {
   local run
   run=$(timeout 20 "$HOLDFAST" status "$RUN_DIR" --json 2>/dev/null) || return 1
-  [[ $run == *'"workers": []'* && $run == *'"nodes": []'* ]]
+  [[ $run == *'"workers": []'* && $run == *'"nodes": []'* && $run != *'"state": "ended"'* ]]
 }
 
 if ((rank < COORDINATORS)); then start_coordinator; fi

@@ -257,7 +257,8 @@ bool Coordinator::AreContradicted(const std::vector<Member>& holders) const {
 
 // There are some, and none of them comes back with its state either: an agent has said that its process has ended.
 bool Coordinator::AreLostForGood(const std::vector<Member>& holders) const {
-  if (state_.entered().generation != 0) return AreContradicted(holders);  // others may come back with what these held
+  // Others may come back with what these held, and a checkpoint may be about to exist.
+  if (state_.entered().generation != 0 || !checkpoints_.pending().empty()) return AreContradicted(holders);
   return !holders.empty() && std::all_of(holders.begin(), holders.end(), [&](const Member& holder) {
     return IsContradicted(holder.id) || state_.HasEnded(holder.id);
   });

@@ -81,6 +81,24 @@ TEST_F(CheckpointTest, ExistsWhenAllPartsAreDurable) {
   EXPECT_EQ(Last<event::CheckpointSaved>().step, 2);
 }
 
+TEST_F(CheckpointTest, IsWaitedForWhenThoseWhoHoldTheStateHaveEnded) {
+  CoordinatorOptions options = EverySteps(1);
+  options.parallel.mirrors = 0;
+  StartThree(options);
+  Commit({0, 1, 2});
+  for (const int w : {0, 1, 2}) Saved(w, 1);
+  ASSERT_EQ(commits_.size(), 1u);
+  AgentComes(91, "n1");
+  Event(MessageEvent{91, WorkerExitMessage{MemberOf(2).id, "killed by signal 9 (Killed)", true}});
+  Pass(seconds(1), {0, 1});
+  ASSERT_EQ(Count<event::StateMissing>(), 1);
+  ASSERT_FALSE(ended_.has_value());
+  Done(1, {{"one", 1, 0, Generation()}});
+  Pass(seconds(1), {0, 1});
+  EXPECT_EQ(WorldSize(), 2);
+  EXPECT_EQ(worlds_[Connection(0)].checkpoint, "one");
+}
+
 // The end of each short run said "a checkpoint every 80 s from now on".
 TEST_F(CheckpointTest, TellsOfAnIntervalUnlessTheRunEnds) {
   CoordinatorOptions options = DefaultOptions();

@@ -129,7 +129,8 @@ agent=''
 case $status in 2 | 126 | 127) exit 2 ;; esac
 deserted_at=''
 while [[ -n $coordinator ]]; do # it may lead the run for others
-  if ! is_deserted; then
+  # One that was told to leave has done so; the others, whose network may have failed, are expected back.
+  if ((status == 130 || status == 143)) || ! is_deserted; then
     deserted_at=''
   elif ((SECONDS >= ${deserted_at:=$SECONDS} + DESERTED_SECONDS)); then
     echo "error: the agent here has ended with $status, and nobody works for the run: its coordinator is killed" >&2
@@ -138,7 +139,7 @@ while [[ -n $coordinator ]]; do # it may lead the run for others
     code=75
     exit "$code"
   fi
-  pause 0.5
+  pause 2
   look_after_coordinator
 done
 exit "${code:-$status}"

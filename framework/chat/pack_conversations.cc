@@ -88,7 +88,7 @@ class ConversationPacker {
       : chat_(chat),
         options_(options),
         files_(files),
-        encoding_(options.threads, [this](Encoded encoded) { return Take(encoded); }) {}
+        encoding_(options.threads, [this](const Encoded& encoded) { return Take(encoded); }) {}
 
   absl::StatusOr<PackConversationsReport> Run() {
     RETURN_IF_ERROR(Open());
@@ -123,7 +123,10 @@ class ConversationPacker {
       if (options_.progress) options_.progress(done, total);
     };
     const auto take = [this](LineBatch batch) {
-      return encoding_.Begin([this, lines = std::move(batch)]() mutable { return EncodeLines(std::move(lines)); });
+      return encoding_.Begin([this, lines = std::move(batch)]() mutable {
+        const LineBatch own = std::move(lines);  // its text goes with the task, not when the result is taken
+        return EncodeLines(own);
+      });
     };
     for (const std::string& path : options_.paths.inputs) {
       ASSIGN_OR_RETURN(InputFile file, InputFile::Open(files_, path, options_.stop));
@@ -133,7 +136,7 @@ class ConversationPacker {
   }
 
   // Called by several threads.
-  Encoded EncodeLines(LineBatch lines) const {
+  Encoded EncodeLines(const LineBatch& lines) const {
     Encoded encoded;
     encoded.status = lines.ForEach([&](std::string_view line) -> absl::Status {
       ASSIGN_OR_RETURN(const Conversation conversation, ParseConversation({line.data(), line.size()}));

@@ -150,7 +150,10 @@ class Packer {
 
   absl::Status ReadJsonl(InputFile& file) {
     const auto take = [this](LineBatch batch) {
-      return encoding_.Begin([this, lines = std::move(batch)]() mutable { return EncodeLines(std::move(lines)); });
+      return encoding_.Begin([this, lines = std::move(batch)]() mutable {
+        const LineBatch own = std::move(lines);  // its text goes with the task, not when the result is taken
+        return EncodeLines(own);
+      });
     };
     return ReadLineBatches(file, take, [this](int64_t bytes) { CountBytes(bytes); });
   }
@@ -209,7 +212,7 @@ class Packer {
     return encoded;
   }
 
-  Encoded EncodeLines(LineBatch lines) const {
+  Encoded EncodeLines(const LineBatch& lines) const {
     Encoded encoded;
     encoded.status = lines.ForEach([&](std::string_view line) { return EncodeLine(line, encoded); });
     return encoded;

@@ -30,7 +30,8 @@ class InOrder {
     const auto how = tasks_max_ > 1 ? std::launch::async | std::launch::deferred : std::launch::deferred;
     begun_.push_back(std::async(how, [this, task = std::move(task)]() mutable {
       const Running running(*this);
-      return task();
+      Task own = std::move(task);  // what it holds goes when it ends, not when its result is taken
+      return own();
     }));
     return absl::OkStatus();
   }

@@ -123,10 +123,7 @@ class ConversationPacker {
       if (options_.progress) options_.progress(done, total);
     };
     const auto take = [this](LineBatch batch) {
-      return encoding_.Begin([this, lines = std::move(batch)]() mutable {
-        const LineBatch own = std::move(lines);  // its text goes with the task, not when the result is taken
-        return EncodeLines(own);
-      });
+      return encoding_.Begin([this, lines = std::move(batch)] { return EncodeLines(lines); });
     };
     for (const std::string& path : options_.paths.inputs) {
       ASSIGN_OR_RETURN(InputFile file, InputFile::Open(files_, path, options_.stop));

@@ -150,10 +150,7 @@ class Packer {
 
   absl::Status ReadJsonl(InputFile& file) {
     const auto take = [this](LineBatch batch) {
-      return encoding_.Begin([this, lines = std::move(batch)]() mutable {
-        const LineBatch own = std::move(lines);  // its text goes with the task, not when the result is taken
-        return EncodeLines(own);
-      });
+      return encoding_.Begin([this, lines = std::move(batch)] { return EncodeLines(lines); });
     };
     return ReadLineBatches(file, take, [this](int64_t bytes) { CountBytes(bytes); });
   }
